@@ -1,4 +1,4 @@
-"""Pretrain Studio: train a language model from scratch, from text to a published checkpoint.
+"""Pretrain Studio: train a language model from scratch.
 
 Names load on first use, so `import core` imports no backend.
 """

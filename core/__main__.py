@@ -1,6 +1,6 @@
 """The command line: `python -m core tokenizer|shards|train|push|fill-mask|generate|runs|...`.
 
-Flags derive from the config models. With `--json`, standard output ends in one line of JSON.
+Flags derive from the config models.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ _FOLLOW_SECONDS = 0.3
 _LOOK_SECONDS = 5.0
 _MOST_LINES = 1_000_000
 _NO_VALUE = ("none", "null", "")
-# A flag drops its rival in the config file, which would take precedence.
+# The config file's rival would take precedence.
 _RIVALS = {"warmup_ratio": "warmup_steps", "num_train_epochs": "num_train_steps"}
-# Ambiguous: 500.000 may mean five hundred or 500,000.
+# Ambiguous: 500.000 may mean 500 or 500,000.
 _DOTTED = re.compile(r"\d+(\.\d+)+")
-# Flags of glob patterns, which a shell expands unless quoted.
+# Glob patterns, which a shell expands unless quoted.
 _PATTERNS = {"path": "--path", "validation_path": "--validation-path"}
 
 
@@ -126,7 +126,7 @@ def _run_stage(options: argparse.Namespace) -> int:
 
 
 def _run_here(workspace: Workspace, stage: str, config: StageConfig) -> str:
-    """Runs a stage in this process, so that its secrets reach no other."""
+    """Keeps the stage's secrets in this process."""
     from core.runs.client import catch_up
     from core.runs.folder import new_run_id
     from core.runs.local import run_here
@@ -142,7 +142,7 @@ def _run_here(workspace: Workspace, stage: str, config: StageConfig) -> str:
 
 
 def _wait_for(workspace: Workspace, runs: Sequence[str]) -> None:
-    """Follows runs until all are done; raises RunError otherwise."""
+    """Follows runs until done; raises RunError."""
     from core.store import Store
 
     store = Store.open(workspace)
@@ -426,7 +426,7 @@ def _delete_artifact(options: argparse.Namespace) -> int:
 
 
 def _follow(workspace: Workspace, *runs: str, as_json: bool) -> int:
-    """Follows runs one after the other; returns the first non-zero exit code."""
+    """Follows runs; returns the first non-zero exit code."""
     from core.store import Store
 
     store = Store.open(workspace)
@@ -476,7 +476,7 @@ class _Follower:
         self._events_read = 0
 
     def until_the_end(self) -> RunRow:
-        """Waits for the run's end; restarts a missing worker. Raises RunError."""
+        """Waits for the run's end, restarting workers; raises RunError."""
         from core.runs.client import WorkerKeeper
 
         keeper = WorkerKeeper(self._workspace, _LOOK_SECONDS)
@@ -824,7 +824,6 @@ def _add_field(group: Any, model: type[StageConfig], name: str) -> None:
 
 
 def _shown_default(model: type[StageConfig], name: str) -> str:
-    """Describes a field's default, with its preset and variant."""
     own = model.model_fields[name].default
     filled = model.preset_values({}) if model.presets else {}
     value = filled.get(name, own)
@@ -839,13 +838,13 @@ def _shown_default(model: type[StageConfig], name: str) -> str:
 
 
 def _stage_values(options: argparse.Namespace, model: type[StageConfig]) -> dict[str, Any]:
-    """Returns a config's values, with the given model's family."""
+    """Returns a config's values, with the model's family."""
     values = _config_values(options, model)
     if not issubclass(model, TrainConfig):
         return values
     from core.models.finding import with_family
 
-    # With --after, the folder may not exist yet; without shards, preflight opens no model.
+    # With --after, the folder may be missing; without shards, preflight opens none.
     opened = model is not PreflightConfig or bool(values.get("shards"))
     fetch = opened and not getattr(options, "after", [])
     return with_family(values, _workspace(options), fetch=fetch)
@@ -891,7 +890,6 @@ def _file_values(path: str, stage: str) -> dict[str, Any]:
 
 
 def _taken(values: dict[str, Any], nested: type[StageConfig]) -> dict[str, Any]:
-    """Moves a nested model's fields into their own dict."""
     return {key: values.pop(key) for key in list(values) if key in nested.model_fields}
 
 

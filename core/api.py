@@ -1,4 +1,4 @@
-"""The stages as functions for scripts, each with a run folder in the web app."""
+"""The stages as functions for scripts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def build_shards(config: ShardConfig, workspace: Workspace | None = None) -> Art
 
 
 def train(config: TrainConfig, workspace: Workspace | None = None) -> Artifact:
-    """Trains a model in this process; returns its best checkpoint.
+    """Trains a model; returns its best checkpoint.
 
     The first call fixes the process's backend.
     """
@@ -41,17 +41,19 @@ def train(config: TrainConfig, workspace: Workspace | None = None) -> Artifact:
 
 
 def preflight(config: PreflightConfig, workspace: Workspace | None = None) -> Artifact:
-    """Estimates a training run's needs and cost on a TPU.
+    """Estimates needs and cost on a TPU.
 
-    `manifest.counts` holds the report (`core.training.preflight.report.Report`).
+    Returns:
+        `core.training.preflight.report.Report` as `manifest.counts`.
     """
     return run_stage("preflight", config, workspace)
 
 
 def push(config: PushConfig, workspace: Workspace | None = None) -> Artifact:
-    """Publishes a model, tokenizer or shards on the Hub, from this process.
+    """Publishes a model, tokenizer or shards on the Hub.
 
-    `manifest.counts` holds the `core.hub.push.Receipt`.
+    Returns:
+        `core.hub.push.Receipt` as `manifest.counts`.
     """
     return run_stage("push", config, workspace)
 
@@ -59,7 +61,7 @@ def push(config: PushConfig, workspace: Workspace | None = None) -> Artifact:
 def quickstart(
     config: QuickstartConfig | None = None, workspace: Workspace | None = None
 ) -> Artifact:
-    """Runs all stages on the built-in corpus; returns the model."""
+    """Runs all stages on the built-in corpus."""
     workspace = workspace or Workspace()
     stages = quickstart_stages(config or QuickstartConfig(), workspace, reserved_names(workspace))
     return [run_stage(stage, stage_config, workspace) for stage, stage_config in stages][-1]

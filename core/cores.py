@@ -1,6 +1,6 @@
 """Counts the CPU cores usable within affinity and cgroup quotas.
 
-Libraries count the machine's cores and start too many threads in a container, which are throttled.
+Libraries count the machine's cores; too many threads are throttled.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ _VARIABLES = ("OMP_NUM_THREADS", "RAYON_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", 
 
 
 def usable_cores(root: Path = _ROOT) -> int:
-    """Returns the number of cores usable at once, at least 1.
+    """Returns the number of usable cores, at least 1.
 
-    Source: https://docs.kernel.org/admin-guide/cgroup-v2.html and scheduler/sched-bwc.html.
+    Source: https://docs.kernel.org/admin-guide/cgroup-v2.html, `cpu.max`.
     """
     return max(1, min([allowed_cores(), *map(math.ceil, _quotas(root))]))
 
 
 def thread_settings(root: Path = _ROOT) -> dict[str, str]:
-    """Returns thread-count variables for a child process, if a quota applies."""
+    """Returns thread-count variables for child processes under a quota."""
     usable = usable_cores(root)
     return {} if usable == allowed_cores() else dict.fromkeys(_VARIABLES, str(usable))
 
 
 def allowed_cores() -> int:
-    """Returns the number of cores in this process's affinity mask."""
+    """Returns the number of cores in the affinity mask."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def _quotas(root: Path) -> Iterator[float]:
-    """Yields CPU quotas, in cores, of this process's cgroups."""
+    """Yields the CPU quotas of this process, in cores."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:  # Not Linux.
@@ -53,7 +53,7 @@ def _quotas(root: Path) -> Iterator[float]:
 
 
 def _limits_of(mount: Path, name: str, *files: str) -> Iterator[float]:
-    """Yields quotas of a cgroup and its ancestors, as far as visible."""
+    """Yields the visible quotas of a cgroup and its ancestors."""
     inside = PurePosixPath(name.lstrip("/"))
     for group in (inside, *inside.parents):
         try:

@@ -10,7 +10,7 @@ from typing import Literal
 
 _INCHES = (8.0, 3.6)
 _DOTS_PER_INCH = 144
-# The web app's colours; grey for the training loss.
+# The web app's colours.
 _COLORS = ("#4f46e5", "#8b95a7", "#15803d", "#7c3aed", "#b91c1c", "#0e7490")
 _BASELINE_COLOR = "#b45309"
 _TEXT_COLOR = "#334155"
@@ -19,7 +19,7 @@ _GRID_COLOR = "#e2e8f0"
 
 @dataclass(frozen=True)
 class Curve:
-    """One line of a plot; `steps` ascend, `faint` lines lie behind the others."""
+    """One line of a plot; `steps` ascend."""
 
     name: str
     steps: Sequence[float]
@@ -35,11 +35,11 @@ def draw_curves(
     x_label: str = "step",
     y_label: str = "loss (nats)",
 ) -> bytes:
-    """Plots curves as an image file, without non-finite points.
+    """Plots curves; returns an image file.
 
     Args:
-        baseline: Unigram baseline in nats, dashed.
-        form: png, 1,152 x 518 pixels on white, or transparent svg.
+        baseline: Unigram baseline in nats.
+        form: png, 1,152 x 518 pixels, or transparent svg.
     """
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -67,7 +67,7 @@ def draw_curves(
         axes.axhline(baseline, color=_BASELINE_COLOR, linestyle="--", label="unigram baseline")
     _dress(axes, x_label, y_label)
     picture = io.BytesIO()
-    # Dates and random ids would make the bytes differ.
+    # Dates and random ids would change the bytes.
     metadata = {"Date": None} if form == "svg" else {"Software": None}
     with rc_context({"svg.hashsalt": "curves"}):
         figure.savefig(picture, format=form, transparent=form == "svg", metadata=metadata)

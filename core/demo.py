@@ -1,4 +1,4 @@
-"""Serves one checkpoint and its model card to anonymous users, without workspace or secrets."""
+"""Serves one checkpoint to anonymous users."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ MOST_NEW_TOKENS = 256
 _MOST_EXAMPLES = 6
 _LONGEST_DESCRIPTION = 360
 _NEVER = float("inf")
-# Only for masks: generation in float32 is reproducible by seed.
+# Only for masks: seeded generation needs float32.
 _DTYPE: Dtype = "auto"
-# Metrics shown, by their names in cards.
+# Metrics shown, by name in cards.
 _FIGURES = {
     "validation loss": "Validation loss",
     "loss": "Validation loss",
@@ -56,7 +56,6 @@ class Card:
 
     Attributes:
         description: First paragraph in plain text.
-        examples: Texts to try.
     """
 
     description: str = ""
@@ -73,7 +72,7 @@ class Demo:
 
     Raises:
         ConfigError: Neither, or an unknown family.
-        CheckpointError: The checkpoint is missing or damaged.
+        CheckpointError: Missing or damaged.
         HubError: The Hub can't provide it.
     """
 
@@ -89,7 +88,7 @@ class Demo:
 
     @property
     def hub_id(self) -> str:
-        """The Hub id without revision; empty for a folder."""
+        """The Hub id without revision; "" for a folder."""
         return "" if expand_path(self.reference).is_dir() else self.reference.split("@")[0]
 
     @property
@@ -125,9 +124,7 @@ class Demo:
         self._home.cleanup()
 
     def fill_mask(self, model: str, text: str, top_k: int = 5, dtype: Dtype = _DTYPE) -> list[Any]:
-        """Fills masks within limits; see `core.inference.fill_mask`.
-
-        Ignores `model` and `dtype`, which would need a second copy.
+        """Fills masks within limits, ignoring `model` and `dtype`.
 
         Raises:
             ConfigError: The request is invalid or too large.
@@ -159,7 +156,7 @@ class Demo:
             raise _for_anonymous_users(error) from error
 
     def _check_text(self, text: Any, name: str) -> None:
-        # The web app checks requests first; a list would evade the limits.
+        # A list would evade the limits.
         if not isinstance(text, str):
             raise ConfigError(
                 f"The {name} is not a string",
@@ -189,7 +186,7 @@ class Demo:
 
 
 def find_checkpoint(reference: str) -> Path:
-    """Finds or downloads a checkpoint folder; raises ConfigError or HubError."""
+    """Finds or downloads a checkpoint; raises ConfigError or HubError."""
     folder = expand_path(reference)
     if folder.is_dir():
         return folder.resolve()
@@ -268,7 +265,7 @@ def _check_at_most(name: str, value: Any, most: int) -> None:
 
 
 def _for_anonymous_users(error: StudioError) -> StudioError:
-    """Logs and hides errors that reveal something about the machine."""
+    """Hides errors that may reveal something."""
     if isinstance(error, ConfigError):
         return error
     logger.error("The model could not answer: %s", error)

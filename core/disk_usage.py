@@ -1,4 +1,4 @@
-"""Measures disk usage, finds runs that need an artifact, and deletes artifacts."""
+"""Measures disk usage and deletes artifacts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_RUNS = 100_000
 
 @dataclass(frozen=True)
 class ArtifactUsage:
-    """An artifact's disk usage and relations; `needed_by` blocks its deletion."""
+    """An artifact's disk usage and relations."""
 
     artifact: Artifact
     bytes: int
@@ -32,7 +32,7 @@ class ArtifactUsage:
 
 @dataclass(frozen=True)
 class DiskUsage:
-    """Disk usage of a workspace by part; hard links count once."""
+    """Disk usage by part; hard links count once."""
 
     parts: dict[str, int]
     free_bytes: int
@@ -43,7 +43,7 @@ class DiskUsage:
 
 
 def disk_usage_bytes(folder: Path) -> int:
-    """Returns a folder's disk usage in bytes; hard links count once."""
+    """Returns disk usage in bytes; hard links count once."""
     return _unseen_bytes(folder, set())
 
 
@@ -57,7 +57,7 @@ def measure_disk_usage(workspace: Workspace) -> DiskUsage:
 
 
 def list_artifact_usage(workspace: Workspace, store: Store) -> list[ArtifactUsage]:
-    """Lists artifacts with disk usage and relations, newest first."""
+    """Lists artifacts with disk usage, newest first."""
     found = [artifact for kind in artifact_kinds() for artifact in workspace.list(kind)]
     claims = _claims(workspace, store)
     return [
@@ -73,15 +73,12 @@ def list_artifact_usage(workspace: Workspace, store: Store) -> list[ArtifactUsag
 
 
 def runs_that_need(workspace: Workspace, store: Store, artifact: Artifact) -> list[RunRow]:
-    """Returns active, queued and resumable runs that need an artifact.
-
-    Shards keep a copy of their tokenizer, and a model needs no other artifact.
-    """
+    """Returns active, queued and resumable runs that need an artifact."""
     return [claim.row for claim in _claims(workspace, store) if claim.names(artifact)]
 
 
 def delete_artifact(workspace: Workspace, store: Store, artifact: Artifact) -> None:
-    """Deletes an artifact; raises RunError if a run needs it."""
+    """Deletes an artifact; raises RunError if needed."""
     needed_by = runs_that_need(workspace, store, artifact)
     if needed_by:
         raise RunError(
@@ -95,7 +92,7 @@ def delete_artifact(workspace: Workspace, store: Store, artifact: Artifact) -> N
 
 
 def _unseen_bytes(folder: Path, seen: set[tuple[int, int]]) -> int:
-    """Returns the disk usage of files not in `seen`; files may vanish meanwhile."""
+    """Tolerates files deleted meanwhile."""
     total = 0
     for place, _, names in os.walk(folder):
         for name in names:
@@ -113,7 +110,7 @@ def _is_made_from(made: Artifact, source: Artifact) -> bool:
 
 @dataclass(frozen=True)
 class _Claim:
-    """A run yet to open its artifacts, with the names and absolute paths in its config."""
+    """A run yet to open the artifacts in its config."""
 
     row: RunRow
     named: dict[str, set[str | Path]]
@@ -135,7 +132,7 @@ def _named(workspace: Workspace, row: RunRow, kind: str) -> set[str | Path]:
     names = [str(name) for field in _naming_fields(kind) if (name := row.config.get(field))]
     paths = [name for name in names if os.sep in name and "://" not in name]
     found: set[str | Path] = set(names)
-    # Without a record, the run can't find the artifact either.
+    # Without a record, the run can't find it either.
     with suppress(StudioError):
         start = RunFolder.of(workspace, row.id).read_record().cwd if paths else ""
         found |= {Path(start, expand_path(path)).resolve() for path in paths}

@@ -1,7 +1,6 @@
-"""Selects environment variables of child processes by allow list, to keep secrets out.
+"""Selects child processes' environment variables by allow list.
 
-STUDIO_PASS_ENVIRONMENT=NAME,PREFIX_* extends the lists, except for anonymous users; the app's own
-secrets are never passed.
+STUDIO_PASS_ENVIRONMENT=NAME,PREFIX_* extends it, except for anonymous users.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _BACKENDS = (
     "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "HIP_VISIBLE_DEVICES",
     "ROCR_VISIBLE_DEVICES", "TPU_VISIBLE_CHIPS",
 )  # fmt: skip
-# A demo's model process makes no Hub requests.
+# A demo's model process makes no requests.
 _FOLDERS = ("HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "XDG_CACHE_HOME")
 _ANONYMOUS = frozenset(
     (*_SYSTEM, *_THREADS_AND_MEMORY, *_BACKENDS, *_FOLDERS, TRUST_TOKENIZERS_VARIABLE)
@@ -65,7 +64,7 @@ _MODEL_PREFIXES = (
     "ROCR_", "HIP_", "HSA_", "MIOPEN_", "RCCL_", "ONEAPI_", "SYCL_", "ZE_",
 )  # fmt: skip
 _RUNS = frozenset({"STORAGE_EMULATOR_HOST", "BOTO_CONFIG", "GCE_METADATA_HOST", "HOSTNAME"})
-# Settings, database, cloud storage and multi-process launchers.
+# Settings, database, storage and multi-process launchers.
 _RUN_PREFIXES = (
     "STUDIO_", "PG", "AWS_", "GOOGLE_", "GCLOUD_", "CLOUDSDK_", "GCS_", "GCSFS_", "AZURE_", "S3_",
     "FSSPEC_", "SLURM_", "OMPI_", "PMI_", "PMIX_", "GLOO_",
@@ -73,7 +72,7 @@ _RUN_PREFIXES = (
 
 
 def for_anonymous_users(environment: Mapping[str, str]) -> dict[str, str]:
-    """Selects variables without secrets, for demos and readers of foreign files."""
+    """Selects variables without secrets, also for foreign files."""
     return {
         name: value
         for name, value in environment.items()

@@ -1,10 +1,10 @@
-"""Defines the errors that a user can act on."""
+"""Errors that a user can act on."""
 
 from __future__ import annotations
 
 import re
 
-# Text from a user's file may be megabytes long.
+# A user's file may have megabytes of text.
 _LONGEST_PART = 2_000
 # Terminal escape sequences and lone surrogates.
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -15,10 +15,10 @@ class StudioError(Exception):
 
     Args:
         problem: The failure, in one sentence.
-        expected: The valid value or state.
-        received: The value or state found.
-        fix: The action to take.
-        field: Config field beside which the web app shows the error.
+        expected: Valid value or state.
+        received: Actual value or state.
+        fix: Action to take.
+        field: Config field that shows the error.
     """
 
     exit_code = 1
@@ -64,7 +64,7 @@ class StudioError(Exception):
 
 
 class ConfigError(StudioError):
-    """A setting is missing, out of range or contradictory."""
+    """A setting is missing, invalid or contradictory."""
 
     exit_code = 2
 
@@ -74,7 +74,7 @@ class CorpusError(StudioError):
 
 
 class TokenizerError(StudioError):
-    """A tokenizer can't be trained, loaded or used for the task."""
+    """A tokenizer can't be trained, loaded or used."""
 
 
 class ShardError(StudioError):
@@ -96,13 +96,13 @@ class RunError(StudioError):
 
 
 class LossNotFiniteError(RunError):
-    """The loss or a weight is NaN or infinite."""
+    """The loss or a weight isn't finite."""
 
     reason = "loss_not_finite"
 
 
 class ProcessLostError(RunError):
-    """Another process of the run ended or is unreachable."""
+    """Another process of the run is lost."""
 
     reason = "process_lost"
 
@@ -112,7 +112,7 @@ class CheckpointError(StudioError):
 
 
 class HubError(StudioError):
-    """The Hugging Face Hub refused a request or is unreachable."""
+    """The Hub refused a request or is unreachable."""
 
 
 def from_os_error(error: OSError) -> StudioError:

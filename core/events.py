@@ -1,6 +1,6 @@
-"""Writes and reads a run's event log, `events.jsonl`, and reads its stop requests.
+"""Writes and reads a run's event log and stop requests.
 
-Only the run appends. Event numbers have no gaps, so reading events twice is harmless.
+Only the run appends; gapless numbers make repeated reading harmless.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class RunStopped(Exception):
 
 
 class EventLog:
-    """Appends events in order, kept in memory while the disk is full."""
+    """Appends events, in memory while the disk is full."""
 
     def __init__(self, path: Path) -> None:
         make_folder(path.parent)
@@ -58,7 +58,7 @@ class EventLog:
         return self._append(kind, time.time(), fields)
 
     def append_copy(self, event: Mapping[str, Any]) -> int:
-        """Copies another log's event with its time and a new number."""
+        """Copies another log's event under a new number."""
         fields = {name: value for name, value in event.items() if name not in ("n", "t", "kind")}
         return self._append(event["kind"], event["t"], fields)
 
@@ -74,7 +74,7 @@ class EventLog:
             return self._number
 
     def close(self) -> None:
-        """Writes and syncs all events; raises OSError if the disk stays full."""
+        """Writes and syncs all events; raises OSError."""
         deadline = time.monotonic() + _CLOSING_PATIENCE_SECONDS
         while not self._close(give_up=time.monotonic() > deadline):
             time.sleep(SYNC_INTERVAL_SECONDS)
@@ -120,13 +120,13 @@ class EventLog:
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Returns whether a disk, quota or file size limit was exceeded."""
+    """Returns whether a disk, quota or size limit was exceeded."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Returns whether host or device memory ran out."""
-    # JAX names it in the message, TensorFlow in the exception.
+    # In JAX's message, in TensorFlow's exception name.
     said = f"{type(error).__name__} {error}"
     return isinstance(error, MemoryError) or any(
         word in said for word in ("RESOURCE_EXHAUSTED", "ResourceExhaustedError")
@@ -143,7 +143,7 @@ def suppressed_if_full() -> Iterator[None]:
 
 
 def read_events(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
-    """Reads complete lines from a byte offset; returns events and next offset."""
+    """Reads complete lines; returns events and the next byte offset."""
     if not path.exists():
         return [], offset
     with _opened(path) as file:
@@ -186,7 +186,7 @@ def read_resolved(path: Path) -> dict[str, Any]:
 
 
 def read_attempts(path: Path) -> list[tuple[float, float]]:
-    """Returns each attempt's first and last event times, in unix seconds."""
+    """Returns each attempt's first and last unix seconds."""
     if not path.exists():
         return []
     heard: list[tuple[bytes, bytes]] = []
@@ -232,11 +232,11 @@ class Reporter:
         return None
 
     def is_preempted(self) -> bool:
-        """Returns whether the run was preempted and will be requeued."""
+        """Returns whether the run will be requeued."""
         return False
 
     def preempt(self) -> None:
-        """Saves and stops the run for requeueing, as SIGTERM does."""
+        """Stops the run for requeueing, as SIGTERM does."""
 
     def raise_if_stopped(self) -> None:
         """Raises RunStopped if a stop was requested."""
@@ -249,7 +249,6 @@ class FolderReporter(Reporter):
 
     Args:
         echo: Stream for readable lines; True: standard output, without progress.
-        min_progress_seconds: Interval between progress events.
     """
 
     def __init__(
@@ -336,7 +335,7 @@ class FolderReporter(Reporter):
 
 
 def read_stop(path: Path) -> StopMode | None:
-    """Reads a stop request; an unreadable one, perhaps half-written, is none."""
+    """Reads a stop request; None if half-written."""
     if not path.is_file():
         return None
     try:
@@ -396,7 +395,7 @@ def _not_a_log(path: Path, received: str) -> RunError:
 
 
 def _mend_tail(path: Path) -> int:
-    """Truncates a torn last line; returns the last event's number, or 0."""
+    """Truncates a torn line; returns the last number, or 0."""
     if not path.exists():
         return 0
     with _opened(path, "rb+") as file:
@@ -409,7 +408,7 @@ def _mend_tail(path: Path) -> int:
 
 
 def _read_tail(file: BinaryIO) -> tuple[int, bytes]:
-    """Returns the last 64 KiB and their offset, or more until they hold an event."""
+    """Returns at least 64 KiB and one event, with their offset."""
     size = file.seek(0, os.SEEK_END)
     length = _TAIL_BYTES
     while True:

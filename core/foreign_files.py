@@ -1,7 +1,4 @@
-"""Opens untrusted files without blocking and with limits; parses JSON strictly.
-
-A downloaded file may be a named pipe, a device or a gigabyte of brackets.
-"""
+"""Reads untrusted files, perhaps named pipes or gigabytes, within limits."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ _SHOWN_CHARACTERS = 80
 
 
 def open_regular(path: Path, *, error: type[StudioError] = CheckpointError) -> tuple[int, int]:
-    """Opens a regular file, without blocking; returns its descriptor and size in bytes.
+    """Opens a regular file without blocking; returns descriptor and bytes.
 
     Raises:
         error: Unreadable, not regular, or a git-LFS pointer.
@@ -55,7 +52,7 @@ def open_regular(path: Path, *, error: type[StudioError] = CheckpointError) -> t
 
 
 def check_regular(path: Path, *, error: type[StudioError] = CheckpointError) -> int:
-    """Checks a file like `open_regular`; returns its size in bytes."""
+    """Checks a file like `open_regular`; returns its bytes."""
     descriptor, size = open_regular(path, error=error)
     os.close(descriptor)
     return size
@@ -112,13 +109,13 @@ def shown(value: Any) -> str:
     """Shortens an untrusted value's repr for error messages."""
     try:
         text = repr(value)
-    except (RecursionError, ValueError):  # ValueError: an integer of thousands of digits.
+    except (RecursionError, ValueError):  # An integer of thousands of digits.
         text = f"a {type(value).__name__}"
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]} …"
 
 
 def is_plain_name(name: Any) -> bool:
-    """Returns whether an untrusted name stays within its folder."""
+    """Returns whether a name stays within its folder."""
     return (
         isinstance(name, str)
         and 0 < len(os.fsencode(name.encode("utf-8", "replace").decode())) <= 255
@@ -171,7 +168,7 @@ def _without_contradiction(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def check_depth(values: Any) -> None:
-    """Raises ValueError if parsed JSON is too deep for recursion."""
+    """Raises ValueError for JSON too deep for recursion."""
     level, depth = [values], 0
     while level := [
         child

@@ -1,6 +1,6 @@
-"""Restricts outgoing connections to untrusted addresses (SSRF protection).
+"""Restricts connections to untrusted addresses (SSRF protection).
 
-Non-public addresses are refused at connection time, unless the environment names the host.
+Non-public ones need to be configured in the environment.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from urllib.parse import urljoin, urlsplit
 from core.errors import ConfigError, StudioError
 
 ALLOWED_HOSTS_VARIABLE = "STUDIO_ALLOWED_HOSTS"
-# Inherited only by runs submitted from the command line.
+# Inherited only by runs from the command line.
 TYPED_HOSTS_VARIABLE = "STUDIO_TYPED_HOSTS"
 MOST_REDIRECTS = 5
 CONNECT_SECONDS = 30.0
 STALL_SECONDS = 60.0
-# A download's timeout grows with its size.
+# A timeout grows with the download's size.
 BASE_SECONDS = 120.0
 MOST_READ_BYTES = 64 << 20
 SLOWEST_BYTES_PER_SECOND = 1 << 16
@@ -29,7 +29,7 @@ _CONFIGURED = (
     "HF_ENDPOINT", "STORAGE_EMULATOR_HOST", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3",
     "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy",
 )  # fmt: skip
-# Exempt: some networks serve it from a non-public address.
+# Exempt: some networks serve it internally.
 _HUB_HOST = ("huggingface.co", 443)
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 # Port None: every port.
@@ -52,13 +52,13 @@ _trusts_callers = True
 
 
 def distrust_callers() -> None:
-    """Restricts callers' addresses too, for the web app and its runs."""
+    """Restricts callers' addresses too."""
     global _trusts_callers
     _trusts_callers = False
 
 
 def allow_typed_hosts(texts: Iterable[object]) -> None:
-    """Allows hosts of typed HTTP URLs, also in submitted runs."""
+    """Allows hosts of typed URLs, also in submitted runs."""
     hosts = [host for text in texts if _is_web(text) and (host := _parse_host(str(text)))]
     if not hosts or not _trusts_callers:
         return
@@ -68,7 +68,7 @@ def allow_typed_hosts(texts: Iterable[object]) -> None:
 
 
 def is_public(address: str) -> bool:
-    """Returns whether an IP address and its embedded IPv4 addresses are public."""
+    """Returns whether an address and its embedded ones are public."""
     try:
         ip = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -81,7 +81,7 @@ def is_public(address: str) -> bool:
 def resolve(host: str, port: int, environment: Mapping[str, str] | None = None) -> list[str]:
     """Resolves a host to allowed IP addresses; raises OutboundError or OSError.
 
-    Connect to one of them: a second lookup may differ (DNS rebinding).
+    Connect to these: another lookup may differ (DNS rebinding).
     """
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
@@ -105,7 +105,7 @@ def is_configured(host: str, port: int, environment: Mapping[str, str] | None = 
 
 
 def check_url(url: str, *, schemes: Iterable[str] = ("https",)) -> None:
-    """Checks a URL's scheme and literal IP address; raises OutboundError."""
+    """Checks scheme and literal IP address; raises OutboundError."""
     scheme, host, port = _split(url)
     if scheme not in _PORTS or (scheme not in schemes and not is_configured(host, port)):
         raise OutboundError(
@@ -119,7 +119,7 @@ def check_url(url: str, *, schemes: Iterable[str] = ("https",)) -> None:
 
 
 def check_reachable(url: str) -> None:
-    """Checks an HTTPS URL and its host's addresses, if resolvable."""
+    """Checks an HTTPS URL and its resolved addresses."""
     check_url(url)
     _, host, port = _split(url)
     try:
@@ -176,7 +176,7 @@ def refusal_in(error: BaseException | None) -> StudioError | None:
 def _unwrapped(
     ip: ipaddress.IPv4Address | ipaddress.IPv6Address,
 ) -> Iterator[ipaddress.IPv4Address | ipaddress.IPv6Address]:
-    """Yields the addresses to which an address may be routed."""
+    """Yields the addresses to which it may be routed."""
     if isinstance(ip, ipaddress.IPv4Address):
         yield ip
         return
@@ -252,5 +252,5 @@ def _is_literal(host: str) -> bool:
 
 
 def _shown(url: str) -> str:
-    """Removes the query and credentials, which may be secret."""
+    """Removes query and credentials, perhaps secret."""
     return url.partition("?")[0].rpartition("@")[2][:200]

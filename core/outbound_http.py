@@ -1,4 +1,4 @@
-"""Applies `core.outbound` to HTTP clients of fsspec and the Hub."""
+"""Applies `core.outbound` to HTTP clients."""
 
 from __future__ import annotations
 

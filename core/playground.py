@@ -70,8 +70,8 @@ class PlaygroundClient:
     """Client of the inference process, started on demand. Thread-safe.
 
     Args:
-        answer_seconds: Timeout of an answer, model loading included.
-        only: The only model, for anonymous users; the process gets no secrets.
+        answer_seconds: Timeout, model loading included.
+        only: The only model; the process gets no secrets.
     """
 
     def __init__(
@@ -98,11 +98,7 @@ class PlaygroundClient:
     def fill_mask(
         self, model: str, text: str, top_k: int = 5, dtype: Dtype = "float32"
     ) -> list[Any]:
-        """Fills a text's masks; see `core.inference.fill_mask`.
-
-        Raises:
-            RunError: The process failed.
-        """
+        """Fills a text's masks; raises RunError if the process failed."""
         params = {"model": model, "text": text, "top_k": top_k, "dtype": dtype}
         return self._call("fill_mask", params)
 
@@ -118,12 +114,12 @@ class PlaygroundClient:
         """Computes a text's perplexity; see `core.inference.perplexity`."""
         params = {"model": model, "text": text, "dtype": dtype}
         with closing(self._ask("perplexity", params)) as answers:
-            # A long text may exceed one answer's timeout, which each part renews.
+            # Each part renews the timeout.
             found: dict[str, Any] = _result_of(next(one for one in answers if "part" not in one))
             return found
 
     def prepare(self, model: str, dtype: Dtype = "float32") -> Iterator[str]:
-        """Warms up a model, yielding each step; after the first it can answer."""
+        """Warms up a model, which answers after the first step."""
         for answer in self._ask("prepare", {"model": model, "dtype": dtype}):
             if "part" not in answer:
                 _result_of(answer)
@@ -142,7 +138,7 @@ class PlaygroundClient:
             return _result_of(next(answers))
 
     def _ask(self, method: str, params: Mapping[str, Any]) -> Generator[dict[str, Any], None, None]:
-        """Sends a request; retries if an idle process exited."""
+        """Retries if an idle process exited."""
         request = json.dumps({"id": 1, "method": method, "params": params}).encode() + b"\n"
         if len(request) > _LONGEST_LINE_BYTES:
             raise ConfigError(
@@ -272,7 +268,7 @@ class PlaygroundServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServe
         try:
             with closing(answer_request(line, self.methods)) as answers:
                 for answer in answers:
-                    # An error may quote a foreign file's lone surrogates.
+                    # An error may quote lone surrogates.
                     text = json.dumps(answer, ensure_ascii=False)
                     yield text.encode("utf-8", "replace") + b"\n"
         finally:
@@ -349,7 +345,7 @@ def _parts(number: Any, pieces: Generator[Any, None, Any]) -> Generator[dict[str
 
 
 def methods_within(workspace: Workspace, only: Path | None = None) -> dict[str, Method]:
-    """Returns methods for local and Hub models, or for `only` one."""
+    """Returns methods for all allowed models, or `only` one."""
 
     def locate(model: str) -> str | Path:
         if only is not None:
@@ -422,7 +418,7 @@ def _serve(
 
 
 def _new_socket_path() -> Path:
-    """Creates a private folder with a path short enough."""
+    """Creates a private folder with a short path."""
     folder = Path(tempfile.mkdtemp(prefix="studio-"))
     if len(os.fsencode(folder)) + len("/playground.draft") > _LONGEST_SOCKET_PATH_BYTES:
         folder.rmdir()

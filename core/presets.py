@@ -1,4 +1,4 @@
-"""Hyperparameters of presets, which fill unset fields, with overrides by family."""
+"""Hyperparameters that presets fill in, with overrides by family."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from core.models.family import NO_DROPOUT, Family, Values, WriteUp
 
 @dataclass(frozen=True)
 class Preset:
-    """A preset's values and overrides by family or objective."""
+    """A preset's values and overrides."""
 
     values: Values
     variants: Mapping[str, Values] = field(default_factory=dict)
@@ -48,7 +48,7 @@ def _for_training(preset: str) -> FamilyValues:
     return FamilyValues(lambda family: family.train_presets.get(preset, {}))
 
 
-# Source: TPU_EXAMPLE/train_unigram.py; other families keep their algorithm.
+# Source: TPU_EXAMPLE/train_unigram.py.
 _CLASSIC_TOKENIZER = Preset(
     {"algorithm": "unigram", "vocab_size": 10_048, "min_frequency": 2, "lowercase": False},
     _for_tokenizers("classic"),
@@ -99,7 +99,7 @@ _CLASSIC_TRAINING = Preset(
     _for_training("classic"),
 )
 _FLAX_TRAINING = Preset(
-    # RoBERTa's values, which run_mlm_flax.py also uses for BERT.
+    # RoBERTa's values, also for BERT in run_mlm_flax.py.
     {
         "per_replica_batch_size": 128,
         "num_train_epochs": 18.0,

@@ -1,7 +1,6 @@
 """Redacts secrets from logs, events and error messages.
 
-Texts for anonymous users are never compared with real secrets: a changed answer would confirm a
-guess.
+For anonymous users, texts aren't compared with secrets, which would confirm guesses.
 """
 
 from __future__ import annotations
@@ -38,16 +37,17 @@ _PASSWORD_PARAMETER = re.compile(
 _PARAMETER = re.compile(r"[?&;]([^=&;?]+)=([^&;]*)")
 # Shorter secrets would match ordinary words.
 _SHORTEST_SECRET = 4
-# Shorter values of unknown variables may be words.
+# Shorter values may be words.
 _SHORTEST_UNKNOWN_SECRET = 8
-# Shorter database passwords, perhaps words, are hidden only in URLs.
+# Shorter ones, perhaps words, are hidden only in URLs.
 _SHORTEST_PASSWORD = 8
 
 
 def redact(text: str, sent: Iterable[str] = ()) -> str:
-    """Hides this environment's secrets, unless in `sent`, and secret-like text.
+    """Hides this environment's secrets and secret-like text.
 
-    Hiding a secret that the reader sent would confirm a guess.
+    Args:
+        sent: The reader's texts; hiding their secrets would confirm guesses.
     """
     return _redactor()(text, tuple(sent))
 
@@ -61,7 +61,7 @@ def redact_forms(text: str) -> str:
 
 
 def redact_values(value: Any) -> Any:
-    """Redacts strings in JSON, not numbers; other objects become text."""
+    """Redacts the strings of a JSON-like value."""
     return _redacted(value, _redactor())
 
 
@@ -71,7 +71,7 @@ def has_password(value: str) -> bool:
 
 
 def parse_logins(text: str) -> list[tuple[str, str]]:
-    """Parses `name:password` entries, separated by commas or lines; raises ValueError."""
+    """Parses `name:password` entries; raises ValueError."""
     entries = [entry.strip() for entry in re.split(r"[,\n]", text)]
     logins = []
     for place, entry in enumerate(filter(None, entries), 1):
@@ -116,7 +116,7 @@ def _redacted(value: Any, redactor: _Redactor) -> Any:
 
 class _Redactor:
     def __init__(self, hidden: Mapping[str, str]) -> None:
-        # A short secret may be part of a long one.
+        # Secrets may contain shorter ones.
         self._hidden = sorted(hidden.items(), key=lambda pair: len(pair[0]), reverse=True)
 
     def __call__(self, text: str, sent: tuple[str, ...] = ()) -> str:
@@ -167,10 +167,7 @@ def _spellings(secret: str, shortest: int) -> set[str]:
 
 
 def _passwords_in(address: str, *, is_database: bool) -> set[str]:
-    """Returns a URL's possible passwords.
-
-    Programs parse unencoded `@`, `:`, `/`, `#` or `%` differently.
-    """
+    """Returns possible passwords, as programs parse URLs differently."""
     found = {value for name, value in _PARAMETER.findall(address) if _is_secret(name)}
     _, colon, after = address.partition("://")[2].partition(":")
     if colon:
@@ -206,9 +203,9 @@ def _is_secret(parameter: str) -> bool:
 
 
 def _in_contexts(password: str, hosts: Iterable[str]) -> dict[str, str]:
-    """Maps contexts in which a password of any length is hidden.
+    """Maps contexts that hide even short passwords.
 
-    Programs that split it elsewhere quote a part as host or port.
+    Programs that split a password quote its parts as host or port.
     """
     found: dict[str, str] = {}
     for whole in _spellings(password, 1):

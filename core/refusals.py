@@ -1,4 +1,4 @@
-"""Converts errors of the operating system and the database into StudioError."""
+"""Converts system and database errors into StudioError."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from core.errors import StudioError, from_os_error
 
 @contextmanager
 def explaining_refusals() -> Iterator[None]:
-    """Raises StudioError for operating system and database errors, except broken pipes."""
+    """Converts system and database errors, except broken pipes."""
     try:
         yield
     except (StudioError, BrokenPipeError):

@@ -1,6 +1,6 @@
 """The database of runs, metrics, artifacts and requests.
 
-Only the worker writes; other processes read, and insert requests.
+Only the worker writes; others read and insert requests.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class _Base(DeclarativeBase):
 class RunRow(_Base):
     """One run of a stage; times are unix seconds.
 
-    `event_number` and `event_offset` mark how far `events.jsonl` was ingested. The current
-    attempt's events are numbered above `attempt_number`.
+    `event_number` and `event_offset` mark the ingested events, `attempt_number` those before the
+    current attempt.
     """
 
     __tablename__ = "runs"
@@ -103,7 +103,7 @@ class RunRow(_Base):
     metric_counts: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
     attempt: Mapped[int] = mapped_column(default=1)
     attempt_number: Mapped[int] = mapped_column(_NUMBER, default=0)
-    # A remote run's mirror address and newest phase.
+    # Mirror address and newest phase.
     remote: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
 
     @property
@@ -112,7 +112,7 @@ class RunRow(_Base):
 
     @property
     def saves(self) -> bool:
-        """True if the stage can resume from saved state."""
+        """True if the stage is resumable."""
         return is_resumable(self.stage)
 
 
@@ -121,7 +121,7 @@ class MetricRow(_Base):
 
     Attributes:
         number: The event's number.
-        point: The value's index among the metric's values.
+        point: Index among the metric's values.
     """
 
     __tablename__ = "metrics"
@@ -156,7 +156,7 @@ class ArtifactRow(_Base):
 
 
 class RequestRow(_Base):
-    """A request to the worker, such as `submit` or `stop`."""
+    """A request to the worker, such as `submit`."""
 
     __tablename__ = "requests"
 
@@ -199,11 +199,11 @@ class Store:
 
     @classmethod
     def open(cls, workspace: Workspace) -> Store:
-        """Opens, creates or migrates the workspace's database.
+        """Opens the workspace's database, creating or migrating it.
 
         Raises:
             ConfigError: STUDIO_DATABASE_URL is invalid.
-            StudioError: The database is unreachable, newer or another workspace's.
+            StudioError: Unreachable, newer or another workspace's.
         """
         store = cls(create_database_engine(database_url(workspace)), workspace.root)
         try:
@@ -223,7 +223,7 @@ class Store:
             return ""
 
     def upgrade(self, workspace: Workspace) -> None:
-        """Migrates the tables to the newest version, under a lock."""
+        """Migrates the tables to the newest version."""
         from core import migrations
 
         with file_lock(workspace.root / "database.lock"):
@@ -262,7 +262,7 @@ class Store:
     # For every process.
 
     def add_request(self, kind: str, payload: Mapping[str, Any]) -> int:
-        """Adds a request to the worker; returns its number."""
+        """Adds a request; returns its number."""
         with self.session.begin() as session:
             row = RequestRow(kind=kind, payload=dict(payload), created=time.time())
             session.add(row)
@@ -333,9 +333,9 @@ class Store:
         names: Sequence[str] = (),
         limit: int = 20_000,
     ) -> list[MetricRow]:
-        """Returns metrics of events above `after`, with the last event complete.
+        """Returns metrics above an event number, the last event complete.
 
-        Row ids can't mark the position, as SQLite reuses them.
+        SQLite reuses row ids, so they can't mark the position.
         """
         wanted = [MetricRow.run_id == run_id, MetricRow.number > after]
         if names:
@@ -351,10 +351,10 @@ class Store:
     def sample_metrics(
         self, run_id: str, names: Sequence[str], most_per_name: int
     ) -> tuple[dict[str, list[tuple[int, float]]], int]:
-        """Downsamples curves in the database, keeping the newest point.
+        """Downsamples curves, keeping the newest point.
 
         Returns:
-            `{name: [(step, value), ...]}`, and the event number for `metrics_since`.
+            `{name: [(step, value), ...]}`, and the number for `metrics_since`.
         """
         with self.session() as session:
             newest = session.scalar(
@@ -516,10 +516,7 @@ def database_url(workspace: Workspace) -> str | URL:
 
 
 def _make_database(path: Path) -> None:
-    """Creates a database, private unless the workspace is shared.
-
-    SQLite gives its other files the same mode; its default is world-readable.
-    """
+    """Creates a private database, whose mode SQLite copies."""
     mode = 0o666 if is_shared(path.parent) else 0o600
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, mode))
@@ -534,7 +531,7 @@ def create_database_engine(url: str | URL) -> Engine:
     try:
         engine = create_engine(url, **options)
     except (ArgumentError, ImportError, ValueError) as error:
-        # The original message may hold a part of the password.
+        # The original message may hold the password.
         raise _wrong_url(url, error) from None
     if is_sqlite:
         event.listen(engine, "connect", _set_pragmas)
@@ -549,7 +546,7 @@ def explain_database_error(error: Exception) -> StudioError | None:
 
 
 def _explained(error: SQLAlchemyError, problem: str) -> StudioError:
-    # SQLAlchemy's text may hold the URL with its password.
+    # SQLAlchemy's text may hold the password.
     cause = str(getattr(error, "orig", None) or type(error).__name__).strip().splitlines()[0]
     return StudioError(
         problem,

@@ -1,7 +1,4 @@
-"""The stages' options: one pydantic model per stage, the only declaration of an option.
-
-Form, flags, stored JSON and documentation derive from its fields.
-"""
+"""The stages' options, one pydantic model per stage, from which all interfaces derive."""
 
 from core.config.base import StageConfig, config_error, describe_expected, fingerprint_of
 from core.config.corpus import CorpusConfig

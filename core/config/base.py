@@ -1,4 +1,4 @@
-"""Base of all stage configs: strict fields, presets, fingerprints, errors."""
+"""Base of all stage configs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class StageConfig(BaseModel):
     )
 
     presets: ClassVar[dict[str, Preset]] = {}
-    # Field that selects a preset's variant, such as the family.
+    # Field that selects a preset's variant.
     variant: ClassVar[str] = ""
 
     @model_validator(mode="before")
@@ -60,7 +60,7 @@ class StageConfig(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _refuse_mistyped(cls, value: Any, info: ValidationInfo) -> Any:
-        """Rejects integers with a dot (10.000 is ambiguous) and text that isn't UTF-8."""
+        """Rejects ambiguous integers such as 10.000, and text that isn't UTF-8."""
         field = cls.model_fields[info.field_name or ""]
         if isinstance(value, str) and any("\ud800" <= one <= "\udfff" for one in value):
             raise PydanticCustomError("not_utf_8", "text in UTF-8; rename the file if necessary")
@@ -77,7 +77,7 @@ class StageConfig(BaseModel):
 
     @classmethod
     def preset_values(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Returns a preset's values; reads only the preset and variant fields."""
+        """Returns the values of the chosen preset and variant."""
         preset, variant = (
             values.get(name, cls.model_fields[name].default) if name else None
             for name in ("preset", cls.variant)
@@ -95,7 +95,7 @@ class StageConfig(BaseModel):
         return sorted({name for values in filled for name in values})
 
     def __init__(self, **values: Any) -> None:
-        """Validates plain values; ConfigError names the first wrong field."""
+        """Validates values; raises ConfigError for the first wrong field."""
         try:
             super().__init__(**values)
         except ValidationError as error:
@@ -108,12 +108,12 @@ class StageConfig(BaseModel):
 
     @classmethod
     def fields_outside_identity(cls) -> frozenset[str]:
-        """Returns fields that affect naming, location or execution, not the result."""
+        """Returns fields that don't affect the result."""
         fields = cls.model_fields.items()
         return frozenset(name for name, field in fields if not field_extra(field)["identity"])
 
     def fingerprint(self) -> str:
-        """Returns 16 hex digits that identify the fields affecting the result."""
+        """Returns 16 hex digits of the fields affecting the result."""
         excluded = set(self.fields_outside_identity())
         return fingerprint_of(self.model_dump(mode="json", exclude=excluded))
 
@@ -123,20 +123,20 @@ class StageConfig(BaseModel):
 
 
 def fingerprint_of(value: Any) -> str:
-    """Returns 16 hex digits of a JSON value's SHA-256, ignoring key order."""
+    """Returns 16 hex digits, independent of key order."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return sha256(text.encode("utf-8")).hexdigest()[:16]
 
 
 def describe_expected(problem: Mapping[str, Any]) -> str:
-    """Describes the expected value of a pydantic error, patterns in words."""
+    """Describes the expected value of a pydantic error."""
     if problem["type"] == "string_pattern_mismatch":
         return _WORDS_OF_PATTERNS[problem["ctx"]["pattern"]]
     return str(problem["msg"]).removeprefix("Input should be ")
 
 
 def config_error(model: type[StageConfig], error: ValidationError) -> ConfigError:
-    """Converts pydantic's first error into a ConfigError that counts the others."""
+    """Converts pydantic's first error into a ConfigError."""
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
     name = str(first["loc"][-1]) if first["loc"] else ""

@@ -1,4 +1,4 @@
-"""Options of the corpus, which tokenizer and shards read."""
+"""Options of the corpus."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from core.config.base import StageConfig
 from core.config.options import option
 from core.errors import ConfigError
 
-# The default dataset, which has no default configuration.
+# It has no default configuration.
 _OFFERED_DATASET, _OFFERED_CONFIG = "Salesforce/wikitext", "wikitext-103-raw-v1"
 
 
-# Fields that name text and imply a source.
+# Fields that imply a source.
 _SOURCES = {"validation_path": "files", "path": "files", "dataset_name": "hub"}
 
 
@@ -201,7 +201,7 @@ class CorpusConfig(StageConfig):
 
     @property
     def has_leftover_configuration(self) -> bool:
-        """True if another dataset still has the default dataset's configuration."""
+        """True if another dataset has the default dataset's configuration."""
         is_offered = self.dataset_name == _OFFERED_DATASET
         return self.dataset_config == _OFFERED_CONFIG and not is_offered
 
@@ -213,10 +213,7 @@ class CorpusConfig(StageConfig):
     def inferred(
         cls, values: dict[str, Any], before: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Infers the source from fields that name text; raises ConfigError for two sources.
-
-        A new dataset doesn't inherit the previous one's configuration.
-        """
+        """Infers the source from fields that name text; raises ConfigError."""
         name = values.get("dataset_name")
         if name and name != (before or {}).get("dataset_name"):
             values = {"dataset_config": "", **values}

@@ -1,4 +1,4 @@
-"""Declares options as config fields, and reads their properties."""
+"""Declares options and reads their properties."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 
 @dataclass(frozen=True)
 class OneOf:
-    """Limits a text field to names listed at validation."""
+    """Limits a field to names listed at validation."""
 
     names: Callable[[], Sequence[str]]
 
@@ -62,7 +62,7 @@ FAMILY_OPTIONS = {
 }
 
 HUB_ID_PATTERN = r"^$|^([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*$"
-# A branch's / would be ambiguous in owner/name@branch.
+# A / would be ambiguous in owner/name@branch.
 BRANCH_PATTERN = r"^$|^[A-Za-z0-9][\w-]*(\.[\w-]+)*$"
 MIRROR_PATTERN = r"^$|^(gs|s3|ssh|file)://\S+$"
 LANGUAGE_PATTERN = r"^[A-Za-z, -]*$"
@@ -91,17 +91,14 @@ def option(
 
     Args:
         help: One short sentence.
-        title: Label; default: the name.
         group: Heading in the advanced form.
         basic: Whether the basic form shows it.
-        flag: Command-line flag, if not the name.
-        choices: Suggested values, others being allowed.
+        choices: Suggested values.
         artifact: Kind of artifact named.
-        path: Whether it is a local path, which the web app confines.
-        identity: Whether it affects the result, and so the fingerprint.
+        path: Whether the web app confines it as a local path.
+        identity: Whether it affects the result and fingerprint.
         options: Label and explanation by choice.
-        details: More help, behind a "?".
-        **bounds: For pydantic's `Field`, such as `ge`.
+        **bounds: For pydantic's `Field`.
     """
     extra: dict[str, Any] = {
         "group": group,

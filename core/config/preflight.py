@@ -8,7 +8,7 @@ from core.training.topologies import TOPOLOGIES
 
 
 class PreflightConfig(TrainConfig):
-    """Options for estimating a training run's needs and cost on a TPU."""
+    """Options for estimating needs and cost on a TPU."""
 
     topology: str = option(
         "v5e-8",

@@ -11,7 +11,7 @@ from core.config.options import BRANCH_PATTERN, HUB_ID_PATTERN, LANGUAGE_PATTERN
 
 
 class PushConfig(StageConfig):
-    """Options for publishing on the Hub; tokens are never options."""
+    """Options for publishing; tokens are never options."""
 
     kind: Literal["model", "tokenizer", "shards"] = option(
         "model",
@@ -111,7 +111,7 @@ class PushConfig(StageConfig):
     @model_validator(mode="before")
     @classmethod
     def _infer_kind(cls, values: Any) -> Any:
-        """Infers the kind from the named artifact, and drops names of other kinds."""
+        """Infers the kind from the named artifact."""
         if not isinstance(values, dict):
             return values
         kinds = ("model", "tokenizer", "shards")

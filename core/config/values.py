@@ -1,4 +1,4 @@
-"""Reads config files, and finds values that differ from defaults."""
+"""Reads config files and finds changed values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST_CONFIG_BYTES = 16 << 20
 
 
 def changed_values(config: StageConfig) -> dict[str, Any]:
-    """Returns values that differ from defaults under the same preset."""
+    """Returns values that differ from the preset's defaults."""
     model = type(config)
     values: dict[str, Any] = {
         name: getattr(config, name)

@@ -1,1 +1,1 @@
-"""Publishes to and downloads from the Hugging Face Hub; never stores tokens."""
+"""Publishes to and downloads from the Hub."""

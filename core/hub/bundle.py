@@ -1,7 +1,4 @@
-"""Selects the files to publish on the Hub, by an allow-list per kind.
-
-Training state, raw logs, local paths and cloud names are never sent.
-"""
+"""Selects the files to publish, by an allow-list per kind."""
 
 from __future__ import annotations
 
@@ -47,18 +44,18 @@ _MODEL_FILES = re.compile(
     r"(flax_model|tf_model)(-\d+-of-\d+)?\.(msgpack|h5)(\.index\.json)?|vocab\.(txt|json)|merges\.txt|added_tokens\.json|"
     + "|".join(re.escape(name) for name in (*TOKENIZER_FILES, EVAL_RESULTS_FILE))
 )
-# Files tied to specific weights; stale ones are removed when new weights are pushed.
+# Stale ones are removed when new weights are pushed.
 _OF_WEIGHTS = re.compile(
     r"(model|pytorch_model|flax_model|tf_model)(-\d+-of-\d+)?"
     r"\.(safetensors|bin|msgpack|h5)(\.index\.json)?|"
     + "|".join(map(re.escape, (EVAL_RESULTS_FILE, LOG_FILE, CURVES_FILE, TRAINING_CONFIG_FILE)))
 )
-# Private: cloud accounts and locations on the user's machines.
+# Private: cloud accounts and local paths.
 _PRIVATE_FIELDS = (
     "tpu_name", "tpu_zone", "gcp_project", "coordinator_address", "num_processes", "process_id",
     "output",
 )  # fmt: skip
-# transformers stores here the folder that a file was loaded from.
+# Folder that transformers loaded a file from.
 _ORIGINS = ("_name_or_path", "name_or_path")
 
 
@@ -79,7 +76,7 @@ class Bundle:
     """All files of a repository.
 
     Attributes:
-        outdates: Returns whether this bundle replaces a remote path; None: no path.
+        outdates: Returns whether a remote path is replaced.
     """
 
     kind: RepositoryKind
@@ -105,7 +102,7 @@ class Bundle:
         return source if isinstance(source, bytes) else source.read_bytes()
 
     def listing(self) -> list[dict[str, Any]]:
-        """Returns each file's path and size as JSON values."""
+        """Returns each file's path and size."""
         return [{"path": upload.path, "bytes": upload.size_bytes} for upload in self.uploads]
 
 
@@ -156,7 +153,7 @@ def shards_bundle(shards: Shards, notes: CardNotes) -> Bundle:
 
 
 def clean_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Removes local paths and cloud names from a training config."""
+    """Removes local paths and cloud names from a config."""
     fields = TrainConfig.model_fields
     values = {name: value for name, value in config.items() if name not in _PRIVATE_FIELDS}
     for name, value in values.items():
@@ -177,7 +174,7 @@ def _clean(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _public_reading(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Removes folder names and findings, which name places in files."""
+    """Removes folder names and findings, which name local files."""
     read = report.get("read")
     facts = {_last_part(name): one for name, one in read.items()} if isinstance(read, dict) else {}
     return {"found": report.get("found", 0), "read": facts,
@@ -185,7 +182,6 @@ def _public_reading(report: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _last_part(value: str) -> str:
-    """Shortens a local path; leaves Hub ids and other text unchanged."""
     is_local = value.startswith(("/", "~", ".")) or ("/" in value and not parse_hub_id(value))
     return PurePath(value).name if is_local else value
 

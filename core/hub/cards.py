@@ -1,4 +1,4 @@
-"""Writes the README.md of a model, tokenizer or dataset repository."""
+"""Writes the README.md of a repository."""
 
 from __future__ import annotations
 
@@ -67,9 +67,8 @@ class CardNotes:
     """Card content that only the author knows.
 
     Attributes:
-        license: A licence id of the Hub, such as apache-2.0.
+        license: Hub licence id, such as apache-2.0.
         language: Comma-separated ISO 639 codes.
-        branch: Target branch; empty for the default one.
     """
 
     repo_id: str
@@ -202,7 +201,7 @@ def _card(data: CardData, sections: Iterable[str]) -> str:
 
 
 def _eval_results(facts: ModelFacts) -> list[EvalResult]:
-    """Returns the header's metrics; none for models measured elsewhere."""
+    """Returns the header's metrics, unless measured elsewhere."""
     from huggingface_hub import EvalResult
 
     if not facts.config:

@@ -1,4 +1,4 @@
-"""Wraps the Hub client: authentication, retries and redacted error messages."""
+"""Wraps the Hub client: authentication, retries and error messages."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ LOG_IN += "`hf auth login`, or set HF_TOKEN"
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _REVISION = re.compile(r"[A-Za-z0-9][\w.-]*")
-# huggingface_hub doesn't retry these; it tries all others six times.
+# huggingface_hub retries all others itself.
 _ASKED_ONCE = re.compile(
     r"/api/(whoami-v2|repos/create|validate-yaml)|/commit/|/variables|/branch/|/settings$"
 )
-# Retried only if the Hub answers; offline, the cache is used.
+# Not retried offline, where the cache is used.
 _LOOKED_UP = re.compile(r"/api/models/.*/revision/")
 _TRANSIENT = (429, 500, 502, 503, 504)
 _ATTEMPTS = 5
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 60.0
-# Signed storage URLs grant access until they expire.
+# Signed storage URLs grant access.
 _QUERY = re.compile(r"(https?://[^\s?'\"]+)\?[^\s'\"]*")
 _LONGEST_REASON = 300
 
 
 @dataclass(frozen=True)
 class Account:
-    """The token's owner; `can_write` is also True if unknown."""
+    """The token's owner; `can_write` is True if unknown."""
 
     name: str
     can_write: bool
@@ -61,12 +61,12 @@ def connect() -> HfApi:
         logger = logging.getLogger(name)
         if _blot_out not in logger.filters:
             logger.addFilter(_blot_out)
-    # huggingface_hub itself reads HF_ENDPOINT only at import.
+    # huggingface_hub reads HF_ENDPOINT only at import.
     return HfApi(endpoint=os.environ.get("HF_ENDPOINT") or None)
 
 
 def is_signed_in() -> bool:
-    """Returns whether a token exists, without checking it online."""
+    """Returns whether a token exists, offline."""
     from huggingface_hub import get_token
 
     return bool(get_token())
@@ -89,7 +89,7 @@ def sign_in(attempts: int = _ATTEMPTS) -> Account:
 
 
 def parse_hub_id(reference: str) -> tuple[str, str] | None:
-    """Splits `owner/name[@revision]` into id and revision; None if invalid."""
+    """Splits `owner/name[@revision]`; None if invalid."""
     name, _, revision = reference.partition("@")
     if not _HUB_ID.fullmatch(name) or ("@" in reference and not _REVISION.fullmatch(revision)):
         return None
@@ -114,7 +114,7 @@ def ask(
     """Calls a client method with retries; raises HubError.
 
     Args:
-        what: Beginning of the error message, such as "owner/name can't be written to".
+        what: Beginning of the error message.
     """
     for attempt in range(attempts):
         try:
@@ -133,7 +133,7 @@ def explaining(what: str, *, field: str = "") -> Iterator[None]:
     """Converts the Hub client's exceptions into HubError."""
     from huggingface_hub.errors import HfHubHTTPError
 
-    # The HTTP client's base error, which depends on huggingface_hub's version.
+    # Depends on huggingface_hub's version.
     client_error: type[Exception] = HfHubHTTPError.__bases__[0]
     try:
         yield
@@ -146,7 +146,7 @@ def explaining(what: str, *, field: str = "") -> Iterator[None]:
 
 
 def without_secrets(text: str) -> str:
-    """Redacts secrets, including the login's token and URL signatures."""
+    """Redacts secrets and URL signatures."""
     from huggingface_hub import get_token
 
     token = get_token()
@@ -202,7 +202,7 @@ def _advice(error: BaseException, status: int | None) -> tuple[str, str]:
     )
 
 
-# Raised by the Hub's client for unexpected answers.
+# The Hub's client raises these for unexpected answers.
 _NO_ANSWER = (TypeError, KeyError, IndexError, AttributeError, AssertionError)
 _CHECK_TOKEN = f"check whether the token has expired (`hf auth whoami`); if so, {LOG_IN}"
 _CHECK_RIGHTS = (
@@ -213,7 +213,7 @@ _CHECK_NAME = "check the spelling; for a private repository, sign in first: hf a
 
 
 def _root(error: BaseException) -> BaseException:
-    """Unwraps errors that the client wraps during uploads and cache look-ups."""
+    """Unwraps errors from uploads and cache look-ups."""
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     wrapped = isinstance(error, LocalEntryNotFoundError) or type(error) is RuntimeError

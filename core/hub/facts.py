@@ -1,4 +1,4 @@
-"""Gathers a model's metadata from its files, run and source artifacts, all optional."""
+"""Gathers a model's metadata, as far as known."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from core.workspace import MANIFEST_FILE, Manifest, Workspace, read_manifest
 
 @dataclass(frozen=True)
 class LoggedFigures:
-    """Metrics logged at a step; `seconds` count from the first."""
+    """Metrics logged at a step."""
 
     step: int
     seconds: float
@@ -39,7 +39,6 @@ class ModelFacts:
     Attributes:
         config: Training config with resolved `auto` values.
         seconds: Duration over all attempts.
-        figures: Results such as `eval_loss` and `num_train_steps`.
     """
 
     folder: Path
@@ -65,13 +64,13 @@ class ModelFacts:
 
     @property
     def size(self) -> str:
-        """The published size's name, or layers x hidden size."""
+        """The published size, or layers x hidden size."""
         layers, width = self.architecture.num_hidden_layers, self.architecture.hidden_size
         return size_of(self.architecture) or f"{layers} x {width}"
 
     @property
     def corpus(self) -> dict[str, Any]:
-        """The corpus config of the shards, else of the tokenizer."""
+        """Corpus config of the shards, else of the tokenizer."""
         for manifest in (self.shards, self.tokenizer_manifest):
             if manifest and isinstance(manifest.config.get("corpus"), dict):
                 return dict(manifest.config["corpus"])
@@ -82,7 +81,6 @@ def gather_facts(folder: Path, workspace: Workspace, run: Path | None = None) ->
     """Gathers a model's metadata.
 
     Args:
-        folder: Any folder with a model, such as a checkpoint.
         run: The run's folder, if not derivable from the model's.
     """
     architecture = read_architecture(folder)
@@ -113,7 +111,6 @@ def gather_facts(folder: Path, workspace: Workspace, run: Path | None = None) ->
 
 
 def _manifest(folder: Path) -> Manifest | None:
-    """Reads a folder's manifest; None if missing or foreign."""
     try:
         return read_manifest(folder) if (folder / MANIFEST_FILE).is_file() else None
     except StudioError:
@@ -132,7 +129,6 @@ def _of_manifest(manifest: Manifest | None) -> dict[str, Any]:
 
 
 def _of_state(folder: Path) -> dict[str, Any]:
-    """Reads a checkpoint's metadata, perhaps of an active run."""
     state = read_state(folder)
     plan = state.plan
     figures = {
@@ -186,7 +182,7 @@ def _run_of(folder: Path, manifest: Manifest | None, workspace: Workspace) -> Pa
 
 
 def _log(run: Path | None) -> tuple[LoggedFigures, ...]:
-    """Reads a run's metrics, without those discarded by resuming."""
+    """Reads metrics, except those discarded by resuming."""
     events, _ = read_events(run / EVENTS_FILE) if run else ([], 0)
     rows: list[LoggedFigures] = []
     first = 0.0

@@ -9,7 +9,7 @@ _REFUSED_ENDINGS = (".git", ".ipynb")
 
 
 def flaw_of_hub_id(repo_id: str) -> str:
-    """Returns why the Hub refuses an id; empty if valid."""
+    """Returns why the Hub refuses an id; "" if valid."""
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 

@@ -1,4 +1,4 @@
-"""Downloads models and tokenizers from the Hub, never pickles or code."""
+"""Downloads models and tokenizers, never pickles or code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from core.hub.ids import check_hub_id
 from core.workspace.names import relative_name
 from core.workspace.places import apply_umask_below
 
-# The card holds a demo's key figures.
+# The card holds a demo's metrics.
 _CONFIG = "config.json"
 _MODEL_FILES = (
     _CONFIG,
@@ -33,7 +33,7 @@ _WEIGHTS = (
     ("tf_model.h5", "tf_model.h5.index.json", "tf_model-*-of-*.h5"),
 )
 _PICKLES = "pytorch_model*.bin"
-# Time for which a model's look-up on the Hub is reused.
+# Reuse time of a look-up on the Hub.
 _REMEMBERED_SECONDS = 600.0
 
 _fetched: dict[tuple[str, Collection[str]], tuple[float, Path]] = {}
@@ -42,27 +42,23 @@ _fetched: dict[tuple[str, Collection[str]], tuple[float, Path]] = {}
 def pull_model(reference: str, reporter: Reporter | None = None, *, field: str = "model") -> Path:
     """Downloads a model's missing files; returns its cached folder.
 
-    Args:
-        reference: `owner/name` or `owner/name@revision`.
-
     Raises:
-        HubError: The repository is inaccessible, or the Hub unreachable.
+        HubError: The repository or the Hub is inaccessible.
         CheckpointError: The weights are a pickle.
     """
     return _pull(reference, _MODEL_FILES, _WEIGHTS, reporter or Reporter(), field)
 
 
 def pull_config(reference: str, *, field: str = "model") -> Path:
-    """Downloads `config.json`; the returned path is missing if the model has none."""
+    """Downloads `config.json`; its path is missing if there is none."""
     return _pull(reference, (_CONFIG,), (), Reporter(), field) / _CONFIG
 
 
 def pull_tokenizer(reference: str, names: tuple[str, ...]) -> Path:
-    """Downloads a tokenizer; returns its cached folder.
+    """Downloads a tokenizer's files, as far as they exist.
 
     Args:
-        reference: As for `pull_model`, or the bare name of an old model.
-        names: Files to fetch if they exist.
+        reference: As for `pull_model`, or an old model's bare name.
     """
     return _pull(reference, names, (), Reporter(), "tokenizer")
 
@@ -110,7 +106,6 @@ def _pull(
 
 
 def _split(reference: str) -> tuple[str, str]:
-    """Splits a reference, optionally without owner, into id and revision."""
     name, _, revision = reference.partition("@")
     return name, revision or "main"
 
@@ -136,7 +131,7 @@ def _matching(files: list[str], patterns: tuple[str, ...]) -> list[str]:
 
 
 def _list_files(name: str, revision: str, problem: str, field: str) -> tuple[list[str], bool]:
-    """Lists files, from the cache if offline; returns (files, whether online)."""
+    """Lists files, from the cache if offline."""
     from huggingface_hub import get_cached_repo_tree
 
     try:
@@ -179,7 +174,7 @@ def _progress_bar(reporter: Reporter, name: str) -> Any:
 
     class Bar(tqdm):
         def __init__(self, *arguments: Any, **named: Any) -> None:
-            # huggingface_hub has two: bytes received, and bytes written to files.
+            # huggingface_hub has two: bytes received and bytes written.
             self._counts = str(named.get("desc", "")).startswith("Reconstructing")
             super().__init__(*arguments, **{**named, "disable": True})  # type: ignore[no-untyped-call]
 

@@ -1,7 +1,4 @@
-"""Publishes a model, tokenizer or shards on the Hub, in one commit.
-
-Large files are uploaded first, so an interrupted push doesn't resend them.
-"""
+"""Publishes an artifact on the Hub, in one commit."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ from core.shards.read import open_shards
 from core.workspace import MANIFEST_FILE, Artifact, Manifest, Workspace, read_manifest
 
 _MAIN = "main"
-# Between upload steps, a run reports progress and can stop.
+# Between steps, a run reports progress and can stop.
 _BYTES_AT_ONCE = 64 << 20
 _FILES_AT_ONCE = 100
 _PREFIXES = {"model": "", "dataset": "datasets/", "space": "spaces/"}
@@ -45,7 +42,7 @@ _ADD_SECRET = (
 
 @dataclass(frozen=True)
 class Repository:
-    """The target repository; `id` may lack an owner in a dry run."""
+    """The target repository; dry runs may lack an owner."""
 
     id: str
     kind: RepositoryKind
@@ -81,23 +78,20 @@ class Receipt:
 
 @dataclass(frozen=True)
 class Preview:
-    """A dry run's receipt and picture of the curves."""
+    """A dry run's receipt and curves."""
 
     receipt: Receipt
     picture: bytes = b""
 
 
 def run(config: PushConfig, workspace: Workspace, reporter: Reporter | None = None) -> Artifact:
-    """Publishes an artifact, or previews it with `dry_run`.
-
-    Returns:
-        The artifact, with a `Receipt` as its counts.
+    """Publishes or previews an artifact; returns a `Receipt` as its counts.
 
     Raises:
         ConfigError: Something is missing or can't be published.
         CheckpointError, ShardError: A file is missing or damaged.
-        HubError: There is no login, or the Hub refused or is unreachable.
-        RunStopped: The reporter asked for it; nothing is committed.
+        HubError: The Hub refused or is unreachable.
+        RunStopped: Nothing is committed.
     """
     reporter = reporter or Reporter()
     name, folder = _find(config, workspace)
@@ -109,7 +103,7 @@ def run(config: PushConfig, workspace: Workspace, reporter: Reporter | None = No
 
 
 def preview(config: PushConfig, workspace: Workspace, reporter: Reporter | None = None) -> Preview:
-    """Returns the files and card of a push, offline; raises like `run`."""
+    """Returns a push's files and card, offline; raises like `run`."""
     name, folder = _find(config, workspace)
     repository = _repository(config, config.repo_id or name)
     bundle = _bundle(config, folder, repository, workspace, reporter or Reporter())
@@ -147,7 +141,7 @@ def check(config: PushConfig, workspace: Workspace) -> None:
 
 
 def resolve_repo_id(wanted: str) -> str:
-    """Adds the logged-in user's name to an ownerless id; raises HubError."""
+    """Adds the user's name to an ownerless id; raises HubError."""
     account = sign_in()
     if not account.can_write:
         raise HubError(
@@ -165,10 +159,7 @@ def resolve_repo_id(wanted: str) -> str:
 def upload(
     bundle: Bundle, repository: Repository, message: str, reporter: Reporter | None = None
 ) -> str:
-    """Uploads a bundle in one commit; returns the commit's id.
-
-    The commit deletes outdated files. Nothing is committed if the reporter stops the upload.
-    """
+    """Uploads a bundle; returns the commit's id. Stopping commits nothing."""
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
     reporter = reporter or Reporter()
@@ -216,10 +207,10 @@ def upload(
 
 
 def make_repository(repository: Repository) -> None:
-    """Creates a repository and its branch if missing.
+    """Creates a missing repository and branch.
 
     Raises:
-        HubError: Creation is refused, or an existing repository is public instead of private.
+        HubError: Refused, or an existing repository is unexpectedly public.
     """
     problem = f"{repository.id} could not be created"
     api = connect()
@@ -255,7 +246,7 @@ def make_repository(repository: Repository) -> None:
 
 
 def make_public(repository: Repository) -> None:
-    """Makes a repository public; creating it leaves an existing one private."""
+    """Makes a repository public, as creation leaves an existing one private."""
     problem = f"{repository.id} was uploaded, but could not be made public"
     if _is_private(repository.id, repository.kind, problem):
         ask(
@@ -333,7 +324,6 @@ def _bundle(
     workspace: Workspace,
     reporter: Reporter,
 ) -> Bundle | None:
-    """Returns the files to send; None for a Hub model."""
     if folder is None:
         return None
     reporter.progress(0, None, "bytes", "reading the files to upload")
@@ -408,7 +398,6 @@ def _parts(uploads: tuple[Upload, ...]) -> Iterator[list[int]]:
 def _receipt_artifact(
     config: PushConfig, name: str, folder: Path | None, receipt: Receipt
 ) -> Artifact:
-    """Returns the artifact with the receipt as counts, without writing it."""
     place = folder or Path(config.model)
     known = read_manifest(place) if (place / MANIFEST_FILE).is_file() else None
     manifest = known or Manifest(config.kind, name, "")

@@ -1,4 +1,4 @@
-"""Builds a Space that shows a model: this app with `STUDIO_MODEL` set."""
+"""Builds a Space: this app with `STUDIO_MODEL` set."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HEADER = {"sdk": "gradio", "app_file": "app.py", "python_version": "3.12"}
 
 
 def space_bundle(model_id: str, license: str = "") -> Bundle:
-    """Returns the files of a Space that shows a model."""
+    """Returns a Space's files."""
     root = Path(core.__file__).parent.parent
     missing = [name for name in (*_FILES[:2], *_FOLDERS) if not (root / name).exists()]
     if missing:

@@ -1,4 +1,4 @@
-"""Writes a run's report as one HTML file without scripts or network requests."""
+"""Writes a run's report as self-contained HTML without scripts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from core.workspace import (
     write_atomically,
 )
 
-# The image shows no more points than its width.
+# The image shows no more points.
 _MOST_POINTS = 1000
 _CURVES = {
     "loss": "training loss",
@@ -41,7 +41,7 @@ _CURVES = {
     "tokens_per_second": "tokens a second",
     "eval_accuracy": "accuracy",
 }
-# Shown first, with units; the others follow by name.
+# Shown first; others follow by name.
 _FIGURES = {
     "eval_loss": ("Validation loss", "nats"),
     "frequency_baseline_loss": ("Unigram baseline", "nats"),
@@ -60,7 +60,7 @@ _FIGURES = {
 
 
 def write_report(workspace: Workspace, run_id: str, path: str | Path) -> Path:
-    """Writes a run's report to a file; raises RunError if there is no such run."""
+    """Writes a run's report to a file; raises RunError."""
     store = Store.open(workspace)
     try:
         text = report_page(workspace, store, store.find_run(run_id))

@@ -1,4 +1,4 @@
-"""Lists a run's settings by title; writes and reads them as JSON."""
+"""Lists a run's settings; writes and reads them as JSON."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OPEN = (None, "auto")
 def list_settings(
     config: StageConfig, resolved: Mapping[str, Any] | None = None
 ) -> list[tuple[str, str]]:
-    """Lists a config's applicable settings by title, with resolved `auto` values."""
+    """Lists a config's applicable settings by title."""
     resolved = resolved or {}
     settings: list[tuple[str, str]] = []
     for name, field in type(config).model_fields.items():
@@ -39,13 +39,13 @@ def list_settings(
 
 
 def settings_file(row: RunRow) -> str:
-    """Returns settings as JSON, with defaults, which other versions may change."""
+    """Returns settings as JSON, with defaults, as these may change."""
     config = {name: value for name, value in row.config.items() if name not in _LEFT_OUT}
     return json.dumps({"stage": row.stage, "config": config}, indent=2, ensure_ascii=False) + "\n"
 
 
 def read_settings(text: str) -> tuple[str, StageConfig]:
-    """Parses the stage and config of `settings_file`; raises ConfigError."""
+    """Parses the text of `settings_file`; raises ConfigError."""
     try:
         values = parse_json(text)
     except ValueError as error:

@@ -17,7 +17,7 @@ _ACCURACY_OF_ANY = "Accuracy on validation text"
 
 
 def accuracy_title(config: Mapping[str, Any]) -> str:
-    """Returns the title of `eval_accuracy`, also for other versions' configs."""
+    """Returns the title of `eval_accuracy` for an objective."""
     objective = str(config.get("objective", "auto"))
     if objective == "auto":
         objective = next(iter(objectives_of_family(str(config.get("family", "")))), "")

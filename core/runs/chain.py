@@ -1,4 +1,4 @@
-"""Queues stages, each using the artifact of the one before."""
+"""Queues stages that use each other's artifacts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Stages = Sequence[tuple[str, StageConfig]]
 
 
 def submit_chain(workspace: Workspace, stages: Stages) -> list[str]:
-    """Queues stages in pipeline order, each waiting for the one before; returns run ids.
+    """Queues stages one after the other; returns run ids.
 
     Raises:
         ConfigError: A name is taken; nothing is queued.
@@ -38,7 +38,7 @@ def submit_quickstart(workspace: Workspace, config: QuickstartConfig | None = No
 
 
 def reserved_names(workspace: Workspace) -> dict[str, set[str]]:
-    """Returns the names reserved by active and queued runs, by artifact kind."""
+    """Returns the names reserved by active and queued runs."""
     promised: dict[str, set[str]] = {
         stage.artifact_kind: set() for stage in STAGES.values() if stage.artifact_kind
     }
@@ -55,7 +55,7 @@ def reserved_names(workspace: Workspace) -> dict[str, set[str]]:
 
 
 def link_stages(workspace: Workspace, stages: Stages) -> list[tuple[str, StageConfig]]:
-    """Names the artifact of every stage but the last as the next one's input."""
+    """Names each artifact and sets it as the next input."""
     linked: list[tuple[str, StageConfig]] = []
     promised = reserved_names(workspace)
     for stage, config in stages:
@@ -93,7 +93,7 @@ def _wanted_name(row: RunRow) -> str:
 
 
 def _check_name(workspace: Workspace, stage: str, config: StageConfig, *, is_last: bool) -> None:
-    """Refuses a taken name; only the last stage's form has the field."""
+    """Refuses a taken name; only the last form has the field."""
     try:
         check_name_is_free(workspace, stage, config)
     except ConfigError as error:

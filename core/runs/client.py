@@ -1,4 +1,4 @@
-"""Requests and queries about runs, for the web app and command line."""
+"""Requests and queries about runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LOOK_SECONDS = 1.0
 
 
 def submit(workspace: Workspace, stage: str, config: StageConfig, after: Sequence[str] = ()) -> str:
-    """Queues a run after other runs; returns its id.
+    """Queues a run; returns its id.
 
     Raises:
         ConfigError: The name is taken.
@@ -61,14 +61,14 @@ def queue_run(
 
 
 def follow_run(workspace: Workspace, address: str) -> str:
-    """Shows another machine's run in this workspace; returns its id.
+    """Shows another machine's run here; returns its id.
 
     Args:
-        address: `ROOT/runs/ID` of the run's mirror.
+        address: `ROOT/runs/ID` of its mirror.
 
     Raises:
         ConfigError: The address is invalid.
-        MirrorError: There is no run, or its description breaks the schema.
+        MirrorError: The run is missing or its description invalid.
         RunError: The run is this workspace's own, or has ended.
     """
     from core.targets.mirror import RunMirror
@@ -108,7 +108,7 @@ def follow_run(workspace: Workspace, address: str) -> str:
 
 
 def request_stop(workspace: Workspace, run_id: str, mode: StopMode = "save") -> str:
-    """Stops a run, saved or aborted; returns its id. Raises RunError if it has ended."""
+    """Requests a stop; raises RunError if the run has ended."""
     row = _open_and_find(workspace, run_id)
     if row.has_ended:
         raise RunError(
@@ -122,7 +122,7 @@ def request_stop(workspace: Workspace, run_id: str, mode: StopMode = "save") -> 
 
 
 def resume_run(workspace: Workspace, run_id: str, *, num_train_steps: int | None = None) -> str:
-    """Requeues an ended run from its last good checkpoint; returns its id.
+    """Requeues an ended run from its last checkpoint; returns its id.
 
     Args:
         num_train_steps: New total.
@@ -154,20 +154,20 @@ def resume_run(workspace: Workspace, run_id: str, *, num_train_steps: int | None
 
 
 def delete_run(workspace: Workspace, run_id: str) -> str:
-    """Deletes an ended run's folder, not its artifact; returns its id."""
+    """Deletes an ended run, but not its artifact."""
     row = _open_and_find(workspace, run_id)
     _ask(workspace, "delete", {"run": row.id})
     return row.id
 
 
 def delete_artifact(workspace: Workspace, kind: str, name: str) -> None:
-    """Deletes an artifact; raises ConfigError if missing, RunError if a run needs it."""
+    """Deletes an artifact; raises RunError if a run needs it."""
     workspace.find_own(kind, name)
     _ask(workspace, "delete_artifact", {"kind": kind, "name": name})
 
 
 def choose_slots(workspace: Workspace, slots: int) -> None:
-    """Sets how many runs may run at once, from 1 to 64."""
+    """Sets the number of concurrent runs, 1 to 64."""
     _ask(workspace, "set_slots", {"slots": slots})
 
 
@@ -186,7 +186,7 @@ def rebuild_database(workspace: Workspace) -> int:
 
 
 def ensure_worker(workspace: Workspace) -> subprocess.Popen[bytes] | None:
-    """Starts the worker if none runs; raises ConfigError for invalid STUDIO_SLOTS."""
+    """Starts the worker if none runs; raises ConfigError."""
     return None if is_worker_running(workspace) else start_worker(workspace)
 
 
@@ -219,7 +219,7 @@ def refresh(workspace: Workspace) -> None:
 
 
 def catch_up(workspace: Workspace) -> None:
-    """Has the worker update the database if necessary; raises RunError."""
+    """Has the worker update the database; raises RunError."""
     store = Store.open(workspace)
     is_asked = bool(store.pending_requests())
     is_work = store.list_runs(states=(*ACTIVE_STATES, "queued"), limit=1)
@@ -233,7 +233,7 @@ def read_log_tail(workspace: Workspace, run_id: str, lines: int = 200) -> str:
 
 
 def config_of(row: RunRow) -> StageConfig | None:
-    """Returns a run's config, or None if this version can't parse it."""
+    """Returns a run's config; None if this version can't parse it."""
     try:
         return parse_stage_config(row.stage, row.config)
     except StudioError:
@@ -262,7 +262,7 @@ def _open_and_find(workspace: Workspace, run_id: str) -> RunRow:
 
 
 def _ask(workspace: Workspace, kind: str, payload: dict[str, Any]) -> None:
-    """Waits until a request is handled; raises RunError if that fails."""
+    """Waits until a request is handled; raises RunError."""
     keeper = WorkerKeeper(workspace, _LOOK_SECONDS)
     keeper.look(at_once=True)
     store = Store.open(workspace)
@@ -287,7 +287,7 @@ def _wait_until_handled(
         try:
             keeper.look()
         except StudioError as error:
-            # A later worker must not execute the request.
+            # A later worker must not execute it.
             store.finish_request(number, json.dumps(error.to_dict()))
             raise
 
@@ -330,7 +330,7 @@ def _check_more_steps(row: RunRow, num_train_steps: int) -> None:
 
 
 def check_name_is_free(workspace: Workspace, stage: str, config: StageConfig) -> None:
-    """Refuses a taken or reserved artifact name; raises ConfigError."""
+    """Raises ConfigError for a taken or reserved artifact name."""
     name = getattr(config, "name", "")
     if not name:
         return

@@ -1,4 +1,4 @@
-"""Generates the command line and Python script of a config."""
+"""Generates the command line and script of a config."""
 
 from __future__ import annotations
 
@@ -60,7 +60,6 @@ def _call(config: StageConfig) -> str:
 
 
 def _home_of(model: type[StageConfig]) -> tuple[str, str]:
-    """Returns the module and name of a config model for a script's import."""
     is_ours = model.__module__.startswith("core.config.")
     return ("core" if is_ours else model.__module__, model.__name__)
 

@@ -1,4 +1,4 @@
-"""Measures run time over all attempts, without pauses between them."""
+"""Measures run time without pauses between attempts."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from core.workspace import Workspace
 
 
 def earlier_seconds(workspace: Workspace, row: RunRow) -> float:
-    """Returns the cached duration of earlier attempts, in seconds."""
+    """Returns the duration of earlier attempts, in seconds."""
     if row.attempt < 2 or not row.started:
         return 0.0
     return _seconds_before(RunFolder.of(workspace, row.id).events, row.started)
 
 
 def run_seconds(workspace: Workspace, row: RunRow) -> float | None:
-    """Returns the duration so far in seconds; None before the start."""
+    """Returns the duration in seconds; None before the start."""
     if not row.started:
         return None
     until = row.ended or time.time()
@@ -39,5 +39,5 @@ def logged_seconds(folder: RunFolder) -> float | None:
 
 @lru_cache(maxsize=1024)
 def _seconds_before(events: Path, started: float) -> float:
-    """Sums attempts before `started`; cached, as they no longer change."""
+    """Cached, as ended attempts no longer change."""
     return sum(last - first for first, last in read_attempts(events) if first < started)

@@ -1,4 +1,4 @@
-"""Runs one stage in this process and reports the outcome, without queue or database."""
+"""Runs one stage, without queue or database, and reports the outcome."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EXIT_FAILED = 1
 def execute_stage(
     stage: str, config: StageConfig, workspace: Workspace, reporter: FolderReporter
 ) -> Artifact:
-    """Runs a stage, reporting start, end and failure as events."""
+    """Runs a stage and reports its events."""
     reporter.event("started", stage=stage, process=ProcessIdentity.of_this().to_json())
     try:
         artifact = stage_function(stage)(config, workspace, reporter)
@@ -45,7 +45,7 @@ def execute_stage(
         if cause is not error:
             raise cause from error
         raise
-    # With several hosts, only rank 0 has the artifact.
+    # Of several hosts, only rank 0 has it.
     if artifact.path.exists():
         made = find_stage(stage).makes_artifact(config)
         reporter.event("artifact", made=made, **describe_artifact(artifact))
@@ -54,7 +54,7 @@ def execute_stage(
 
 
 def _moved(workspace: Workspace) -> WorkspaceMovedError | None:
-    """Returns the error if the workspace was moved, the cause of any other error."""
+    """Finds a moved workspace, which explains any other error."""
     try:
         check_not_moved(workspace.root)
     except WorkspaceMovedError as error:

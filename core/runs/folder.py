@@ -1,9 +1,14 @@
 """Reads and writes the files of a run's folder.
 
-run.json        the request process.json    the processes that run it events.jsonl    its events
-(core.events) log.txt         its output stop.json       a stop request follower.log    output of a
-remote run's follower mirror.json     how far the run is published in its mirror exit.json
-exit code or signal, from the supervisor run.lock        held by the running process
+run.json       the request
+process.json   its processes
+events.jsonl   its events (core.events)
+log.txt        its output
+stop.json      a stop request
+follower.log   output of a remote run's follower
+mirror.json    progress of publication in its mirror
+exit.json      exit code or signal
+run.lock       held by the running process
 """
 
 from __future__ import annotations
@@ -26,7 +31,7 @@ from core.workspace import Workspace, file_lock, write_atomically
 from core.workspace.names import is_run_id
 from core.workspace.places import make_folder
 
-# The submitter's variables that a run inherits, never secrets.
+# Variables that a run inherits, never secrets.
 _CARRIED_PREFIXES = ("HF_", "JAX_", "XLA_", "TF_", "TPU_", "CUDA_", "STUDIO_", "LIBTPU_", "KERAS_")
 _MOST_JSON_BYTES = 16 << 20
 _LAST_LINES = 3
@@ -39,10 +44,10 @@ class RunRecord:
     """A request to run a stage.
 
     Attributes:
-        after: Ids of runs that must be done first.
+        after: Runs that must be done first.
         created: Unix seconds.
-        cwd: Base of relative paths in the config.
-        follows: Mirror address of a run on another machine.
+        cwd: Base of relative paths.
+        follows: Mirror address of a remote run.
     """
 
     id: str
@@ -61,7 +66,7 @@ class RunFolder:
 
     @classmethod
     def of(cls, workspace: Workspace, run_id: str) -> RunFolder:
-        """Returns a run's folder, perhaps missing; raises RunError for an invalid id."""
+        """Returns a run's folder; raises RunError for an invalid id."""
         if not is_run_id(run_id):
             raise RunError(
                 "The run id is not valid",
@@ -127,13 +132,13 @@ class RunFolder:
         return ProcessIdentity.from_json(values.get(name))
 
     def is_running(self) -> bool:
-        """Returns whether the run's process or its supervisor is alive."""
+        """Returns whether the run's process or supervisor is alive."""
         identities = (self.read_process("run"), self.read_process("supervisor"))
         return any(identity is not None and identity.is_alive() for identity in identities)
 
     def device(self) -> str:
-        """Returns the newest attempt's device and the reason for it."""
-        # Importing this takes supervisors half a second.
+        """Returns the newest attempt's device and its reason."""
+        # Importing this takes half a second.
         from core.backends.devices import is_description
 
         return next(filter(is_description, reversed(read_notes(self.events))), "")
@@ -149,7 +154,7 @@ class RunFolder:
         _write_json(self.path / "exit.json", {"code": code, "signal": signal, "time": time.time()})
 
     def read_exit(self) -> dict[str, Any] | None:
-        """Returns `{"code", "signal", "time"}`, or None before the exit."""
+        """Returns `{"code", "signal", "time"}`; None before the exit."""
         return _read_json(self.path / "exit.json")
 
     def was_started(self) -> bool:
@@ -160,7 +165,7 @@ class RunFolder:
         return 1 + len({path.name.split("-")[1] for path in self.path.glob("attempt-*-*.json")})
 
     def archive_attempt(self, attempt: int) -> None:
-        """Renames an ended attempt's records, so that the next starts clean."""
+        """Renames an ended attempt's records."""
         for name in ("exit.json", "process.json", STOP_FILE):
             if (path := self.path / name).exists():
                 path.replace(self.path / f"attempt-{attempt}-{name}")
@@ -169,7 +174,7 @@ class RunFolder:
         return _read_tail(self.log, lines)
 
     def try_lock(self) -> AbstractContextManager[bool]:
-        """Tries to take the run's lock; yields True if held."""
+        """Tries to lock the run; yields True if held."""
         return file_lock(self.path / "run.lock", wait=False)
 
     @contextmanager
@@ -198,7 +203,7 @@ def new_run_id(stage: str) -> str:
 
 
 def carried_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Selects the library settings that a run inherits, never secrets."""
+    """Selects the settings that a run inherits, never secrets."""
     return {
         name: value
         for name, value in environment.items()

@@ -1,4 +1,4 @@
-"""Runs a stage in the calling process, with a run folder."""
+"""Runs a stage in the calling process."""
 
 from __future__ import annotations
 
@@ -24,11 +24,7 @@ def run_here(
     *,
     echo: TextIO | None = None,
 ) -> Artifact:
-    """Runs a stage in this process; returns its artifact or raises its error.
-
-    Args:
-        echo: Stream that also gets the reports.
-    """
+    """Runs a stage with a run folder; returns its artifact."""
     record = RunRecord(
         id=run_id or new_run_id(stage),
         stage=stage,

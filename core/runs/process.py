@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class ProcessIdentity:
-    """A process, distinguished from others with the same pid.
+    """A process, told apart from others with its pid.
 
     Attributes:
         started: Clock ticks since boot on Linux, else unix seconds.

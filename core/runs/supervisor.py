@@ -1,7 +1,4 @@
-"""Waits for one run's process and records its exit.
-
-It outlives the worker, forwards SIGTERM and kills a run that doesn't abort.
-"""
+"""Waits for one run's process, outliving the worker, and records its exit."""
 
 from __future__ import annotations
 
@@ -39,7 +36,7 @@ _RETRY_SECONDS = 1.0
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the folder's stage in a child process and writes `exit.json`."""
+    """Runs the folder's stage in a child process."""
     folder = RunFolder(Path((arguments or sys.argv[1:])[0]).absolute())
     with guarding_workspaces():
         register_root(folder.path.parent.parent)
@@ -61,7 +58,7 @@ def _supervise(folder: RunFolder) -> int:
             run=ProcessIdentity.of(child.pid), supervisor=ProcessIdentity.of_this()
         )
     except OSError:
-        # Without recorded processes, the run would be started twice.
+        # Otherwise the run would be started twice.
         child.kill()
         raise
     finally:
@@ -97,13 +94,13 @@ def _code_and_signal(code: int) -> tuple[int | None, int | None]:
 
 
 def _write_exit(folder: RunFolder, code: int) -> None:
-    """Writes `exit.json`; on a full disk as soon as there is room."""
+    """Writes `exit.json`, if necessary after waiting for disk space."""
     while folder.path.exists():
         try:
             folder.write_exit(*_code_and_signal(code))
             return
         except WorkspaceMovedError:
-            # Write it at the workspace's new path, if known.
+            # The workspace's new path, if known.
             root = folder.path.parent.parent
             moved = find_new_location(root)
             if not moved:

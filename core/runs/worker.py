@@ -57,15 +57,12 @@ _KEPT_WARNINGS = 20
 _LOCK_PATIENCE_SECONDS = 0.5
 _LOCK_POLL_SECONDS = 0.02
 _RETRY_SECONDS = 1.0
-# A stack trace of many lines may follow a library's error message.
+# Libraries may print a long stack trace after their message.
 _SIGN_LINES = 40
 
 
 class Worker:
-    """Handles requests, ingests events, and starts and ends runs.
-
-    The workspace's own setting overrides `slots`.
-    """
+    """Handles requests, ingests events, and starts and ends runs."""
 
     def __init__(self, workspace: Workspace, slots: int = 1) -> None:
         self.workspace = workspace
@@ -116,7 +113,7 @@ class Worker:
         self.store.add_run(_row_of(record, "queued"))
 
     def _register(self, payload: dict[str, Any]) -> None:
-        """Adds a script's run, or any when rebuilding the database."""
+        """Adds a script's run, or any to rebuild the database."""
         folder = RunFolder.of(self.workspace, payload["run"])
         record = folder.read_record()
         row = _row_of(record, "running" if folder.was_started() else "queued")
@@ -180,7 +177,7 @@ class Worker:
         set_slots(self.store, int(payload["slots"]))
 
     def _look(self, _: dict[str, Any]) -> None:
-        """Ingests events; also a request, so that clients can wait for it."""
+        """Ingests events; also a request, for which clients can wait."""
         for row in self.store.list_runs(states=ACTIVE_STATES, limit=1000):
             with self._apart(row):
                 self._follow(row)
@@ -201,10 +198,10 @@ class Worker:
 
     def _follow(self, row: RunRow) -> None:
         folder = RunFolder.of(self.workspace, row.id)
-        # Query in this order: a run that starts between the queries hasn't ended.
+        # In this order, a run that starts in between hasn't ended.
         started = _was_started(row, folder)
         running, exited = folder.is_running(), folder.read_exit()
-        # Reading after the liveness check includes events written just before death.
+        # After the liveness check, to include events written just before death.
         finished = self._ingest(row, folder)
         if exited is None and not running and row.remote:
             self._follow_again(row, folder)
@@ -212,7 +209,6 @@ class Worker:
             self._end(row, folder, finished, exited, started=started)
 
     def _follow_again(self, row: RunRow, folder: RunFolder) -> None:
-        """Restarts the follower of a run on another machine."""
         if not self._is_starting_or_failed(row, folder.follower_log):
             self._supervisors[row.id] = _start_process(folder, is_remote=True)
 
@@ -254,7 +250,7 @@ class Worker:
         self.store.update_run(row.id, ended=ended, eta_seconds=None, **values)
 
     def _start_again(self, row: RunRow, folder: RunFolder) -> None:
-        """Requeues a run if a worker died between marking and starting it."""
+        """Requeues a run that a dead worker marked but didn't start."""
         if self._is_starting_or_failed(row, folder.log):
             return
         if time.time() - (row.started or 0) > STARTING_GRACE_SECONDS:
@@ -265,7 +261,7 @@ class Worker:
         process = self._supervisors.get(row.id)
         code = None if process is None else process.poll()
         if code is not None and code > 0:
-            # It would fail again; after a signal, the machine may be shutting down.
+            # It would fail again; a signal may be a shutdown.
             self._fail(row, "error", _not_started(code, log_tail_line(log)))
             return True
         return process is not None and code is None
@@ -273,7 +269,7 @@ class Worker:
     def _start_queued(self) -> None:
         queued = sorted(self.store.list_runs(states=("queued",), limit=10_000), key=_by_position)
         active = self.store.list_runs(states=ACTIVE_STATES, limit=1000)
-        # A run on another machine takes no slot here.
+        # Remote runs take no slot.
         free = get_slots(self.store, self.slots) - sum(not row.remote for row in active)
         for row in queued:
             awaited = [self.store.get_run(run_id) for run_id in row.after]
@@ -309,8 +305,7 @@ class Worker:
         except RunError as error:
             self._fail(row, "data_missing", error)
             return False
-        # Mark it first: a marked run that isn't running is requeued, an unmarked one would start
-        # twice.
+        # A marked run that isn't running is requeued; an unmarked one would start twice.
         self.store.update_run(row.id, state="running", reason="", started=time.time())
         self._supervisors[row.id] = _start_process(folder, is_remote=bool(row.remote))
         return True
@@ -342,7 +337,7 @@ class _Ingestion:
 
     def _on_resumed(self, event: dict[str, Any]) -> None:
         step = int(event["step"])
-        # After several resumes, the earliest step applies to stored metrics.
+        # The earliest step applies to stored metrics.
         self.rewound_to = step if self.rewound_to is None else min(step, self.rewound_to)
         self.metrics = [row for row in self.metrics if row["step"] <= step]
 
@@ -392,11 +387,11 @@ def _without_infinities(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def child_environment() -> dict[str, str]:
-    """Returns the environment of a run's processes, where `core` is importable."""
+    """Returns the environment of a run's processes."""
     home = str(Path(core.__file__).parent.parent)
     paths = [home, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     environment = for_runs(os.environ)
-    # Other runs may not reach hosts typed by this run's submitter.
+    # They must not reach hosts typed by another submitter.
     environment.pop(TYPED_HOSTS_VARIABLE, None)
     return {**environment, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
 
@@ -416,7 +411,7 @@ def worker_log(workspace: Workspace) -> Path:
 
 
 def start_worker(workspace: Workspace) -> subprocess.Popen[bytes]:
-    """Starts a worker in its own session; raises ConfigError for invalid STUDIO_SLOTS."""
+    """Starts a worker in its own session; raises ConfigError."""
     slots = default_slots()
     workspace.make_root()
     arguments = ["core.runs.worker", "--workspace", str(workspace.root), "--slots", str(slots)]
@@ -424,25 +419,24 @@ def start_worker(workspace: Workspace) -> subprocess.Popen[bytes]:
 
 
 def run_worker(workspace: Workspace, *, slots: int, idle_seconds: float) -> None:
-    """Works until idle; returns early if another worker is running."""
+    """Works until idle; returns early if another worker runs."""
     patience = time.monotonic() + _LOCK_PATIENCE_SECONDS
     while True:
         with worker_lock(workspace) as held:
             if held:
                 worker = Worker(workspace, slots)
                 _work_until_idle(worker, idle_seconds)
-        # A client that asked between the last round and the unlock relies on this worker.
+        # A client that asked before the unlock relies on this worker.
         if held and not worker.store.pending_requests():
             worker.store.close()
             return
-        # `is_worker_running` holds the lock for an instant, so retry briefly.
+        # `is_worker_running` holds the lock for an instant.
         if not held and time.monotonic() > patience:
             return
         time.sleep(_LOCK_POLL_SECONDS)
 
 
 def _work_until_idle(worker: Worker, idle_seconds: float) -> None:
-    """Works in rounds, retrying after disk or database errors."""
     last_busy = time.monotonic()
     last_problem = ""
     while time.monotonic() - last_busy < idle_seconds:
@@ -475,14 +469,14 @@ def _row_of(record: RunRecord, state: str) -> RunRow:
 
 
 def _was_preempted(finished: dict[str, Any] | None, exited: dict[str, Any] | None) -> bool:
-    """Returns whether SIGTERM ended the run, saved or before it could listen."""
+    """Returns whether SIGTERM ended the run, saved or not."""
     if finished:
         return finished.get("reason") == "preempted"
     return exited is not None and exited["signal"] == signal.SIGTERM
 
 
 def _last_heard(row: RunRow, folder: RunFolder) -> float:
-    """Returns a lost run's last event time, as the loss may be noticed hours later."""
+    """Returns a lost run's last event time, as loss is noticed late."""
     _, last = next(reversed(read_attempts(folder.events)), (0.0, 0.0))
     return last if last >= (row.started or 0.0) and last else time.time()
 
@@ -517,7 +511,6 @@ def _ending(
 
 
 def _known_cause(number: int | None, log: str) -> tuple[str, str]:
-    """Finds a cause in the log tail, else by signal."""
     for signs, reason in _SIGNS.items():
         if any(sign in log for sign in signs):
             return reason, ADVICE[reason]
@@ -536,18 +529,17 @@ def _signal_name(number: int) -> str:
         return "unknown"
 
 
-# Signals that may end a run without a report: the supervisor kills a run that doesn't abort, and a
-# shutdown terminates all.
+# May end a run without report: the supervisor kills after an abort, a shutdown terminates.
 _ENDINGS_OF_A_STOP: dict[str, tuple[int, ...]] = {
     "abort": (signal.SIGKILL, signal.SIGTERM),
     "save": (signal.SIGTERM,),
 }
 
-# Messages of libraries that exit without an exception.
+# Of libraries that exit without an exception.
 _SIGNS = {
     ("MemoryError", "memory allocation of", "bad_alloc", "RESOURCE_EXHAUSTED"): "out_of_memory",
     ("No space left on device", "Disk quota exceeded"): "disk_full",
-    # Gloo, JAX's all-reduce, finds a lost process's data missing or replaced.
+    # Gloo (JAX's all-reduce) finds a lost process's data missing.
     (
         "another task died",
         "JAX distributed service detected fatal errors",
@@ -555,7 +547,7 @@ _SIGNS = {
     ): "process_lost",
 }
 
-# From Linux's out-of-memory killer; the studio sends it only on abort.
+# From the out-of-memory killer; ours only after an abort.
 _SIGNALS: dict[int, tuple[str, str]] = {
     signal.SIGKILL: (
         "killed",
@@ -620,7 +612,7 @@ def _was_started(row: RunRow, folder: RunFolder) -> bool:
 
 
 def _finished_event(folder: RunFolder, after: int) -> dict[str, Any] | None:
-    """Reads the log tail, as an earlier round may have ingested the event."""
+    """Rereads the log tail, as an earlier round may have ingested it."""
     events = read_last_events(folder.events)
     ends = [one for one in events if one["kind"] == "finished" and one["n"] > after]
     return ends[-1] if ends else None
@@ -640,7 +632,7 @@ def _start_process(folder: RunFolder, *, is_remote: bool) -> subprocess.Popen[by
 
 
 def _start_in_own_session(module_arguments: list[str], log_file: Path) -> subprocess.Popen[bytes]:
-    """Starts `python -m ...`, which outlives its parent, logging to a file."""
+    """Starts `python -m ...`, which outlives its parent."""
     with log_file.open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", *module_arguments],
@@ -659,7 +651,7 @@ _children: list[subprocess.Popen[bytes]] = []
 
 
 def _reap_when_ended(process: subprocess.Popen[bytes]) -> None:
-    """Avoids zombies by reaping ended children at the next start."""
+    """Avoids zombies."""
     _children[:] = [child for child in _children if child.poll() is None]
     _children.append(process)
 
@@ -679,7 +671,7 @@ def main(arguments: list[str] | None = None) -> int:
                 run_worker(workspace, slots=options.slots, idle_seconds=options.idle_seconds)
             except WorkspaceMovedError as error:
                 print(f"worker stopped: {error}", file=sys.stderr, flush=True)
-                # Closing the database would look for its files at their old path.
+                # Closing the database would look for its old path.
                 os._exit(EXIT_MOVED)
     return 0
 

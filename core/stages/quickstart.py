@@ -18,10 +18,9 @@ from core.workspace import Workspace
 def quickstart_stages(
     config: QuickstartConfig, workspace: Workspace, promised: Mapping[str, Collection[str]]
 ) -> list[tuple[str, StageConfig]]:
-    """Returns the quickstart's stages and configs, linked by name.
+    """Returns the quickstart's stages, linked by name.
 
-    Reaches 3.4 nats below the unigram baseline within minutes on two CPU cores
-    (benchmarks/trials.md).
+    They reach 3.4 nats below the unigram baseline (benchmarks/trials.md).
     """
     corpus = CorpusConfig(source="docs", limit=config.limit)
     tokenizer_name, shards_name, model_name = [

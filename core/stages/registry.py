@@ -1,4 +1,4 @@
-"""Registry of the stages: each is declared once, and everything else derives from it.
+"""Registry of the stages, from which everything else derives.
 
 Modules named in `STUDIO_STAGES` may register others.
 """
@@ -32,21 +32,19 @@ StageFunction = Callable[[Any, Workspace, Reporter], Artifact]
 class Stage:
     """One step of the pipeline.
 
-    References `module:function` are imported when needed, as training imports a backend.
+    References `module:function` are imported late, as training imports a backend.
 
     Attributes:
-        name: The command, also in stored runs.
-        title: Label in the web app and reports.
-        help: The command's help, one sentence.
+        name: The command.
+        help: The command's help.
         function: Takes config, workspace and reporter.
-        api: Function for scripts, a name in `core` or a reference.
-        name_deriver: Derives the artifact's name from a config.
+        api: Function for scripts, in `core` or a reference.
+        name_deriver: Derives the artifact's name.
         tab: Tab of its form.
-        is_resumable: Whether a stopped run can continue from saved state.
-        reports_top_level: Puts results at the JSON's top level, not in `metrics`.
-        summarizer: Formats a run's results for the command line.
-        secret_variable: Secret that no other process may get; the stage then runs in its own
-            process.
+        is_resumable: Whether it continues from saved state.
+        reports_top_level: Puts results beside `metrics` in the JSON.
+        summarizer: Formats results for the command line.
+        secret_variable: Secret for no other process; the command line runs the stage itself.
     """
 
     name: str
@@ -87,7 +85,7 @@ STAGES: dict[str, Stage] = {}
 
 
 def register(stage: Stage) -> Stage:
-    """Adds a stage to the command line, queue and web app."""
+    """Registers a stage for all interfaces."""
     if stage.artifact:
         register_kind(stage.artifact)
     STAGES[stage.name] = stage
@@ -95,7 +93,7 @@ def register(stage: Stage) -> Stage:
 
 
 def load_further_stages() -> None:
-    """Imports the modules of STUDIO_STAGES; raises ConfigError if one is missing."""
+    """Imports the modules of STUDIO_STAGES; raises ConfigError."""
     for module in filter(None, re.split(r"[,\s]+", os.environ.get(STAGES_VARIABLE, ""))):
         try:
             importlib.import_module(module)
@@ -127,12 +125,12 @@ def title_of_stage(stage: str) -> str:
 
 
 def artifact_kind_of(stage: str) -> str:
-    """Returns a stage's artifact kind; "" if none or unknown."""
+    """Returns a stage's artifact kind, or ""."""
     return STAGES[stage].artifact_kind if stage in STAGES else ""
 
 
 def summarize_results(stage: str, results: dict[str, Any], artifact: str) -> str:
-    """Summarizes a finished run, by default with its artifact's path."""
+    """Summarizes a finished run, by default with its artifact."""
     summarizer = STAGES[stage].summarizer if stage in STAGES else ""
     return str(_load(summarizer)(results)) if summarizer else artifact
 
@@ -144,7 +142,7 @@ def is_resumable(stage: str) -> bool:
 def parse_stage_config(stage: str, values: dict[str, Any]) -> StageConfig:
     """Parses a stored config; raises ConfigError.
 
-    Fields added since get their own default, not today's preset value.
+    Later fields get their own default, not today's preset value.
     """
     model = find_stage(stage).config
     defaults = {name: model.model_fields[name].default for name in model.preset_fields()}

@@ -1,8 +1,6 @@
-"""The workspace: a folder of artifacts and runs.
+"""The workspace: a folder of artifacts, runs and a regenerable cache.
 
-tokenizers/<name>/, shards/<name>/, models/<name>/, <kind>s/<name>/, runs/<id>/ and regenerable
-cache/. An artifact is a folder with a `manifest.json` and appears atomically. This package knows
-nothing of its content.
+An artifact, <kind>s/<name>/ with a `manifest.json`, appears atomically.
 """
 
 from core.workspace.atomic import (

@@ -22,15 +22,12 @@ from core.workspace.places import (
 
 _DRAFT_SUFFIX = ".draft"
 _TOMBSTONE_SUFFIX = ".deleted"
-# A draft is locked shortly after its creation.
+# Drafts are locked shortly after creation.
 _LOCKED_AFTER_SECONDS = 60
 
 
 class DraftFolder:
-    """A hidden, locked folder for content that appears atomically.
-
-    Also removes abandoned drafts in `parent`, or only those named `sweep`.
-    """
+    """A locked draft of a folder; its creation removes abandoned drafts."""
 
     def __init__(self, parent: Path, name: str, *, sweep: str = "") -> None:
         make_folder(parent)
@@ -40,7 +37,7 @@ class DraftFolder:
         self._lock = lock_folder(self.path)
 
     def remove(self) -> None:
-        """Removes the folder unless renamed, and releases the lock."""
+        """Removes the draft and releases its lock."""
         shutil.rmtree(self.path, ignore_errors=True)
         if self._lock is not None:
             os.close(self._lock)
@@ -48,7 +45,7 @@ class DraftFolder:
 
 
 def commit_folder(draft: Path, final: Path) -> None:
-    """Syncs a folder and renames it to `final`, which must not exist."""
+    """Syncs a folder and renames it to `final`."""
     check_not_moved(final)
     for path in draft.rglob("*"):
         sync(path)
@@ -93,7 +90,7 @@ def _remove_abandoned_drafts(shelf: Path, pattern: str) -> None:
 
 @contextmanager
 def writing_whole_file(path: Path) -> Iterator[Path]:
-    """Yields a draft that atomically replaces `path`, unless the block fails."""
+    """Yields a draft that atomically replaces `path`."""
     check_not_moved(path)
     draft = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.draft")
     try:
@@ -106,7 +103,7 @@ def writing_whole_file(path: Path) -> Iterator[Path]:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Writes a text file atomically, following links; writes into devices and pipes."""
+    """Writes a text file atomically, following links."""
     if path.exists() and not path.is_file():
         path.write_text(text, "utf-8")
         return

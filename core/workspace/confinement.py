@@ -1,4 +1,4 @@
-"""Confines what the web app reads to allowed folders and remote storage."""
+"""Confines the web app to allowed folders and remote storage."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def is_address(text: str) -> bool:
 
 
 def check_readable(path: str, roots: Sequence[Path], *, field: str) -> None:
-    """Raises ConfigError for a path, or pattern match, outside `roots`."""
+    """Raises ConfigError for a path or match outside `roots`."""
     if not path:
         return
     if is_address(path):
@@ -45,9 +45,9 @@ def check_readable(path: str, roots: Sequence[Path], *, field: str) -> None:
 
 
 def _real_places(path: Path) -> Iterator[Path]:
-    """Yields the real path, and those of a pattern's matches.
+    """Yields the real paths of a path and a pattern's matches.
 
-    A pattern's text isn't enough: `l*k/../x` leads beside the target of `link`.
+    A pattern's text isn't enough: `l*k/../x` may leave the folder.
     """
     yield path.resolve()
     if glob.has_magic(str(path)) and not path.exists():

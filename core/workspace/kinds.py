@@ -18,7 +18,6 @@ class ArtifactKind:
 
     Attributes:
         name: 1 to 31 lower-case letters.
-        title: Label; default: the name.
     """
 
     name: str
@@ -42,7 +41,7 @@ _KINDS: dict[str, ArtifactKind] = {}
 
 
 def register_kind(kind: ArtifactKind) -> ArtifactKind:
-    """Registers a kind, once or again; raises ValueError if invalid or taken."""
+    """Registers a kind; raises ValueError if invalid or taken."""
     others = {other.folder for other in _KINDS.values() if other != kind}
     if not _WORD.fullmatch(kind.name) or not _WORD.fullmatch(kind.folder):
         raise ValueError(f"expected a kind of 1 to 31 lower-case letters, received {kind.name!r}")
@@ -57,7 +56,7 @@ def artifact_kinds() -> tuple[str, ...]:
 
 
 def find_kind(name: str) -> ArtifactKind:
-    """Finds a kind by name; raises ConfigError if unknown."""
+    """Finds a kind by name; raises ConfigError."""
     if name not in _KINDS:
         raise ConfigError(
             f"The artifact kind {name!r} is unknown",
@@ -77,7 +76,7 @@ def _plural(noun: str) -> str:
     return noun if noun.endswith("s") else f"{noun}s"
 
 
-# Read by training, inference and the Hub, whatever made them.
+# Read by training, inference and the Hub.
 TOKENIZER = register_kind(ArtifactKind("tokenizer"))
 SHARDS = register_kind(ArtifactKind("shards"))
 MODEL = register_kind(ArtifactKind("model"))

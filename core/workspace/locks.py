@@ -1,6 +1,6 @@
 """Locks between processes, released when a process is killed.
 
-`filelock.FileLock` would re-create a moved workspace's folders, so descriptors are locked.
+`filelock.FileLock` would re-create a moved workspace's folders.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def lock_folder(folder: Path) -> int | None:
 
 @contextmanager
 def file_lock(path: Path, *, wait: bool = True) -> Iterator[bool]:
-    """Takes a lock between processes; yields whether it is held."""
+    """Takes a lock; yields whether it is held."""
     from filelock import lock_descriptor
 
     make_folder(path.parent)
@@ -40,7 +40,7 @@ def file_lock(path: Path, *, wait: bool = True) -> Iterator[bool]:
 
 @contextmanager
 def single_instance(path: Path, what: str) -> Iterator[None]:
-    """Holds a lock; raises StudioError if another `what`, such as "app", holds it."""
+    """Holds a lock or raises StudioError, naming `what`."""
     with file_lock(path, wait=False) as held:
         if not held:
             raise StudioError(

@@ -31,7 +31,7 @@ MANIFEST_FILE = "manifest.json"
 MOST_MANIFEST_BYTES = 64 << 20
 _MOST_FILES = 200_000
 _MOST_TOTAL_BYTES = 1 << 50
-# The last line: the SHA-256 of the bytes before it.
+# SHA-256 of the bytes before it.
 _CHECKSUM_LINE = re.compile(rb',\n  "seal": "([0-9a-f]{64})"\n\}\n\Z')
 _VERSIONED = ("tensorflow", "keras", "jax", "tokenizers", "transformers", "datasets", "numpy")
 
@@ -41,12 +41,11 @@ class Manifest:
     """Metadata of an artifact.
 
     Attributes:
-        name: Original name; in a workspace the folder's name counts.
-        inputs: Fingerprints of input artifacts, by kind.
+        name: Original name; in a workspace the folder's counts.
+        inputs: Fingerprints by kind.
         files: Size and SHA-256 by path.
         created: Unix seconds.
-        run: The creating run's id.
-        location: Folder or URL of files elsewhere, which the fingerprint covers; `files` is empty.
+        location: Folder or URL of files elsewhere; then `files` is empty.
     """
 
     kind: str
@@ -139,7 +138,7 @@ class _ManifestSchema(BaseModel):
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Reads a folder's manifest; raises StudioError if missing or damaged."""
+    """Reads a folder's manifest; raises StudioError."""
     path = folder / MANIFEST_FILE
     try:
         return parse_manifest(_read_regular_file(path, MOST_MANIFEST_BYTES + 1))
@@ -153,7 +152,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def _read_regular_file(path: Path, most_bytes: int) -> bytes:
-    """Reads a regular file; a pipe or device could block forever."""
+    """Refuses a pipe or device, which could block forever."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
         found = os.fstat(descriptor)
@@ -164,7 +163,7 @@ def _read_regular_file(path: Path, most_bytes: int) -> bytes:
 
 
 def read_artifact(folder: Path) -> Artifact:
-    """Reads an artifact, named by its folder, which may have been renamed or copied."""
+    """Reads an artifact, named by its folder, which may be renamed."""
     return Artifact(folder, replace(read_manifest(folder), name=folder.name))
 
 
@@ -172,7 +171,7 @@ def parse_manifest(data: bytes) -> Manifest:
     """Parses and verifies a manifest; the oldest have no checksum.
 
     Raises:
-        ValueError, TypeError: It isn't a manifest, was changed, or names files outside its folder.
+        ValueError, TypeError: Changed, or not a manifest.
     """
     if len(data) > MOST_MANIFEST_BYTES:
         raise ValueError(
@@ -219,14 +218,14 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def manifest_text(manifest: Manifest) -> str:
-    """Serialises a manifest with a checksum as its last line."""
+    """Serialises a manifest, ending in a checksum."""
     body = json.dumps(asdict(manifest), indent=2, ensure_ascii=False).removesuffix("\n}")
     seal = sha256(body.encode("utf-8")).hexdigest()
     return f'{body},\n  "seal": "{seal}"\n}}\n'
 
 
 def describe_files(folder: Path) -> dict[str, dict[str, Any]]:
-    """Returns the size and SHA-256 of a folder's files, without the manifest."""
+    """Returns the size and SHA-256 of files, except the manifest."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     return {
         str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": hash_file(path)}
@@ -249,7 +248,7 @@ def hash_file(path: Path) -> str:
 
 
 def damaged_files(folder: Path, manifest: Manifest) -> list[str]:
-    """Verifies a manifest's files; returns one sentence per damaged file."""
+    """Verifies a manifest's files; returns a sentence per damaged file."""
     source = f"The manifest of {folder}"
     return [
         problem

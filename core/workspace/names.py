@@ -1,4 +1,4 @@
-"""Validates names and paths, and joins untrusted ones only by `path_inside`."""
+"""Validates names and paths; untrusted ones need `path_inside`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from core.errors import ConfigError, StudioError
 
-# Linux allows 255 bytes per part and 4,096 per path.
+# Linux allows 255 bytes per part, 4,096 per path.
 LONGEST_NAME_BYTES, LONGEST_PATH_BYTES = 255, 3_500
 _LONGEST_RELATIVE_BYTES = 1_024
 _MOST_PARTS = 32
@@ -18,18 +18,18 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 
 
 class UnsafePathError(StudioError):
-    """An untrusted name can't be a path below a folder."""
+    """An untrusted name leads outside a folder."""
 
 
 def has_control(text: str) -> bool:
-    """Returns whether a text has a control character, line separator or lone surrogate."""
+    """Returns whether a text has control characters or lone surrogates."""
     if text.isascii():
         return not text.isprintable()
     return any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in text)
 
 
 def flaw_of_part(part: object) -> str:
-    """Explains why a text can't name a file; "" if it can."""
+    """Explains why a text can't name a file, or ""."""
     if not isinstance(part, str):
         return f"is a {type(part).__name__}, not a string"
     if part in ("", ".", ".."):
@@ -44,7 +44,7 @@ def flaw_of_part(part: object) -> str:
 
 
 def flaw_of_name(name: object) -> str:
-    """Explains why a text can't be a visible relative path; "" if it can."""
+    """Explains why a text can't be a relative path, or ""."""
     if not isinstance(name, str):
         return f"is a {type(name).__name__}, not a string"
     if len(name) > _LONGEST_RELATIVE_BYTES:
@@ -62,7 +62,7 @@ def flaw_of_name(name: object) -> str:
 
 
 def flaw_of_names(names: Iterable[object]) -> str:
-    """Explains why names can't share a folder, even case-insensitive; "" if they can."""
+    """Explains why names can't share a folder, or ""."""
     seen: set[str] = set()
     folders: set[str] = set()
     for name in names:
@@ -79,7 +79,7 @@ def flaw_of_names(names: Iterable[object]) -> str:
 
 
 def is_run_id(text: object) -> bool:
-    """Returns whether a text can be a run's id and folder."""
+    """Returns whether a text can be a run's id."""
     return not flaw_of_part(text) and not str(text).startswith((".", "~"))
 
 
@@ -87,7 +87,7 @@ def relative_name(name: object, source: str) -> str:
     """Checks an untrusted relative path; raises UnsafePathError.
 
     Args:
-        source: The name's origin, which begins the error: "The manifest x/manifest.json".
+        source: Beginning of the error: "The manifest x/manifest.json".
     """
     if flaw := flaw_of_name(name):
         raise UnsafePathError(
@@ -103,7 +103,8 @@ def relative_name(name: object, source: str) -> str:
 def path_inside(folder: Path, name: object, source: str, *, roots: Iterable[Path] = ()) -> Path:
     """Joins an untrusted name to a folder; raises UnsafePathError.
 
-    Links may lead only into the folder and `roots`, such as the Hub cache's blobs.
+    Args:
+        roots: Further folders into which links may lead.
     """
     path = folder / relative_name(name, source)
     real = Path(os.path.realpath(path))
@@ -119,7 +120,7 @@ def path_inside(folder: Path, name: object, source: str, *, roots: Iterable[Path
 
 
 def check_name(name: str) -> None:
-    """Raises ConfigError unless a name can be a folder's on every system."""
+    """Raises ConfigError unless every system accepts a name."""
     if not _NAME.fullmatch(name):
         raise ConfigError(
             "The name is not valid",
@@ -131,7 +132,7 @@ def check_name(name: str) -> None:
 
 
 def expand_path(text: str | Path, *, field: str = "") -> Path:
-    """Expands ~ in a typed path; raises ConfigError if it is invalid."""
+    """Expands ~ in a typed path; raises ConfigError."""
     try:
         path = Path(os.path.expanduser(text))
         lengths = [len(os.fsencode(part)) for part in (str(path), *path.parts)]

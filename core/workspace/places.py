@@ -1,8 +1,6 @@
 """Keeps workspaces private and detects moved or deleted ones.
 
-A descriptor of the folder is compared with its path before writing, so that a moved workspace is
-never re-created. Files are private unless `STUDIO_SHARED_WORKSPACE=1` or the folder has the setgid
-bit.
+A descriptor of the folder is compared with its path before writing.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from core.workspace.kinds import artifact_kinds, folder_of_kind
 _WATCH_SECONDS = 0.5
 _INTERRUPT_AGAIN_SECONDS = 10.0
 _DELETED = " (deleted)"
-# Threads share these; a signal handler may interrupt a thread that holds the lock.
+# Threads share these; a signal handler may interrupt a lock holder.
 _guards = 0
 _remembered: dict[Path, int] = {}
 _lock = threading.RLock()
@@ -29,10 +27,10 @@ _lock = threading.RLock()
 SHARED_VARIABLE = "STUDIO_SHARED_WORKSPACE"
 _PRIVATE_UMASK = 0o077
 _PRIVATE_FOLDER = 0o700
-# The umask is the one before `private_files`.
+# The umask from before `private_files`.
 _roots: set[Path] = set()
 _ordinary_umask: int | None = None
-# Marks of a workspace, and our files in it.
+# Marks of a workspace, and our files.
 _MARKS = ("studio.db", "worker.lock", "database.lock")
 _OURS = frozenset(
     {"runs", "cache", "uploads"}
@@ -42,16 +40,16 @@ _OUR_SUFFIXES = (".lock", ".log")
 
 
 class WorkspaceMovedError(StudioError):
-    """The workspace was moved while this process used it."""
+    """The workspace was moved during use."""
 
     reason = "workspace_moved"
 
 
 @contextmanager
 def guarding_workspaces() -> Iterator[None]:
-    """Keeps descriptors of workspaces in use during the block.
+    """Keeps descriptors of workspaces in use.
 
-    If one was moved, WorkspaceMovedError replaces the errors that follow from it.
+    Raises WorkspaceMovedError instead of errors that a move caused.
     """
     global _guards
     _guards += 1
@@ -68,14 +66,14 @@ def guarding_workspaces() -> Iterator[None]:
 
 
 def remember_workspace(root: Path) -> None:
-    """Opens a workspace's descriptor if a guard is active."""
+    """Opens a workspace's descriptor if guarded."""
     with _lock, suppress(OSError):
         if _guards and root not in _remembered:
             _remembered[root] = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 def check_not_moved(path: Path) -> None:
-    """Raises WorkspaceMovedError if a path's workspace was moved or replaced."""
+    """Raises WorkspaceMovedError if a path's workspace was moved."""
     if moved := _find_moved(path):
         raise moved
 
@@ -89,7 +87,7 @@ def _find_moved(path: Path | None = None) -> WorkspaceMovedError | None:
 
 
 def make_folder(path: Path) -> None:
-    """Makes a folder and its parents, but never a moved workspace."""
+    """Makes a folder, but never a moved workspace."""
     check_not_moved(path)
     missing = []
     for folder in (path, *path.parents):
@@ -97,21 +95,21 @@ def make_folder(path: Path) -> None:
             break
         missing.append(folder)
     for folder in reversed(missing):
-        check_not_moved(folder)  # It may have been deleted after the first check.
+        check_not_moved(folder)  # Deleted, perhaps, after the first check.
         root = _root_of(folder)
         is_private = root is not None and not is_shared(root)
         with suppress(FileExistsError):
             folder.mkdir(_PRIVATE_FOLDER if is_private else 0o777)
             if folder == root and is_private:
-                # Clears an inherited setgid bit, which would mark it as shared.
+                # An inherited setgid bit would mark it as shared.
                 folder.chmod(_PRIVATE_FOLDER)
             apply_umask(folder)
     if not path.is_dir():
-        path.mkdir()  # Raises if something else is in its place.
+        path.mkdir()  # Raises if something else is there.
 
 
 def register_root(root: Path) -> None:
-    """Registers a folder, perhaps missing, as a private workspace."""
+    """Registers a folder, perhaps missing, as a workspace."""
     _roots.add(root)
     remember_workspace(root)
 
@@ -127,9 +125,9 @@ def is_shared(root: Path) -> bool:
 
 @contextmanager
 def private_files(root: Path) -> Iterator[None]:
-    """Makes files private during the block, unless `root` is shared.
+    """Makes files private, unless `root` is shared.
 
-    Only for main functions, as the umask applies to all threads.
+    For main functions only: the umask applies to all threads.
     """
     global _ordinary_umask
     if _ordinary_umask is not None or is_shared(root):
@@ -144,15 +142,15 @@ def private_files(root: Path) -> Iterator[None]:
 
 
 def user_umask() -> int:
-    """Returns the user's umask for child processes; -1: inherit."""
+    """Returns the user's umask, or -1 to inherit."""
     return -1 if _ordinary_umask is None else _ordinary_umask
 
 
 def apply_umask(path: Path) -> None:
-    """Applies the user's umask to a path outside all workspaces."""
+    """Applies the user's umask outside all workspaces."""
     if _ordinary_umask is None or _root_of(path) is not None:
         return
-    with suppress(OSError):  # Another account's file stays as it is.
+    with suppress(OSError):  # Another account's file stays unchanged.
         mode = os.lstat(path).st_mode
         if not stat.S_ISLNK(mode):
             os.chmod(path, (0o777 if stat.S_ISDIR(mode) else 0o666) & ~_ordinary_umask)
@@ -169,7 +167,7 @@ def apply_umask_below(folder: Path) -> None:
 
 
 def restrict_access(root: Path) -> None:
-    """Removes other accounts' access to an earlier version's workspace, except foreign files."""
+    """Closes an earlier version's workspace to other accounts."""
     with suppress(OSError):
         status = os.stat(root)
         is_open = stat.S_IMODE(status.st_mode) & _PRIVATE_UMASK
@@ -199,7 +197,7 @@ def _root_of(path: Path) -> Path | None:
 
 
 def _is_below(path: Path, root: Path) -> bool:
-    # The real path also works for a deleted folder: a link above it stays.
+    # Works for a deleted folder too: a link above it stays.
     return path.is_relative_to(root) or path.is_relative_to(os.path.realpath(root))
 
 
@@ -221,10 +219,7 @@ def find_new_location(root: Path) -> Path | None:
 
 @contextmanager
 def stopping_when_moved(root: Path) -> Iterator[None]:
-    """Interrupts the block soon after a workspace was moved; raises WorkspaceMovedError.
-
-    For the main thread of a process that then ends.
-    """
+    """Interrupts the main thread after a move; raises WorkspaceMovedError."""
     errors: list[WorkspaceMovedError] = []
     ended = threading.Event()
 
@@ -236,7 +231,7 @@ def stopping_when_moved(root: Path) -> Iterator[None]:
                 errors.append(error)
                 signal.raise_signal(signal.SIGINT)
                 break
-        # Library code may have swallowed the interrupt.
+        # A library may have swallowed the interrupt.
         while not ended.wait(_INTERRUPT_AGAIN_SECONDS):
             signal.raise_signal(signal.SIGINT)
 
@@ -254,7 +249,7 @@ def stopping_when_moved(root: Path) -> Iterator[None]:
 
 
 def forget_workspace(root: Path) -> None:
-    """Closes a workspace's descriptor, so that its old path is ordinary."""
+    """Closes a workspace's descriptor."""
     with _lock:
         descriptor = _remembered.pop(root, None)
         if descriptor is not None:

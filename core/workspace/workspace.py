@@ -1,4 +1,4 @@
-"""Finds, names and commits the artifacts of a workspace."""
+"""Finds, names and commits artifacts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Workspace:
     """A folder of artifacts and runs.
 
     Args:
-        root: Made at the first write; default: `STUDIO_HOME`, else `./workspace`.
+        root: Default: `STUDIO_HOME`, else `./workspace`.
     """
 
     def __init__(self, root: str | Path | None = None) -> None:
@@ -49,7 +49,7 @@ class Workspace:
         return f"Workspace({str(self.root)!r})"
 
     def make_root(self) -> None:
-        """Makes the workspace's folder; raises WorkspaceMovedError if it was moved."""
+        """Makes the workspace's folder; raises WorkspaceMovedError."""
         make_folder(self.root)
         register_root(self.root)
         restrict_access(self.root)
@@ -103,7 +103,7 @@ class Workspace:
         return next(found, None)
 
     def free_name(self, kind: str, wanted: str, promised: Collection[str] = ()) -> str:
-        """Numbers a name if it is taken or `promised`."""
+        """Numbers a taken or `promised` name."""
         taken = {*promised, *(path.name for path in self.folder(kind).glob("*"))}
         candidates = [wanted, *(f"{wanted}-{number}" for number in range(2, 10_000))]
         return next(name for name in candidates if name not in taken)
@@ -122,9 +122,10 @@ class Workspace:
 
     @contextmanager
     def new_artifact(self, kind: str, name: str, *, exact: bool = True) -> Iterator[Draft]:
-        """Yields a draft folder, which becomes the artifact if the block succeeds.
+        """Yields a draft, which becomes an artifact if the block succeeds.
 
-        If the name is taken meanwhile, `exact` raises ConfigError; otherwise a number is appended.
+        Args:
+            exact: Raise ConfigError for a name taken meanwhile, instead of numbering it.
         """
         check_name(name)
         if exact:
@@ -149,22 +150,21 @@ class Workspace:
         return confinement.allowed_roots(self.root)
 
     def confine(self, path: str, *, field: str) -> None:
-        """Raises ConfigError for a path outside the web app's folders.
+        """Raises ConfigError for a path forbidden to the web app.
 
-        Remote URLs are allowed, but not fsspec URLs back to this machine: file:// or chained with
-        ::.
+        fsspec URLs with file:// or :: lead back to this machine.
         """
         confinement.check_readable(path, self.allowed_roots(), field=field)
 
     def confine_artifact(self, kind: str, reference: str, *, field: str) -> None:
-        """Raises ConfigError for a reference to a forbidden folder, perhaps by ../."""
+        """Raises ConfigError for a reference to a forbidden folder."""
         if confinement.is_address(reference):
             self.confine(reference, field=field)
             return
         named = self.folder(kind) / reference
         self.confine(str(named), field=field)
         if (named / MANIFEST_FILE).is_file():
-            # A name takes precedence over a folder in the working directory.
+            # A name takes precedence over a folder.
             self._confine_location(named, field)
             return
         folder = expand_path(reference, field=field)
@@ -191,7 +191,7 @@ class Workspace:
         self.confine(location, field=field)
 
     def _has_copy(self, manifest: Manifest) -> bool:
-        """Returns whether a verified local copy exists; its manifest is written last."""
+        """Returns whether a local copy exists; manifests are written last."""
         copies = self.cache.glob(f"shards/*-{manifest.fingerprint}/{MANIFEST_FILE}")
         return bool(manifest.fingerprint) and any(True for _ in copies)
 
@@ -202,7 +202,7 @@ class Workspace:
 
 @dataclass
 class Draft:
-    """An artifact being written; set its fields before the block ends."""
+    """An artifact being written; the block sets its fields."""
 
     kind: str
     name: str
