@@ -1,7 +1,4 @@
-"""The command line: `python -m core tokenizer|shards|train|push|fill-mask|generate|runs|...`.
-
-Flags derive from the config models.
-"""
+"""The command line: `python -m core tokenizer|shards|train|push|fill-mask|generate|runs|...`."""
 
 from __future__ import annotations
 
@@ -142,7 +139,6 @@ def _run_here(workspace: Workspace, stage: str, config: StageConfig) -> str:
 
 
 def _wait_for(workspace: Workspace, runs: Sequence[str]) -> None:
-    """Follows runs until done; raises RunError."""
     from core.store import Store
 
     store = Store.open(workspace)
@@ -283,7 +279,6 @@ def _run_perplexity(options: argparse.Namespace) -> int:
 
 
 def _print_as_it_comes(stream: Generator[str, None, dict[str, Any]], *, silent: bool) -> Any:
-    """Prints a stream; returns the generator's return value."""
     while True:
         try:
             piece = next(stream)
@@ -695,7 +690,6 @@ class _Parser(argparse.ArgumentParser):
         return options, rest
 
     def _name_words(self, options: argparse.Namespace, words: list[str]) -> None:
-        """Sets model and text from positional arguments."""
         names = [name for name in ("model", "text") if not getattr(options, name)]
         if len(words) > len(names):
             self.error("give one model and one text (put the text in quotes)")
@@ -838,7 +832,6 @@ def _shown_default(model: type[StageConfig], name: str) -> str:
 
 
 def _stage_values(options: argparse.Namespace, model: type[StageConfig]) -> dict[str, Any]:
-    """Returns a config's values, with the model's family."""
     values = _config_values(options, model)
     if not issubclass(model, TrainConfig):
         return values
@@ -851,7 +844,6 @@ def _stage_values(options: argparse.Namespace, model: type[StageConfig]) -> dict
 
 
 def _config_values(options: argparse.Namespace, model: type[StageConfig]) -> dict[str, Any]:
-    """Merges config file and flags; flags win."""
     given = vars(options)
     values = _file_values(options.config, given.get("stage", "")) if options.config else {}
     for flag, rival in _RIVALS.items():

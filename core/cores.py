@@ -53,7 +53,6 @@ def _quotas(root: Path) -> Iterator[float]:
 
 
 def _limits_of(mount: Path, name: str, *files: str) -> Iterator[float]:
-    """Yields the visible quotas of a cgroup and its ancestors."""
     inside = PurePosixPath(name.lstrip("/"))
     for group in (inside, *inside.parents):
         try:

@@ -36,7 +36,6 @@ _LONGEST_DESCRIPTION = 360
 _NEVER = float("inf")
 # Only for masks: seeded generation needs float32.
 _DTYPE: Dtype = "auto"
-# Metrics shown, by name in cards.
 _FIGURES = {
     "validation loss": "Validation loss",
     "loss": "Validation loss",
@@ -52,11 +51,7 @@ _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 
 @dataclass(frozen=True)
 class Card:
-    """Facts from a model card.
-
-    Attributes:
-        description: First paragraph in plain text.
-    """
+    """Facts from a model card."""
 
     description: str = ""
     figures: dict[str, float] = field(default_factory=dict)
@@ -72,8 +67,7 @@ class Demo:
 
     Raises:
         ConfigError: Neither, or an unknown family.
-        CheckpointError: Missing or damaged.
-        HubError: The Hub can't provide it.
+        CheckpointError, HubError: It can't be read or downloaded.
     """
 
     def __init__(self, reference: str) -> None:
@@ -124,12 +118,7 @@ class Demo:
         self._home.cleanup()
 
     def fill_mask(self, model: str, text: str, top_k: int = 5, dtype: Dtype = _DTYPE) -> list[Any]:
-        """Fills masks within limits, ignoring `model` and `dtype`.
-
-        Raises:
-            ConfigError: The request is invalid or too large.
-            RunError: The model can't answer.
-        """
+        """Fills masks within limits, ignoring `model` and `dtype`; raises StudioError."""
         self._check_text(text, "text")
         _check_at_most("top_k", top_k, MOST_PREDICTIONS)
         if self.mask and text.count(self.mask) > MOST_MASKS:

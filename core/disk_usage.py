@@ -110,7 +110,7 @@ def _is_made_from(made: Artifact, source: Artifact) -> bool:
 
 @dataclass(frozen=True)
 class _Claim:
-    """A run yet to open the artifacts in its config."""
+    """A run yet to open its artifacts."""
 
     row: RunRow
     named: dict[str, set[str | Path]]

@@ -38,7 +38,7 @@ _BACKENDS = (
     "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "HIP_VISIBLE_DEVICES",
     "ROCR_VISIBLE_DEVICES", "TPU_VISIBLE_CHIPS",
 )  # fmt: skip
-# A demo's model process makes no requests.
+# A demo's model process makes no Hub requests.
 _FOLDERS = ("HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "XDG_CACHE_HOME")
 _ANONYMOUS = frozenset(
     (*_SYSTEM, *_THREADS_AND_MEMORY, *_BACKENDS, *_FOLDERS, TRUST_TOKENIZERS_VARIABLE)
@@ -64,7 +64,6 @@ _MODEL_PREFIXES = (
     "ROCR_", "HIP_", "HSA_", "MIOPEN_", "RCCL_", "ONEAPI_", "SYCL_", "ZE_",
 )  # fmt: skip
 _RUNS = frozenset({"STORAGE_EMULATOR_HOST", "BOTO_CONFIG", "GCE_METADATA_HOST", "HOSTNAME"})
-# Settings, database, storage and multi-process launchers.
 _RUN_PREFIXES = (
     "STUDIO_", "PG", "AWS_", "GOOGLE_", "GCLOUD_", "CLOUDSDK_", "GCS_", "GCSFS_", "AZURE_", "S3_",
     "FSSPEC_", "SLURM_", "OMPI_", "PMI_", "PMIX_", "GLOO_",

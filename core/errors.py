@@ -15,9 +15,6 @@ class StudioError(Exception):
 
     Args:
         problem: The failure, in one sentence.
-        expected: Valid value or state.
-        received: Actual value or state.
-        fix: Action to take.
         field: Config field that shows the error.
     """
 
@@ -126,7 +123,6 @@ def from_os_error(error: OSError) -> StudioError:
 
 
 def _printable(text: str) -> str:
-    """Shortens text and escapes unprintable characters."""
     if len(text) > _LONGEST_PART:
         half = _LONGEST_PART // 2
         text = f"{text[:half]} … {text[-half:]}"

@@ -115,8 +115,6 @@ async def _get_client(**named: Any) -> aiohttp.ClientSession:
 
 
 class _HubClient:
-    """Creates a guarded Hub client."""
-
     is_set = False
 
     def __call__(self) -> Any:

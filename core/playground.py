@@ -237,11 +237,7 @@ class PlaygroundClient:
 
 
 class PlaygroundServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-    """Serves requests, one thread per connection.
-
-    Args:
-        parent: The server stops when it is gone.
-    """
+    """Serves requests, one thread per connection, while `parent` lives."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -297,7 +293,7 @@ class _Connection(socketserver.StreamRequestHandler):
                     for answer in answers:
                         self.wfile.write(answer)
         except ConnectionError:
-            return  # The client disconnected.
+            return
 
 
 def answer_request(
@@ -356,7 +352,7 @@ def methods_within(workspace: Workspace, only: Path | None = None) -> dict[str, 
             return only
         folder = find_here(model, workspace)
         if folder is None:
-            return model  # A Hub id, if anything.
+            return model
         workspace.confine(str(folder.absolute()), field="model")
         return folder.absolute()
 
@@ -418,7 +414,6 @@ def _serve(
 
 
 def _new_socket_path() -> Path:
-    """Creates a private folder with a short path."""
     folder = Path(tempfile.mkdtemp(prefix="studio-"))
     if len(os.fsencode(folder)) + len("/playground.draft") > _LONGEST_SOCKET_PATH_BYTES:
         folder.rmdir()
@@ -461,7 +456,6 @@ def _result_of(answer: Mapping[str, Any]) -> Any:
 
 
 def _exit_code(process: subprocess.Popen[bytes]) -> int | None:
-    """Waits briefly for an exit code."""
     try:
         return process.wait(timeout=2 * _LOOK_AROUND_SECONDS)
     except subprocess.TimeoutExpired:

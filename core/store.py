@@ -120,7 +120,6 @@ class MetricRow(_Base):
     """One value of a metric.
 
     Attributes:
-        number: The event's number.
         point: Index among the metric's values.
     """
 
@@ -259,8 +258,6 @@ class Store:
     def close(self) -> None:
         self.engine.dispose()
 
-    # For every process.
-
     def add_request(self, kind: str, payload: Mapping[str, Any]) -> int:
         """Adds a request; returns its number."""
         with self.session.begin() as session:
@@ -276,7 +273,7 @@ class Store:
     def list_runs(
         self, *, limit: int = 200, states: Sequence[str] = (), before: int | None = None
     ) -> list[RunRow]:
-        """Lists runs, newest first, from below position `before`."""
+        """Lists runs queued before a position, newest first."""
         query = select(RunRow).order_by(RunRow.position.desc()).limit(limit)
         if states:
             query = query.where(RunRow.state.in_(states))
@@ -456,7 +453,7 @@ class Store:
             row.started = row.ended = row.eta_seconds = None
             row.note = ""
             if not row.saves:
-                row.done = 0  # It starts over.
+                row.done = 0
             row.exit_code = row.signal = row.pid = row.error = None
             for name, value in values.items():
                 setattr(row, name, value)
@@ -482,7 +479,6 @@ class Store:
 def _sample(
     session: Session, run_id: str, name: str, count: int, most: int
 ) -> list[tuple[int, float]]:
-    """Returns every n-th point, counted from the newest."""
     query = (
         select(MetricRow.step, MetricRow.value)
         .where(MetricRow.run_id == run_id, MetricRow.name == name)
@@ -516,7 +512,7 @@ def database_url(workspace: Workspace) -> str | URL:
 
 
 def _make_database(path: Path) -> None:
-    """Creates a private database, whose mode SQLite copies."""
+    """Creates a database, private unless shared; SQLite copies its mode."""
     mode = 0o666 if is_shared(path.parent) else 0o600
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, mode))

@@ -29,7 +29,6 @@ from core.config.options import (
 from core.errors import ConfigError
 from core.presets import Preset
 
-# For error messages.
 _WORDS_OF_PATTERNS = {
     HUB_ID_PATTERN: "a name like my-model or owner/my-model, with letters, digits, and . _ - "
     "inside",

@@ -15,7 +15,6 @@ from core.errors import ConfigError
 _OFFERED_DATASET, _OFFERED_CONFIG = "Salesforce/wikitext", "wikitext-103-raw-v1"
 
 
-# Fields that imply a source.
 _SOURCES = {"validation_path": "files", "path": "files", "dataset_name": "hub"}
 
 

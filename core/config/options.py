@@ -16,7 +16,6 @@ from core.models.families import find_family, list_family_names
 from core.models.family import Size as Size
 
 PresetName = Literal["classic", "flax", "custom"]
-# Precision of inference.
 Dtype = Literal["auto", "float32", "mixed_bfloat16", "bfloat16"]
 DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 
@@ -90,7 +89,6 @@ def option(
     """Declares an option as a config field.
 
     Args:
-        help: One short sentence.
         group: Heading in the advanced form.
         basic: Whether the basic form shows it.
         choices: Suggested values.
@@ -157,7 +155,7 @@ def option_label(field: FieldInfo, value: str) -> str:
 
 
 def plain_type(field: FieldInfo) -> tuple[Any, bool]:
-    """Returns a field's type without None, and whether None is allowed."""
+    """Returns a field's type, and whether it may be None."""
     annotation = field.annotation
     if typing.get_origin(annotation) not in (typing.Union, types.UnionType):
         return annotation, False

@@ -111,7 +111,6 @@ class PushConfig(StageConfig):
     @model_validator(mode="before")
     @classmethod
     def _infer_kind(cls, values: Any) -> Any:
-        """Infers the kind from the named artifact."""
         if not isinstance(values, dict):
             return values
         kinds = ("model", "tokenizer", "shards")

@@ -250,7 +250,6 @@ def _about_model(facts: ModelFacts) -> str:
 
 
 def _origin(checkpoint: str) -> tuple[str, str]:
-    """Describes a model's starting point and inherited knowledge."""
     if not checkpoint:
         leanings = "including its errors and biases"
         return "trained from scratch", f"It has learned only from that text, {leanings}."
@@ -432,7 +431,6 @@ def _section(title: str, body: str) -> str:
 
 
 def _table(rows: Iterable[tuple[str, str]]) -> str:
-    """Formats non-empty rows."""
     lines = [f"| {name} | {value} |" for name, value in rows if value]
     return "\n".join(["| | |", "|---|---|", *lines]) if lines else ""
 

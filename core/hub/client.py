@@ -162,7 +162,6 @@ def _explained(what: str, error: Exception, field: str) -> HubError:
 
 
 def _advice(error: BaseException, status: int | None) -> tuple[str, str]:
-    """Returns the expectation and fix for an error."""
     from huggingface_hub.errors import (
         GatedRepoError,
         LocalTokenNotFoundError,
@@ -213,7 +212,6 @@ _CHECK_NAME = "check the spelling; for a private repository, sign in first: hf a
 
 
 def _root(error: BaseException) -> BaseException:
-    """Unwraps errors from uploads and cache look-ups."""
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     wrapped = isinstance(error, LocalEntryNotFoundError) or type(error) is RuntimeError

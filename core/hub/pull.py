@@ -33,7 +33,7 @@ _WEIGHTS = (
     ("tf_model.h5", "tf_model.h5.index.json", "tf_model-*-of-*.h5"),
 )
 _PICKLES = "pytorch_model*.bin"
-# Reuse time of a look-up on the Hub.
+# Repeated look-ups reuse the Hub's answer.
 _REMEMBERED_SECONDS = 600.0
 
 _fetched: dict[tuple[str, Collection[str]], tuple[float, Path]] = {}
@@ -78,7 +78,7 @@ def find_fetched(reference: str, file: str) -> Path | None:
     try:
         found = try_to_load_from_cache(name, file, revision=revision)
     except HFValidationError:
-        return None  # Not a valid id.
+        return None
     return Path(found) if isinstance(found, str) else None
 
 

@@ -88,8 +88,7 @@ def run(config: PushConfig, workspace: Workspace, reporter: Reporter | None = No
     """Publishes or previews an artifact; returns a `Receipt` as its counts.
 
     Raises:
-        ConfigError: Something is missing or can't be published.
-        CheckpointError, ShardError: A file is missing or damaged.
+        ConfigError, CheckpointError, ShardError: It can't be published.
         HubError: The Hub refused or is unreachable.
         RunStopped: Nothing is committed.
     """
@@ -103,7 +102,7 @@ def run(config: PushConfig, workspace: Workspace, reporter: Reporter | None = No
 
 
 def preview(config: PushConfig, workspace: Workspace, reporter: Reporter | None = None) -> Preview:
-    """Returns a push's files and card, offline; raises like `run`."""
+    """Returns a push's files and card, offline."""
     name, folder = _find(config, workspace)
     repository = _repository(config, config.repo_id or name)
     bundle = _bundle(config, folder, repository, workspace, reporter or Reporter())
@@ -135,7 +134,7 @@ def _publish(
 
 
 def check(config: PushConfig, workspace: Workspace) -> None:
-    """Checks offline that the artifact can be published; raises like `run`."""
+    """Checks offline that the artifact can be published."""
     name, _ = _find(config, workspace)
     check_hub_id(config.repo_id or name, field="repo_id")
 
@@ -210,7 +209,7 @@ def make_repository(repository: Repository) -> None:
     """Creates a missing repository and branch.
 
     Raises:
-        HubError: Refused, or an existing repository is unexpectedly public.
+        HubError: Refused, or an existing repository is public.
     """
     problem = f"{repository.id} could not be created"
     api = connect()
@@ -383,7 +382,6 @@ def _operation(upload: Upload, operation: Any) -> Any:
 
 
 def _parts(uploads: tuple[Upload, ...]) -> Iterator[list[int]]:
-    """Yields the indices of files uploaded together."""
     part: list[int] = []
     size = 0
     for number, one in enumerate(uploads):

@@ -69,7 +69,6 @@ def _sdk_version() -> dict[str, str]:
 
 
 def _own_header(root: Path) -> dict[str, Any]:
-    """Returns the Space header in the repository's README."""
     from huggingface_hub import SpaceCard
 
     path = root / CARD_FILE

@@ -32,7 +32,7 @@ from core.workspace import (
     write_atomically,
 )
 
-# The image shows no more points.
+# The image has as many pixels.
 _MOST_POINTS = 1000
 _CURVES = {
     "loss": "training loss",

@@ -16,12 +16,7 @@ Stages = Sequence[tuple[str, StageConfig]]
 
 
 def submit_chain(workspace: Workspace, stages: Stages) -> list[str]:
-    """Queues stages one after the other; returns run ids.
-
-    Raises:
-        ConfigError: A name is taken; nothing is queued.
-        RunError: The worker failed.
-    """
+    """Queues stages one after the other; raises ConfigError for a taken name."""
     linked = link_stages(workspace, stages)
     for stage, config in linked:
         _check_name(workspace, stage, config, is_last=stage == linked[-1][0])
@@ -79,7 +74,6 @@ def _named(
 
 
 def _wanted_name(row: RunRow) -> str:
-    """Returns a run's artifact name if known in advance."""
     if not artifact_kind_of(row.stage):
         return ""
     if name := str(row.config.get("name", "")):
@@ -93,7 +87,7 @@ def _wanted_name(row: RunRow) -> str:
 
 
 def _check_name(workspace: Workspace, stage: str, config: StageConfig, *, is_last: bool) -> None:
-    """Refuses a taken name; only the last form has the field."""
+    """Only the last stage's form has the field."""
     try:
         check_name_is_free(workspace, stage, config)
     except ConfigError as error:

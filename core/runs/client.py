@@ -33,12 +33,7 @@ _LOOK_SECONDS = 1.0
 
 
 def submit(workspace: Workspace, stage: str, config: StageConfig, after: Sequence[str] = ()) -> str:
-    """Queues a run; returns its id.
-
-    Raises:
-        ConfigError: The name is taken.
-        RunError: The worker fails to queue it.
-    """
+    """Queues a run; raises ConfigError for a taken name."""
     check_name_is_free(workspace, stage, config)
     return queue_run(workspace, stage, config, after)
 
@@ -69,7 +64,7 @@ def follow_run(workspace: Workspace, address: str) -> str:
     Raises:
         ConfigError: The address is invalid.
         MirrorError: The run is missing or its description invalid.
-        RunError: The run is this workspace's own, or has ended.
+        RunError: It is this workspace's own, or has ended.
     """
     from core.targets.mirror import RunMirror
 
@@ -108,7 +103,7 @@ def follow_run(workspace: Workspace, address: str) -> str:
 
 
 def request_stop(workspace: Workspace, run_id: str, mode: StopMode = "save") -> str:
-    """Requests a stop; raises RunError if the run has ended."""
+    """Stops a run; raises RunError if it has ended."""
     row = _open_and_find(workspace, run_id)
     if row.has_ended:
         raise RunError(
@@ -122,14 +117,7 @@ def request_stop(workspace: Workspace, run_id: str, mode: StopMode = "save") -> 
 
 
 def resume_run(workspace: Workspace, run_id: str, *, num_train_steps: int | None = None) -> str:
-    """Requeues an ended run from its last checkpoint; returns its id.
-
-    Args:
-        num_train_steps: New total.
-
-    Raises:
-        RunError: The run is missing, active or has no steps left.
-    """
+    """Requeues an ended run from its last checkpoint; raises RunError."""
     row = _open_and_find(workspace, run_id)
     if row.remote:
         raise RunError(
@@ -172,7 +160,7 @@ def choose_slots(workspace: Workspace, slots: int) -> None:
 
 
 def rebuild_database(workspace: Workspace) -> int:
-    """Registers run folders missing in the database; returns their number."""
+    """Registers unknown run folders; returns their number."""
     store = Store.open(workspace)
     folders = [RunFolder(path.parent) for path in workspace.runs.glob("*/run.json")]
     records = sorted(filter(None, map(_readable_record, folders)), key=_by_creation)
@@ -200,7 +188,7 @@ class WorkerKeeper:
         self._next_look = time.monotonic() + every_seconds
 
     def look(self, *, at_once: bool = False) -> None:
-        """Starts a missing worker if a check is due; raises RunError."""
+        """Starts a missing worker if due; raises RunError."""
         code = self._started.poll() if self._started else 0
         if code and code > 0:
             raise _no_worker(self._workspace)
@@ -233,7 +221,7 @@ def read_log_tail(workspace: Workspace, run_id: str, lines: int = 200) -> str:
 
 
 def config_of(row: RunRow) -> StageConfig | None:
-    """Returns a run's config; None if this version can't parse it."""
+    """Returns a run's config; None if not parseable."""
     try:
         return parse_stage_config(row.stage, row.config)
     except StudioError:
@@ -262,7 +250,6 @@ def _open_and_find(workspace: Workspace, run_id: str) -> RunRow:
 
 
 def _ask(workspace: Workspace, kind: str, payload: dict[str, Any]) -> None:
-    """Waits until a request is handled; raises RunError."""
     keeper = WorkerKeeper(workspace, _LOOK_SECONDS)
     keeper.look(at_once=True)
     store = Store.open(workspace)

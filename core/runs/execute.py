@@ -1,4 +1,4 @@
-"""Runs one stage, without queue or database, and reports the outcome."""
+"""Runs one stage and reports the outcome, without queue or database."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class Worker:
         try:
             handlers[request.kind](request.payload)
         except WorkspaceMovedError:
-            raise  # The next worker handles it.
+            raise
         except StudioError as error:
             self.store.finish_request(request.id, json.dumps(error.to_dict()))
         except Exception as error:  # noqa: BLE001 -- one bad request must not end the worker
@@ -198,7 +198,7 @@ class Worker:
 
     def _follow(self, row: RunRow) -> None:
         folder = RunFolder.of(self.workspace, row.id)
-        # In this order, a run that starts in between hasn't ended.
+        # In this order: a run that starts in between hasn't ended.
         started = _was_started(row, folder)
         running, exited = folder.is_running(), folder.read_exit()
         # After the liveness check, to include events written just before death.

@@ -36,13 +36,11 @@ class Stage:
 
     Attributes:
         name: The command.
-        help: The command's help.
         function: Takes config, workspace and reporter.
         api: Function for scripts, in `core` or a reference.
-        name_deriver: Derives the artifact's name.
         tab: Tab of its form.
         is_resumable: Whether it continues from saved state.
-        reports_top_level: Puts results beside `metrics` in the JSON.
+        reports_top_level: Puts results at the JSON's top level, not in `metrics`.
         summarizer: Formats results for the command line.
         secret_variable: Secret for no other process; the command line runs the stage itself.
     """

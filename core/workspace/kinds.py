@@ -76,7 +76,6 @@ def _plural(noun: str) -> str:
     return noun if noun.endswith("s") else f"{noun}s"
 
 
-# Read by training, inference and the Hub.
 TOKENIZER = register_kind(ArtifactKind("tokenizer"))
 SHARDS = register_kind(ArtifactKind("shards"))
 MODEL = register_kind(ArtifactKind("model"))

@@ -27,7 +27,6 @@ from core.workspace.names import (
 )
 
 MANIFEST_FILE = "manifest.json"
-# Far above the largest shards.
 MOST_MANIFEST_BYTES = 64 << 20
 _MOST_FILES = 200_000
 _MOST_TOTAL_BYTES = 1 << 50

@@ -125,7 +125,7 @@ class Workspace:
         """Yields a draft, which becomes an artifact if the block succeeds.
 
         Args:
-            exact: Raise ConfigError for a name taken meanwhile, instead of numbering it.
+            exact: Raise ConfigError for a taken name instead of numbering it.
         """
         check_name(name)
         if exact:
