@@ -610,7 +610,6 @@ def _hours(text: str) -> float:
 
 
 def _count(text: str) -> int:
-    """Parses a positive integer, also as 5e8."""
     number = math.nan if _DOTTED.fullmatch(text) else _number(text)
     if not 1 <= number < math.inf or number != int(number):
         wanted = "a whole number of at least 1, such as 500000 or 5e5"

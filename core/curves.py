@@ -10,7 +10,6 @@ from typing import Literal
 
 _INCHES = (8.0, 3.6)
 _DOTS_PER_INCH = 144
-# The web app's colours.
 _COLORS = ("#4f46e5", "#8b95a7", "#15803d", "#7c3aed", "#b91c1c", "#0e7490")
 _BASELINE_COLOR = "#b45309"
 _TEXT_COLOR = "#334155"

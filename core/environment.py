@@ -1,7 +1,4 @@
-"""Selects child processes' environment variables by allow list.
-
-STUDIO_PASS_ENVIRONMENT=NAME,PREFIX_* extends it, except for anonymous users.
-"""
+"""Selects child processes' environment variables by allow list, to keep secrets out."""
 
 from __future__ import annotations
 

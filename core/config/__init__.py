@@ -1,4 +1,4 @@
-"""The stages' options, one pydantic model per stage, from which all interfaces derive."""
+"""The stages' options, one pydantic model per stage."""
 
 from core.config.base import StageConfig, config_error, describe_expected, fingerprint_of
 from core.config.corpus import CorpusConfig

@@ -92,7 +92,6 @@ def option(
         group: Heading in the advanced form.
         basic: Whether the basic form shows it.
         choices: Suggested values.
-        artifact: Kind of artifact named.
         path: Whether the web app confines it as a local path.
         identity: Whether it affects the result and fingerprint.
         options: Label and explanation by choice.

@@ -33,7 +33,6 @@ _WEIGHTS = (
     ("tf_model.h5", "tf_model.h5.index.json", "tf_model-*-of-*.h5"),
 )
 _PICKLES = "pytorch_model*.bin"
-# Repeated look-ups reuse the Hub's answer.
 _REMEMBERED_SECONDS = 600.0
 
 _fetched: dict[tuple[str, Collection[str]], tuple[float, Path]] = {}

@@ -32,7 +32,6 @@ from core.workspace import (
     write_atomically,
 )
 
-# The image has as many pixels.
 _MOST_POINTS = 1000
 _CURVES = {
     "loss": "training loss",

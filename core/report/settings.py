@@ -16,7 +16,6 @@ from core.store import RunRow
 _LEFT_OUT = ("name",)
 # Overridden by num_train_steps and warmup_steps.
 _DERIVED = ("num_train_epochs", "warmup_ratio")
-# The run chooses the value.
 _OPEN = (None, "auto")
 
 

@@ -2,11 +2,11 @@
 
 run.json       the request
 process.json   its processes
-events.jsonl   its events (core.events)
+events.jsonl   its events
 log.txt        its output
 stop.json      a stop request
 follower.log   output of a remote run's follower
-mirror.json    progress of publication in its mirror
+mirror.json    publication progress
 exit.json      exit code or signal
 run.lock       held by the running process
 """

@@ -100,7 +100,6 @@ def _write_exit(folder: RunFolder, code: int) -> None:
             folder.write_exit(*_code_and_signal(code))
             return
         except WorkspaceMovedError:
-            # The workspace's new path, if known.
             root = folder.path.parent.parent
             moved = find_new_location(root)
             if not moved:

@@ -35,10 +35,8 @@ class Stage:
     References `module:function` are imported late, as training imports a backend.
 
     Attributes:
-        name: The command.
         function: Takes config, workspace and reporter.
         api: Function for scripts, in `core` or a reference.
-        tab: Tab of its form.
         is_resumable: Whether it continues from saved state.
         reports_top_level: Puts results at the JSON's top level, not in `metrics`.
         summarizer: Formats results for the command line.
