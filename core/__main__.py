@@ -675,8 +675,6 @@ def _add_dtype(parser: argparse.ArgumentParser) -> None:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Accepts or explains positional arguments after flags."""
-
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         options, rest = super().parse_known_args(args, namespace)
         if any(word.startswith("-") and " " not in word for word in rest):

@@ -254,7 +254,7 @@ def _check_at_most(name: str, value: Any, most: int) -> None:
 
 
 def _for_anonymous_users(error: StudioError) -> StudioError:
-    """Hides errors that may reveal something."""
+    """Hides errors that may reveal something about the machine."""
     if isinstance(error, ConfigError):
         return error
     logger.error("The model could not answer: %s", error)

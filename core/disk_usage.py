@@ -92,7 +92,7 @@ def delete_artifact(workspace: Workspace, store: Store, artifact: Artifact) -> N
 
 
 def _unseen_bytes(folder: Path, seen: set[tuple[int, int]]) -> int:
-    """Tolerates files deleted meanwhile."""
+    """Sums files not in `seen`; some may be deleted meanwhile."""
     total = 0
     for place, _, names in os.walk(folder):
         for name in names:

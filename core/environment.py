@@ -68,7 +68,7 @@ _RUN_PREFIXES = (
 
 
 def for_anonymous_users(environment: Mapping[str, str]) -> dict[str, str]:
-    """Selects variables without secrets, also for foreign files."""
+    """Selects variables without secrets, also for readers of foreign files."""
     return {
         name: value
         for name, value in environment.items()

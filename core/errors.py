@@ -14,7 +14,6 @@ class StudioError(Exception):
     """A problem that a user can act on.
 
     Args:
-        problem: The failure, in one sentence.
         field: Config field that shows the error.
     """
 

@@ -126,7 +126,7 @@ def is_disk_full(error: BaseException) -> bool:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Returns whether host or device memory ran out."""
-    # In JAX's message, in TensorFlow's exception name.
+    # JAX says it in the message, TensorFlow in the exception's name.
     said = f"{type(error).__name__} {error}"
     return isinstance(error, MemoryError) or any(
         word in said for word in ("RESOURCE_EXHAUSTED", "ResourceExhaustedError")
@@ -186,7 +186,7 @@ def read_resolved(path: Path) -> dict[str, Any]:
 
 
 def read_attempts(path: Path) -> list[tuple[float, float]]:
-    """Returns each attempt's first and last unix seconds."""
+    """Returns each attempt's first and last event times, in unix seconds."""
     if not path.exists():
         return []
     heard: list[tuple[bytes, bytes]] = []
@@ -408,7 +408,7 @@ def _mend_tail(path: Path) -> int:
 
 
 def _read_tail(file: BinaryIO) -> tuple[int, bytes]:
-    """Returns at least 64 KiB and one event, with their offset."""
+    """Returns the last 64 KiB, or more for one event, and their offset."""
     size = file.seek(0, os.SEEK_END)
     length = _TAIL_BYTES
     while True:

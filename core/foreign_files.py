@@ -20,7 +20,7 @@ _SHOWN_CHARACTERS = 80
 
 
 def open_regular(path: Path, *, error: type[StudioError] = CheckpointError) -> tuple[int, int]:
-    """Opens a regular file without blocking; returns descriptor and bytes.
+    """Opens a regular file without blocking; returns descriptor and size.
 
     Raises:
         error: Unreadable, not regular, or a git-LFS pointer.
@@ -52,7 +52,7 @@ def open_regular(path: Path, *, error: type[StudioError] = CheckpointError) -> t
 
 
 def check_regular(path: Path, *, error: type[StudioError] = CheckpointError) -> int:
-    """Checks a file like `open_regular`; returns its bytes."""
+    """Checks a file like `open_regular`; returns its size in bytes."""
     descriptor, size = open_regular(path, error=error)
     os.close(descriptor)
     return size

@@ -119,7 +119,7 @@ def check_url(url: str, *, schemes: Iterable[str] = ("https",)) -> None:
 
 
 def check_reachable(url: str) -> None:
-    """Checks an HTTPS URL and its resolved addresses."""
+    """Checks an HTTPS URL and its host's addresses, if resolvable."""
     check_url(url)
     _, host, port = _split(url)
     try:

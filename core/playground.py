@@ -119,7 +119,7 @@ class PlaygroundClient:
             return found
 
     def prepare(self, model: str, dtype: Dtype = "float32") -> Iterator[str]:
-        """Warms up a model, which answers after the first step."""
+        """Warms up a model, yielding each step; it answers after the first."""
         for answer in self._ask("prepare", {"model": model, "dtype": dtype}):
             if "part" not in answer:
                 _result_of(answer)

@@ -519,7 +519,7 @@ def _make_database(path: Path) -> None:
 
 
 def create_database_engine(url: str | URL) -> Engine:
-    """Creates a database engine with pragmas; raises ConfigError."""
+    """Creates SQLAlchemy's engine with pragmas; raises ConfigError."""
     is_sqlite = str(url).startswith("sqlite")
     options: dict[str, Any] = {"pool_pre_ping": True}
     if is_sqlite:

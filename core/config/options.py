@@ -89,7 +89,6 @@ def option(
     """Declares an option as a config field.
 
     Args:
-        group: Heading in the advanced form.
         basic: Whether the basic form shows it.
         choices: Suggested values.
         path: Whether the web app confines it as a local path.

@@ -78,7 +78,7 @@ class ModelFacts:
 
 
 def gather_facts(folder: Path, workspace: Workspace, run: Path | None = None) -> ModelFacts:
-    """Gathers a model's metadata, as far as known."""
+    """Gathers a model's known metadata."""
     architecture = read_architecture(folder)
     manifest = _manifest(folder)
     made = _of_state(folder) if (folder / STATE_FILE).is_file() else _of_manifest(manifest)

@@ -130,7 +130,6 @@ def _matching(files: list[str], patterns: tuple[str, ...]) -> list[str]:
 
 
 def _list_files(name: str, revision: str, problem: str, field: str) -> tuple[list[str], bool]:
-    """Lists files, from the cache if offline."""
     from huggingface_hub import get_cached_repo_tree
 
     try:

@@ -12,7 +12,6 @@ from core.foreign_files import parse_json
 from core.stages.registry import parse_stage_config
 from core.store import RunRow
 
-# Usable only once.
 _LEFT_OUT = ("name",)
 # Overridden by num_train_steps and warmup_steps.
 _DERIVED = ("num_train_epochs", "warmup_ratio")

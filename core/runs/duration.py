@@ -39,5 +39,5 @@ def logged_seconds(folder: RunFolder) -> float | None:
 
 @lru_cache(maxsize=1024)
 def _seconds_before(events: Path, started: float) -> float:
-    """Cached, as ended attempts no longer change."""
+    """Sums earlier attempts, cached as they no longer change."""
     return sum(last - first for first, last in read_attempts(events) if first < started)

@@ -44,7 +44,6 @@ class RunRecord:
     """A request to run a stage.
 
     Attributes:
-        after: Runs that must be done first.
         created: Unix seconds.
         cwd: Base of relative paths.
         follows: Mirror address of a remote run.

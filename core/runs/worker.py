@@ -529,13 +529,13 @@ def _signal_name(number: int) -> str:
         return "unknown"
 
 
-# May end a run without report: the supervisor kills after an abort, a shutdown terminates.
+# Signals without a report: the supervisor's after an abort, or a shutdown's.
 _ENDINGS_OF_A_STOP: dict[str, tuple[int, ...]] = {
     "abort": (signal.SIGKILL, signal.SIGTERM),
     "save": (signal.SIGTERM,),
 }
 
-# Of libraries that exit without an exception.
+# Messages of libraries that exit without an exception.
 _SIGNS = {
     ("MemoryError", "memory allocation of", "bad_alloc", "RESOURCE_EXHAUSTED"): "out_of_memory",
     ("No space left on device", "Disk quota exceeded"): "disk_full",

@@ -35,7 +35,6 @@ class Stage:
     References `module:function` are imported late, as training imports a backend.
 
     Attributes:
-        function: Takes config, workspace and reporter.
         api: Function for scripts, in `core` or a reference.
         is_resumable: Whether it continues from saved state.
         reports_top_level: Puts results at the JSON's top level, not in `metrics`.

@@ -87,7 +87,7 @@ def _find_moved(path: Path | None = None) -> WorkspaceMovedError | None:
 
 
 def make_folder(path: Path) -> None:
-    """Makes a folder, but never a moved workspace."""
+    """Makes a folder and its parents, but never a moved workspace's."""
     check_not_moved(path)
     missing = []
     for folder in (path, *path.parents):

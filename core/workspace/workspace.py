@@ -103,7 +103,7 @@ class Workspace:
         return next(found, None)
 
     def free_name(self, kind: str, wanted: str, promised: Collection[str] = ()) -> str:
-        """Numbers a taken or `promised` name."""
+        """Returns a name, numbered if taken or `promised`."""
         taken = {*promised, *(path.name for path in self.folder(kind).glob("*"))}
         candidates = [wanted, *(f"{wanted}-{number}" for number in range(2, 10_000))]
         return next(name for name in candidates if name not in taken)
