@@ -47,6 +47,6 @@ def single_instance(path: Path, what: str) -> Iterator[None]:
                 f"Another {what} is using this workspace",
                 expected=f"one {what} for {path.parent}",
                 received=f"a second one, while the first one holds the lock {path.name}",
-                fix="use the running {what}, stop it first, or choose another --workspace",
+                fix=f"use the running {what}, stop it first, or choose another --workspace",
             )
         yield
