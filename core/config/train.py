@@ -715,12 +715,12 @@ class TrainConfig(StageConfig):
 
     @classmethod
     def preset_values(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Returns the preset's values, without warm-up steps if a warm-up ratio is given."""
+        """Returns preset values; a warm-up ratio replaces warm-up steps."""
         found = super().preset_values(values)
         return {**found, "warmup_steps": None} if "warmup_ratio" in values else found
 
     def pin_inferred(self, changed: dict[str, Any]) -> dict[str, Any]:
-        # Without its steps, the warm-up ratio would take precedence.
+        # Otherwise the ratio would take precedence.
         pinned = "warmup_ratio" in changed and self.warmup_steps
         return {**changed, "warmup_steps": self.warmup_steps} if pinned else changed
 
