@@ -337,7 +337,6 @@ class FolderReporter(Reporter):
 
 
 def read_stop(path: Path) -> StopMode | None:
-<<<<<<< HEAD
     """Reads a stop request; an unreadable, perhaps half-written, one counts as none."""
     mode = _read_stop_file(path).get("mode")
     return "save" if mode == "save" else "abort" if mode == "abort" else None
@@ -349,9 +348,6 @@ def read_stop_reason(path: Path) -> str:
 
 
 def _read_stop_file(path: Path) -> dict[str, Any]:
-=======
-    """Reads a stop request; None if half-written."""
->>>>>>> main
     if not path.is_file():
         return {}
     try:
