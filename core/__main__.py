@@ -54,6 +54,10 @@ _RIVALS = {"warmup_ratio": "warmup_steps", "num_train_epochs": "num_train_steps"
 _DOTTED = re.compile(r"\d+(\.\d+)+")
 # Glob patterns, which a shell expands unless quoted.
 _PATTERNS = {"path": "--path", "validation_path": "--validation-path"}
+_RESUMED_LIMITS = {
+    "max_hours": "new limit of hours on other machines",
+    "max_cost": "new limit of US dollars",
+}
 
 
 def main(
@@ -98,6 +102,7 @@ def build_parser(prog: str = "python -m core", epilog: str = "") -> argparse.Arg
     _add_perplexity(commands, common)
     _add_runs(commands, common)
     _add_artifacts(commands, common)
+    _add_targets(commands, common)
     return parser
 
 
@@ -112,7 +117,8 @@ def _run_stage(options: argparse.Namespace) -> int:
         _wait_for(workspace, awaited)
         return _follow(workspace, _run_here(workspace, stage.name, config), as_json=options.json)
     run_id = submit(workspace, stage.name, config, after=awaited)
-    if mirror := getattr(config, "mirror", ""):
+    mirror = getattr(config, "mirror", "")
+    if mirror and not getattr(config, "target", ""):
         from core.targets.mirror import run_address
 
         address = run_address(mirror, run_id)
@@ -337,11 +343,41 @@ def _follow_mirror(options: argparse.Namespace) -> int:
     return _follow(workspace, run_id, as_json=options.json)
 
 
+def _list_targets(options: argparse.Namespace) -> int:
+    from core.targets.machines import list_machines
+
+    found = list_machines(_workspace(options))
+    if options.json:
+        print(json.dumps([asdict(one) for one in found], ensure_ascii=False))
+        return EXIT_DONE
+    for one in found:
+        what = f"can't be asked: {one.error}" if one.error else f"{one.id}  {one.detail}"
+        print(f"{one.target}  {what}")
+    if not found:
+        print("No machine exists at the targets of this workspace's runs.")
+    return EXIT_DONE
+
+
+def _delete_target(options: argparse.Namespace) -> int:
+    from core.targets.machines import delete_machine
+
+    deleted = delete_machine(_workspace(options), options.id)
+    text = json.dumps(asdict(deleted)) if options.json else f"{deleted.id} is deleted"
+    print(text)
+    return EXIT_DONE
+
+
 def _resume_run(options: argparse.Namespace) -> int:
     from core.runs.client import resume_run
 
     workspace = _workspace(options)
-    run_id = resume_run(workspace, options.run, num_train_steps=options.num_train_steps)
+    run_id = resume_run(
+        workspace,
+        options.run,
+        num_train_steps=options.num_train_steps,
+        max_hours=options.max_hours,
+        max_cost=options.max_cost,
+    )
     if options.follow:
         return _follow(workspace, run_id, as_json=options.json)
     return _print_run_id(options, run_id, "is queued")
@@ -542,6 +578,8 @@ def run_summary(row: RunRow, workspace: Workspace) -> dict[str, Any]:
         "mirror": row.remote.get("mirror"),
         "incarnation": row.remote.get("incarnation"),
         "phase": row.remote.get("phase"),
+        "target": row.remote.get("target"),
+        "cost": row.remote.get("cost"),
     }
 
 
@@ -713,6 +751,10 @@ def _add_runs(commands: Any, common: argparse.ArgumentParser) -> None:
     stop = _add_run_command(actions, common, "stop", "Ask a run to save and stop.", _stop_run)
     stop.add_argument("--abort", action="store_true", help="stop without saving")
     resume = _add_run_command(actions, common, "resume", "Resume an ended run.", _resume_run)
+    for name, about in _RESUMED_LIMITS.items():
+        resume.add_argument(
+            f"--{name.replace('_', '-')}", f"--{name}", type=float, default=None, help=about
+        )
     resume.add_argument("--follow", action="store_true", help="print progress until the run ends")
     resume.add_argument(
         "--num-train-steps",
@@ -744,6 +786,15 @@ def _add_artifacts(commands: Any, common: argparse.ArgumentParser) -> None:
     deleting = _add_command(actions, common, "delete", "Delete an artifact.", _delete_artifact)
     deleting.add_argument("kind", choices=artifact_kinds())
     deleting.add_argument("name")
+
+
+def _add_targets(commands: Any, common: argparse.ArgumentParser) -> None:
+    about = "List the machines of runs on other machines, or delete one."
+    parser = _add_command(commands, common, "targets", about, _list_targets)
+    actions = parser.add_subparsers(title="actions", metavar="ACTION")
+    about = "End a machine's run and delete the machine."
+    deleting = _add_command(actions, common, "delete", about, _delete_target)
+    deleting.add_argument("id", help="the machine's id, as the list shows it")
 
 
 def _add_run_command(

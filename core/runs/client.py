@@ -42,6 +42,10 @@ def queue_run(
     workspace: Workspace, stage: str, config: StageConfig, after: Sequence[str] = ()
 ) -> str:
     """Queues a run whose name was checked; returns its id."""
+    if target := getattr(config, "target", ""):
+        from core.targets.target import open_target
+
+        open_target(target)  # Checks the address.
     record = RunRecord(
         id=new_run_id(stage),
         stage=stage,
@@ -116,15 +120,35 @@ def request_stop(workspace: Workspace, run_id: str, mode: StopMode = "save") -> 
     return row.id
 
 
-def resume_run(workspace: Workspace, run_id: str, *, num_train_steps: int | None = None) -> str:
-    """Requeues an ended run from its last checkpoint; raises RunError."""
+def resume_run(
+    workspace: Workspace,
+    run_id: str,
+    *,
+    num_train_steps: int | None = None,
+    max_hours: float | None = None,
+    max_cost: float | None = None,
+) -> str:
+    """Requeues an ended run, which goes on from its last checkpoint. Returns its id.
+
+    Args:
+        run_id: May be abbreviated, or the address of a run in a mirror, to execute it here.
+        num_train_steps: The new total, to extend the run.
+        max_hours, max_cost: New limits of a run with a target, its earlier machines included.
+
+    Raises:
+        RunError: The run is missing, active, or has no steps left.
+    """
+    given = {"num_train_steps": num_train_steps, "max_hours": max_hours, "max_cost": max_cost}
+    changes = {name: value for name, value in given.items() if value is not None}
+    if "://" in run_id:
+        return _take_over(workspace, run_id, changes)
     row = _open_and_find(workspace, run_id)
     if row.remote and not row.remote.get("target"):
         raise RunError(
             f"The run {row.id} is executed on another machine",
             expected="a run of this machine",
             received=f"one that is followed at {row.remote.get('mirror')}",
-            fix="resume it on that machine, then follow it again with: runs follow",
+            fix="resume it there, or here with its address: runs resume ADDRESS",
         )
     if row.state == "done" and num_train_steps is None:
         raise RunError(
@@ -133,12 +157,35 @@ def resume_run(workspace: Workspace, run_id: str, *, num_train_steps: int | None
             received="a run that is done",
             fix="extend it with --num-train-steps, or start a new run",
         )
-    changes = {} if num_train_steps is None else {"num_train_steps": num_train_steps}
-    if num_train_steps is not None:
+    if changes:
         parse_stage_config(row.stage, {**row.config, **changes})
+    if num_train_steps is not None:
         _check_more_steps(row, num_train_steps)
     _ask(workspace, "resume", {"run": row.id, "changes": changes})
     return row.id
+
+
+def _take_over(workspace: Workspace, address: str, changes: dict[str, Any]) -> str:
+    from core.targets.mirror import RunMirror
+    from core.targets.takeover import take_over
+
+    run_id = RunMirror.open(address).run_id
+    store = Store.open(workspace)
+    known = store.get_run(run_id)
+    store.close()
+    if known and not known.has_ended:
+        raise RunError(
+            f"The run {run_id} is {known.state} in this workspace",
+            expected="a run that has ended",
+            received="one that is followed or executed here",
+            fix=f"stop it first: runs stop {run_id}, with --abort if its machine is gone",
+        )
+    record = take_over(workspace, address, changes)
+    if known:
+        _ask(workspace, "resume", {"run": run_id, "changes": record.config})
+    else:
+        _ask(workspace, "submit", vars(record))
+    return run_id
 
 
 def delete_run(workspace: Workspace, run_id: str) -> str:

@@ -155,8 +155,10 @@ class Worker:
         folder.archive_attempt(row.attempt)
         folder.write_record(replace(record, config=config))
         # Otherwise the run would be shown as done.
-        total = changes.get("num_train_steps", row.total)
-        self.store.requeue(row.id, reason="resumed", config=config, total=total)
+        total = changes.get("num_train_steps") or row.total
+        # A run that was taken over is executed here from now on.
+        remote = row.remote if _remote_of(record) else {}
+        self.store.requeue(row.id, reason="resumed", config=config, total=total, remote=remote)
 
     def _delete(self, payload: dict[str, Any]) -> None:
         row = self.store.find_run(payload["run"])

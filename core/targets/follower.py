@@ -94,6 +94,12 @@ class Follower:
             time.sleep(wait)
         self._events.close()
 
+    def copy_events(self) -> None:
+        """Copies the events that the mirror has now."""
+        self._open_mirror()
+        self._copy_events(self._mirror.look())
+        self._events.close()
+
     def _make_launcher(self) -> Launcher:
         # Imported here because the runs that are only followed need no launcher.
         from core.targets.launcher import Launcher
@@ -313,7 +319,8 @@ class Follower:
         )
         if mode is None or is_waited_for or (mode == "save" and not self._is_between(newest)):
             return False
-        self._mirror.write_stop(StopRequest(mode=mode, up_to_incarnation=newest + 1))
+        # A machine that hasn't claimed yet must not begin; a later resumption may.
+        self._mirror.write_stop(StopRequest(mode=mode, up_to_incarnation=max(newest, 1)))
         reason = "saved" if mode == "save" and newest else "aborted"
         self._finish("stopped", reason)
         return True

@@ -200,6 +200,7 @@ class Launcher:
             inputs=tuple(inputs.inputs),
         )
         mirror.write_spec(spec)
+        mirror.clear_stop()
 
     def _mirror(self) -> RunMirror:
         return RunMirror(open_store(self.state.here), self._record.id)

@@ -19,9 +19,9 @@ from core.tokenizer.em import ChosenPieces, choose_pieces
 from core.tokenizer.roles import Roles, parts_between
 from core.tokenizer.words import (
     characters_of,
-    sample_half_of,
     rare_characters,
     reported,
+    sample_half_of,
     sample_words,
 )
 
