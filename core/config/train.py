@@ -78,7 +78,7 @@ class TrainConfig(StageConfig):
     max_hours: float | None = option(
         None,
         "The machine saves and ends after so many hours; empty: no limit.",
-        title="Most hours",
+        title="Hours at most",
         group="Where to run",
         basic=True,
         gt=0,
@@ -88,7 +88,7 @@ class TrainConfig(StageConfig):
     max_cost: float | None = option(
         None,
         "US dollars after which the machine saves and ends; empty: no limit.",
-        title="Most cost",
+        title="Dollars at most",
         group="Where to run",
         basic=True,
         gt=0,
