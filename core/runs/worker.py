@@ -110,8 +110,12 @@ class Worker:
 
     def _submit(self, payload: dict[str, Any]) -> None:
         record = RunRecord(**payload)
-        RunFolder.of(self.workspace, record.id).write_record(record)
-        self.store.add_run(_row_of(record, "queued"))
+        folder = RunFolder.of(self.workspace, record.id)
+        folder.write_record(record)
+        row = _row_of(record, "queued")
+        # A run that was taken over has the events of earlier machines.
+        row.attempt_number = max((one["n"] for one in read_last_events(folder.events)), default=0)
+        self.store.add_run(row)
 
     def _register(self, payload: dict[str, Any]) -> None:
         """Adds a script's run, or any to rebuild the database."""
@@ -141,12 +145,14 @@ class Worker:
     def _resume(self, payload: dict[str, Any]) -> None:
         row = self.store.find_run(payload["run"])
         folder = RunFolder.of(self.workspace, row.id)
-        if not row.has_ended or folder.is_running():
+        # A follower that has written its exit ends within moments.
+        is_running = folder.is_running() and not (row.remote and folder.read_exit())
+        if not row.has_ended or is_running:
             raise RunError(
                 f"The run {row.id} can't be resumed",
                 expected="a run that has ended",
                 received=f"a run that is {row.state}"
-                + (" with a live process" if folder.is_running() else ""),
+                + (" with a live process" if is_running else ""),
                 fix="stop it first, or wait for its end",
             )
         record = folder.read_record()
@@ -371,6 +377,8 @@ class _Ingestion:
         self.values["name"] = event["artifact"]["name"]
 
     def _on_remote(self, event: dict[str, Any]) -> None:
+        if not self.remote:
+            return  # Copied with the events of a run that was taken over.
         known = {name: event[name] for name in REMOTE_FIELDS if name in event}
         self.remote = {**self.remote, **known}
         self.values["remote"] = self.remote
