@@ -39,17 +39,24 @@ def describe_hours(hours: Sequence[float]) -> str:
 
 def cost_rows(config: TrainConfig, hours: Sequence[float]) -> Iterator[tuple[str, str]]:
     """Yields price, cost and limit as (name, value)."""
-    price = known_price(config)
-    yield "price per hour", _UNKNOWN if price is None else markup.dollars(price)
-    if hours and price is not None:
-        yield "cost, roughly", markup.dollar_span([one * price for one in hours])
-    else:
-        yield "cost, roughly", _UNKNOWN
-    yield "at most", _limit(config, price) or "no limit"
+    price, limit = known_price(config), _limit(config)
+    is_free = price is None and _scheme(config) == "ssh"
+    if not is_free:
+        yield "price per hour", _UNKNOWN if price is None else markup.dollars(price)
+        known = hours and price is not None
+        costs = markup.dollar_span([one * (price or 0.0) for one in hours]) if known else _UNKNOWN
+        yield "cost, roughly", costs
+    if limit or not is_free:
+        yield "at most", limit or "no limit"
 
 
-def _limit(config: TrainConfig, price: float | None) -> str:
+def _scheme(config: TrainConfig) -> str:
+    return urlsplit(config.target).scheme
+
+
+def _limit(config: TrainConfig) -> str:
     """Describes the tighter limit, in money if the price is known."""
+    price = known_price(config)
     by_hours = None if price is None or config.max_hours is None else config.max_hours * price
     costs = [one for one in (config.max_cost, by_hours) if one is not None]
     if costs:
@@ -59,12 +66,17 @@ def _limit(config: TrainConfig, price: float | None) -> str:
 
 def place_note(config: TrainConfig) -> str:
     """Renders a note about the machine, in place of the one about this machine."""
-    scheme = urlsplit(config.target).scheme
+    scheme = _scheme(config)
     note = (
         f'<p class="ps-note">The run uses another machine: <b>{escape(KINDS.get(scheme, scheme))}'
         "</b>. Code, settings and shards are sent there; curves, checkpoints and the model come "
         "back.</p>"
     )
+    if topology := topology_of(config):
+        note += (
+            '<p class="ps-note">For hours and cost, check on a TPU below, with the topology '
+            f"{topology.name}.</p>"
+        )
     has_limit = config.max_hours is not None or config.max_cost is not None
     if scheme == "ssh" or has_limit:
         return note
