@@ -38,11 +38,13 @@ KINDS = {
     "tpu": "Cloud TPU",
     "sky": "Other cloud (SkyPilot)",
 }
+_REQUIRED = ("host", "flavor", "type", "zone", "resources")
 _FIRST_TPU = "v5e-8"
 _UNSIGNED = "Sign in to the Hub first: hf auth login"
 _PRICES_KEPT_SECONDS = 600.0
 # A check may wait a minute for a machine that doesn't answer.
 _MOST_CHECKS = 4
+_checks = BoundedSemaphore(_MOST_CHECKS)
 
 
 def render(form: Form[TrainConfig], workspace: Workspace) -> None:
@@ -101,10 +103,10 @@ def _fields() -> Iterator[str]:
 
 def _text(kind: str, name: str, title: str, example: str, help: str) -> str:
     control = (
-        f'<input type="text" data-name="{name}" placeholder="{escape(example)}" '
+        f'<input type="text" {_named(name)} placeholder="{escape(example)}" '
         'autocomplete="off" autocapitalize="none" spellcheck="false">'
     )
-    return _field(kind, name, f"<span>{title}</span>{control}", help)
+    return _field(kind, name, f"{_title(name, title)}{control}", help)
 
 
 def _menu(kind: str, name: str, title: str, choices: list[str], help: str) -> str:
@@ -112,30 +114,41 @@ def _menu(kind: str, name: str, title: str, choices: list[str], help: str) -> st
         f'<option value="{one}"{" selected" if one == _FIRST_TPU else ""}>{one}</option>'
         for one in choices
     )
-    control = f'<select data-name="{name}">{options}</select>'
-    return _field(kind, name, f"<span>{title}</span>{control}", help)
+    control = f"<select {_named(name)}>{options}</select>"
+    return _field(kind, name, f"{_title(name, title)}{control}", help)
 
 
 def _box(kind: str, name: str, title: str, help: str, *, on: bool = False) -> str:
-    control = f'<input type="checkbox" data-name="{name}"{" checked" if on else ""}>'
-    return _field(kind, name, f"{control}<span>{title}</span>", help)
+    control = f'<input type="checkbox" {_named(name)}{" checked" if on else ""}>'
+    return _field(kind, name, f"{control}{_title(name, title)}", help)
+
+
+def _named(name: str) -> str:
+    """Attributes of a control; a label around a menu would include its choices."""
+    required = " required" if name in _REQUIRED else ""
+    return (
+        f'data-name="{name}" aria-labelledby="where-{name}-title" '
+        f'aria-describedby="where-{name}-help"{required}'
+    )
+
+
+def _title(name: str, title: str) -> str:
+    return f'<span id="where-{name}-title">{escape(title)}</span>'
 
 
 def _field(kind: str, name: str, label: str, help: str) -> str:
     return (
-        f'<div id="where-{name}" data-kinds="{kind}" hidden>'
-        f"<label>{label}</label><p>{escape(help)}</p></div>"
+        f'<div id="where-{name}" data-kinds="{kind}" hidden><label>{label}</label>'
+        f'<p id="where-{name}-help">{escape(help)}</p></div>'
     )
 
 
 def _check_function(workspace: Workspace) -> Callable[..., dict[str, Any]]:
-    free = BoundedSemaphore(_MOST_CHECKS)
-
     @answering
     def check_target(question: dict[str, Any]) -> dict[str, Any]:
         """Asks for a machine and its price; may take a minute."""
         values = {name: str(question.get(name, "")).strip() for name in ("address", "mirror")}
-        with _taking(free):
+        with _taking(_checks):
             return {"text": describe_target(values["address"], values["mirror"], workspace)}
 
     return check_target
