@@ -137,14 +137,17 @@ class LoweredStep:
             if refusal is None:
                 raise
             raise refusal from error
-        memory = compiled.memory_analysis()
-        needed = (
-            memory.argument_size_in_bytes
-            + memory.output_size_in_bytes
-            + memory.temp_size_in_bytes
-            - memory.alias_size_in_bytes
-        )
-        return Program(float(needed), Costs.of(compiled))
+        return Program(_bytes_per_core(compiled), Costs.of(compiled))
+
+
+def _bytes_per_core(compiled: Any) -> float:
+    memory = compiled.memory_analysis()
+    return float(
+        memory.argument_size_in_bytes
+        + memory.output_size_in_bytes
+        + memory.temp_size_in_bytes
+        - memory.alias_size_in_bytes
+    )
 
 
 def _refusal(message: str) -> StepTooLargeError | None:
