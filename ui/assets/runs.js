@@ -322,7 +322,7 @@ const confirmFirst = (view, run, what) => () => {
 const controls = (view, run) => {
   if (run.state === "queued") return [button("Remove from queue", "", () => act("abort"), isAsked(view, run, ""))];
   if (!isActive(run)) return [];
-  const abort = button(run.saves ? "Abort" : "Stop", "danger", confirmFirst(view, run, "abort"), isAsked(view, run, "abort"));
+  const abort = button(run.saves ? "Stop without saving" : "Stop", "danger", confirmFirst(view, run, "abort"), isAsked(view, run, "abort"));
   const isStopping = run.state === "stopping" || isAsked(view, run, "");
   return run.saves ? [button("Stop and save", "", () => act("save"), isStopping), abort] : [abort];
 };
