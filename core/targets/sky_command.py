@@ -26,8 +26,8 @@ from core.errors import ConfigError
 from core.targets.errors import TargetError, UnavailableError
 
 COMMAND_VARIABLE = "STUDIO_SKY_COMMAND"
-# A call takes 5 to 10 seconds, and 30 if it starts SkyPilot's server.
-_CALL_SECONDS = 120.0
+# A call takes 5 to 25 seconds, and more than a minute if it starts SkyPilot's server.
+_CALL_SECONDS = 180.0
 # The first launch also creates the machine of SkyPilot's controller.
 _LAUNCH_SECONDS = 1800.0
 _MOST_ANSWER_BYTES = 64 << 20
