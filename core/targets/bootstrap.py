@@ -237,6 +237,9 @@ def install(code: str, home: str, mirror: str) -> str:
             UV_CACHE_DIR=os.path.join(home, "packages"),
             UV_PYTHON_INSTALL_DIR=os.path.join(home, "pythons"),
             UV_NO_CONFIG="1",
+            # Proxies of companies have certificates of their own. The second name is the older one.
+            UV_SYSTEM_CERTS="1",
+            UV_NATIVE_TLS="1",
         )
         call([uv, "venv", "-q", "--clear", "--python", SUPPORTED_PYTHON, folder], environment)
         pip = [uv, "pip", "install", "-q", "--python", interpreter]
@@ -290,16 +293,22 @@ def retrying(action: Callable[[], object]) -> None:
         try:
             action()
             return
-        except (OSError, subprocess.CalledProcessError) as error:
+        except OSError as error:
             if not left:
-                raise
+                sys.exit(f"error: {error}")
             print(f"trying again after: {error}", flush=True)
             time.sleep(2.0 * (TRIES - left))
 
 
 def call(command: list[str], environment: Mapping[str, str]) -> None:
     """Runs a command that downloads something, several times if it fails."""
-    retrying(lambda: subprocess.check_call(command, env=environment))
+
+    def run() -> None:
+        code = subprocess.call(command, env=environment)
+        if code:
+            raise OSError(f"{' '.join(command[:3])} ended with {code}; its messages are above")
+
+    retrying(run)
 
 
 def say(phase: str) -> None:
