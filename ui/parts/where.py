@@ -1,4 +1,4 @@
-"""Where to run: fields for each kind of machine, which compose the address of the Train form.
+"""Fields for each kind of machine, which compose the address of the Train form.
 
 The browser composes it (`where.js`), so that no start button sends an older one. The address is the
 only value that counts: export, import, clone and commands know nothing of the fields.
