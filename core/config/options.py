@@ -66,7 +66,7 @@ FAMILY_OPTIONS = {
 HUB_ID_PATTERN = r"^$|^([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*$"
 # Branch names on the Hub may contain /, but not in the owner/name@branch notation used here.
 BRANCH_PATTERN = r"^$|^[A-Za-z0-9][\w-]*(\.[\w-]+)*$"
-MIRROR_PATTERN = r"^$|^(gs|s3|ssh|file)://\S+$"
+MIRROR_PATTERN = r"^$|^((gs|s3|ssh|file)://|hf://buckets/)\S+$"
 LANGUAGE_PATTERN = r"^[A-Za-z, -]*$"
 
 # The Hub accepts more: https://huggingface.co/docs/hub/repositories-licenses.
