@@ -25,7 +25,7 @@ import random
 import re
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +46,7 @@ class Files(Protocol):
 
     def copy(self, copies: Sequence[tuple[str, str]]) -> None: ...
 
-    def list_files(self, prefix: str) -> Iterator[Any]: ...
+    def list_files(self, prefix: str) -> Sequence[Any]: ...
 
     def has(self, path: str) -> bool: ...
 

@@ -46,7 +46,6 @@ class HubBucketStore:
             if str(file.path).startswith(self._root) and not flaw_of_name(name):
                 uploaded = file.uploaded_at.isoformat() if file.uploaded_at else ""
                 objects[name] = StoredObject(int(file.size), f"{file.xet_hash}-{uploaded}")
-                check_number(objects, self.address)
         return objects
 
     def read(self, name: str, most_bytes: int) -> bytes | None:
@@ -103,16 +102,19 @@ class Bucket:
         self._is_made = False
         self._is_own: bool | None = None
 
-    def list_files(self, prefix: str) -> Iterator[Any]:
-        """Yields the files whose paths begin with a prefix."""
+    def list_files(self, prefix: str) -> list[Any]:
+        """Lists the files whose paths begin with a prefix."""
+        found: list[Any] = []
         with self._asking("listed"):
             try:
                 for entry in self._api.list_bucket_tree(self.id, prefix or None, recursive=True):
                     if entry.type == "file" and _XET_HASH.fullmatch(str(entry.xet_hash)):
-                        yield entry
+                        found.append(entry)
+                        check_number(found, self.id)
             except Exception as error:
                 if not self._is_absent(error):
                     raise
+        return found
 
     def has(self, path: str) -> bool:
         with self._asking("read"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -35,13 +35,13 @@ class Files:
         for content, path in copies:
             self._request(lambda content=content, path=path: self._put(content, path))
 
-    def list_files(self, prefix: str) -> Iterator[SimpleNamespace]:
+    def list_files(self, prefix: str) -> list[SimpleNamespace]:
         found = self._request(lambda: sorted(self.files.items()))
-        return iter(
+        return [
             SimpleNamespace(path=path, xet_hash=content)
-            for path, content in found
+            for path, content in found  # type: ignore[attr-defined]
             if path.startswith(prefix)
-        )
+        ]
 
     def has(self, path: str) -> bool:
         return bool(self._request(lambda: path in self.files))
@@ -136,7 +136,7 @@ def test_equal_contents_have_one_winner() -> None:
 
 def test_listing_that_lags_behind_is_noticed() -> None:
     files = Files(1, failing=0.0)
-    files.list_files = lambda prefix: iter(())  # type: ignore[method-assign]
+    files.list_files = lambda prefix: []  # type: ignore[method-assign]
     with pytest.raises(UnavailableError, match="a listing that shows"):
         hold_election(files, FOLDER, PATH, b"data")
     assert PATH not in files.files
