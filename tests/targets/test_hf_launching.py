@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -73,6 +74,8 @@ def server(
             monkeypatch.setenv(name, value)
         for name in ("HF_HOME", "HF_TOKEN", "HF_ENDPOINT"):
             settings.pop(name)
+        # Both sides must compile with the same flags.
+        settings |= {name: os.environ[name] for name in ("XLA_FLAGS",) if name in os.environ}
         server.extra_environment = {**settings, "STUDIO_MACHINE_PYTHON": str(machine_python)}
         yield server
         assert server.unknown_requests == []
