@@ -40,7 +40,7 @@ _SHORTEST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 10.0
 
 
 class Files(Protocol):
-    """What an election needs of a store."""
+    """The part of a store that an election needs."""
 
     def add(self, files: Sequence[tuple[Path | bytes, str]]) -> None: ...
 
@@ -150,7 +150,7 @@ class _Election:
         return is_told
 
     def _clean_up(self) -> None:
-        # What is left behind does no harm.
+        # Files that are left behind do no harm.
         with suppress(TargetError):
             self._files.remove(self._written)
 

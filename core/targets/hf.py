@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 from core.errors import ConfigError
-from core.hub.client import without_secrets
+from core.hub.client import connect, without_secrets
 from core.outbound_http import limiting_hub_requests
 from core.targets.bootstrap import GRACE_SECONDS
 from core.targets.code import bootstrap_source
 from core.targets.errors import TargetError, UnavailableError
-from core.targets.hub import OWNER, asking_hub, connect_hub, is_missing, read_account
+from core.targets.hub import OWNER, asking_hub, is_missing, read_account
 from core.targets.hub_bucket import parse_bucket_address
 from core.targets.target import Job, Machine, MirrorRoot, State, Status
 from core.workspace.names import is_run_id
@@ -84,7 +84,7 @@ class JobsTarget:
                 field="target",
             )
         self.address = address
-        self._api: HfApi = connect_hub()
+        self._api: HfApi = connect()
         self._known_name = ""
 
     def check(self) -> str:

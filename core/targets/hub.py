@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from core.errors import StudioError
 from core.events import is_disk_full
-from core.hub.client import LOG_IN, connect, without_secrets
+from core.hub.client import LOG_IN, without_secrets
 from core.outbound_http import limiting_hub_requests
 from core.targets.errors import TargetError, UnavailableError
 
@@ -40,10 +40,6 @@ class Account:
     can_write: bool
 
 
-def connect_hub() -> HfApi:
-    return connect()
-
-
 def read_account(api: HfApi, problem: str) -> Account:
     """Asks for the token's owner; raises TargetError without a valid token."""
     from huggingface_hub import get_token
@@ -69,7 +65,7 @@ def asking_hub(problem: str, *, subject: str = "resource") -> Iterator[None]:
 
     Args:
         problem: The beginning of the message.
-        subject: What the requests are about: "bucket", "job".
+        subject: The resource that the requests name, such as "bucket".
     """
     try:
         with limiting_hub_requests(_SECONDS_PER_REQUEST):

@@ -15,9 +15,11 @@ from typing import Any
 from urllib.parse import quote
 
 from core.errors import ConfigError
+from core.hub.client import connect
+from core.hub.ids import flaw_of_hub_id
 from core.targets.election import ELECTIONS_FOLDER, hold_election
 from core.targets.errors import UnavailableError
-from core.targets.hub import OWNER, asking_hub, connect_hub, is_missing, read_account
+from core.targets.hub import OWNER, asking_hub, is_missing, read_account
 from core.targets.store import StoredObject, check_number, check_size, checked_name, missing
 from core.workspace.names import flaw_of_name
 
@@ -98,7 +100,7 @@ class Bucket:
 
     def __init__(self, id: str) -> None:
         self.id = id
-        self._api = connect_hub()
+        self._api = connect()
         self._is_made = False
         self._is_own: bool | None = None
 
@@ -230,8 +232,6 @@ class _Refusal(Exception):
 
 def parse_bucket_address(address: str, *, field: str = "mirror") -> tuple[str, str]:
     """Splits an address into OWNER/NAME and folder; raises ConfigError."""
-    from core.hub.ids import flaw_of_hub_id
-
     found = _ADDRESS.fullmatch(address.rstrip("/"))
     flaw = "" if found else "not of this form"
     if found:
