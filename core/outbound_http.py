@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import aiohttp
@@ -24,6 +27,17 @@ from core.outbound import (
 )
 
 _REDIRECTS = (301, 302, 303, 307, 308)
+_hub_seconds: ContextVar[float | None] = ContextVar("_hub_seconds", default=None)
+
+
+@contextmanager
+def limiting_hub_requests(seconds: float) -> Iterator[None]:
+    """Limits how long the Hub may be silent; its client waits forever by default."""
+    before = _hub_seconds.set(seconds)
+    try:
+        yield
+    finally:
+        _hub_seconds.reset(before)
 
 
 class GuardedHTTPFileSystem(HTTPFileSystem):
@@ -136,6 +150,12 @@ guarded_hub_client = _HubClient()
 
 def _check_hub_request(request: Any) -> None:
     check_url(str(request.url), schemes=("http", "https"))
+    seconds = _hub_seconds.get()
+    if seconds is not None:
+        own = request.extensions.get("timeout") or {}
+        names = ("connect", "read", "write", "pool")
+        limits = {name: min(own.get(name) or seconds, seconds) for name in names}
+        request.extensions = {**request.extensions, "timeout": limits}
 
 
 def _check_hub_response(response: Any) -> None:

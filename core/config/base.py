@@ -34,7 +34,8 @@ _WORDS_OF_PATTERNS = {
     HUB_ID_PATTERN: "a name like my-model or owner/my-model, with letters, digits, and . _ - "
     "inside",
     BRANCH_PATTERN: "a name like trial-2, with letters, digits, and . _ - inside; no /",
-    MIRROR_PATTERN: "gs://bucket/folder, s3://bucket/folder, ssh://host/folder or file:///folder",
+    MIRROR_PATTERN: "gs://bucket/folder, s3://bucket/folder, hf://buckets/owner/name, "
+    "ssh://host/folder or file:///folder",
     TARGET_PATTERN: "ssh://host, hf://flavor, tpu://type?zone=…&project=… or sky://resources",
     LANGUAGE_PATTERN: "comma-separated language codes, such as en, or de, fr",
 }

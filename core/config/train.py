@@ -623,8 +623,8 @@ class TrainConfig(StageConfig):
         "",
         "Address that receives events, checkpoints and the model during the run.",
         details=(
-            "gs://bucket/folder, s3://bucket/folder, ssh://host/folder or file:///folder. Another "
-            "machine follows the run there: docs/remote.md."
+            "gs://bucket/folder, s3://bucket/folder, hf://buckets/owner/name, ssh://host/folder or "
+            "file:///folder. Another machine follows the run there: docs/remote.md."
         ),
         group="Where to run",
         pattern=MIRROR_PATTERN,

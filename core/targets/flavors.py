@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.hub.client import ask, connect
+from core.targets.hf import hourly_price
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
-_PER_HOUR = {"second": 3600.0, "minute": 60.0, "hour": 1.0}
 _LONGEST_TITLE = 80
-_MOST_DOLLARS_PER_HOUR = 100_000.0
 
 
 @dataclass(frozen=True)
@@ -33,12 +32,4 @@ def list_flavors() -> list[Flavor]:
 
 def _flavor(hardware: Any) -> Flavor:
     title = "".join(one if one.isprintable() else " " for one in str(hardware.pretty_name))
-    return Flavor(str(hardware.name), title[:_LONGEST_TITLE], _price_per_hour(hardware))
-
-
-def _price_per_hour(hardware: Any) -> float | None:
-    hours, price = _PER_HOUR.get(str(hardware.unit_label)), hardware.unit_cost_usd
-    if hours is None or not isinstance(price, int | float):
-        return None
-    dollars = round(price * hours, 4)
-    return dollars if 0 <= dollars < _MOST_DOLLARS_PER_HOUR else None
+    return Flavor(str(hardware.name), title[:_LONGEST_TITLE], hourly_price(hardware))

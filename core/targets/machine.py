@@ -230,7 +230,9 @@ def _patiently(action: Callable[[], _T]) -> _T:
 def _supervise(folder: RunFolder, seconds: float) -> None:
     """Runs the supervisor until it ends; asks the run to save before the limit of its time."""
     command = [sys.executable, "-m", "core.runs.supervisor", str(folder.path)]
-    supervisor = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    # The publisher sends the end of this file to the mirror.
+    with folder.log.open("ab") as file:
+        supervisor = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
 
     def pass_on(_: int, __: FrameType | None) -> None:
         supervisor.send_signal(signal.SIGTERM)

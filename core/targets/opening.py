@@ -10,7 +10,7 @@ from core.targets.store import FolderStore, ObjectStore
 
 
 def open_store(address: str) -> ObjectStore:
-    """Opens the store at `gs://…`, `s3://…`, `ssh://host/folder` or `file:///folder`.
+    """Opens the store at `gs://…`, `s3://…`, `hf://buckets/…`, `ssh://…` or `file:///folder`.
 
     Raises ConfigError for another address.
     """
@@ -39,9 +39,16 @@ def _open_fsspec(address: str) -> ObjectStore:
     return CloudStore(address)
 
 
+def _open_hub(address: str) -> ObjectStore:
+    from core.targets.hub_bucket import HubBucketStore
+
+    return HubBucketStore(address)
+
+
 _OPENERS: dict[str, Callable[[str], ObjectStore]] = {
     "gs": _open_fsspec,
     "s3": _open_fsspec,
+    "hf": _open_hub,
     "ssh": _open_ssh,
     "file": FolderStore,
 }

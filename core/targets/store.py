@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -169,7 +169,7 @@ def checked_name(name: str, address: str) -> str:
     return name
 
 
-def check_number(found: dict[str, StoredObject], address: str) -> None:
+def check_number(found: Sized, address: str) -> None:
     """Raises MirrorError for a listing with too many objects."""
     if len(found) > _MOST_OBJECTS:
         raise MirrorError(

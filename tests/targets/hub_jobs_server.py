@@ -440,7 +440,12 @@ class _Handler(BaseHTTPRequestHandler):
         for one in operations:
             path, xet_hash = one["path"], one.get("xetHash")
             with self.hub.changed:
-                if one["type"] == "addFile" and xet_hash in self.hub.store:
+                is_known = xet_hash in self.hub.store
+                if one["type"] == "copyFile":
+                    source = self.hub.buckets.get(one["sourceRepoId"])
+                    is_known = one["sourceRepoType"] == "bucket" and source is bucket
+                    is_known &= any(file.xet_hash == xet_hash for file in bucket.files.values())
+                if one["type"] in ("addFile", "copyFile") and is_known:
                     mtime = datetime.fromtimestamp(one["mtime"] / 1000, UTC)
                     bucket.files[path] = BucketFile(xet_hash, mtime, _now())
                 elif one["type"] == "deleteFile" and path in bucket.files:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,8 @@ from core.targets.errors import MirrorError, UnavailableError
 from core.targets.opening import open_store
 from core.targets.store import ObjectStore
 from tests.core.shards.bucket import BUCKET, BucketServer
+from tests.targets.hub_client import hub_process, open_there
+from tests.targets.hub_jobs_server import JobServer
 from tests.targets.ssh_server import SshServer, running_ssh_server
 
 
@@ -22,7 +25,17 @@ def ssh_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshServer]:
         yield server
 
 
-@pytest.fixture(params=["folder", "ssh", "bucket"])
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[JobServer, Any]]:
+    """A server and a client process that is signed in as ada."""
+    with JobServer() as server:
+        server.add_user("ada", "hf_of_ada")
+        with hub_process(server, tmp_path_factory.mktemp("hf"), "hf_of_ada") as process:
+            yield server, process
+        assert server.unknown_requests == []
+
+
+@pytest.fixture(params=["folder", "ssh", "bucket", "hub"])
 def store(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[ObjectStore]:
@@ -32,6 +45,10 @@ def store(
         server = request.getfixturevalue("ssh_server")
         monkeypatch.setenv("STUDIO_SSH_COMMAND", server.command)
         yield open_store(f"{server.address}{tmp_path}/a folder's mirror")
+    elif request.param == "hub":
+        server, process = request.getfixturevalue("hub")
+        server.buckets.clear()
+        yield open_there(process, "hf://buckets/ada/runs/a folder")
     else:
         pytest.importorskip("gcsfs")
         server = BucketServer()
