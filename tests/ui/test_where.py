@@ -15,6 +15,7 @@ from core.errors import ConfigError, StudioError
 from core.targets import flavors
 from core.targets.flavors import Flavor
 from core.workspace import Workspace
+from tests.targets.hub_jobs_server import JobServer
 from tests.targets.ssh_server import running_ssh_server
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting
 from ui.forms import Form
@@ -238,3 +239,24 @@ def test_machine_is_chosen_and_checked_by_keyboard_on_a_phone(
         page.get_by_label("Host", exact=True).fill("other")
         visitor.wait_for(lambda: page.locator(".ps-where-answer > *").count() == 0, 15, "no answer")
         assert visitor.errors == []
+
+
+@pytest.mark.slow(30)
+@pytest.mark.long
+def test_flavors_are_listed_with_the_prices_of_the_hub(tmp_path: Path) -> None:
+    find_chromium()
+    with JobServer() as server:
+        server.add_user("ada", "hf_of_ada")
+        access = {"HF_ENDPOINT": server.url, "HF_TOKEN": "hf_of_ada"}
+        with running_app(tmp_path / "workspace", **access) as url, visiting(url) as visit:
+            visitor: Visitor = visit("/#train")
+            choose(visitor, "Hugging Face Jobs")
+            menu = visitor.page.get_by_label("Flavor", exact=True)
+            menu.locator("option", has_text="l4x1 · 1x Nvidia L4 · $0.80 per hour").wait_for(
+                state="attached"
+            )
+            menu.select_option("l4x1")
+            wait_for_address(visitor, "hf://l4x1")
+            visitor.page.get_by_role("button", name="Check", exact=True).click()
+            visitor.page.locator(".ps-where-answer", has_text="Ready: l4x1").wait_for()
+            assert visitor.errors == []
