@@ -15,6 +15,11 @@ from tests.checkpoints import make_tokenizer, write_checkpoint
 from tests.ui.browser import ROOT, Visitor, find_chromium, running_app, visiting
 
 TABS = ("Corpus", "Tokenizer", "Shards", "Train", "Runs", "Playground", "Publish", "Workspace")
+# Buttons to press in a tab, after a choice if there is one.
+MORE = {
+    "Train": (("SSH machine", "Check"), ("Cloud TPU", "Check")),
+    "Runs": (("", "Machines"),),
+}
 # Lighthouse calls a layout shift below this good.
 MOST_SHIFT = 0.1
 SHIFTS = """
@@ -75,6 +80,13 @@ def test_axe_finds_nothing_serious(address: str, width: int, height: int, dark: 
             visitor.open(tab)
             visitor.page.wait_for_timeout(1500)
             assert visitor.page.evaluate(FINDINGS) == [], tab
+            for title, button in MORE.get(tab, ()):
+                if title:
+                    visitor.page.get_by_label(title, exact=True).check()
+                visitor.page.get_by_role("button", name=button, exact=True).click()
+                visitor.page.wait_for_timeout(1500)
+                assert visitor.page.evaluate(FINDINGS) == [], (tab, title)
+                visitor.page.keyboard.press("Escape")
 
 
 @pytest.mark.slow(30)
