@@ -251,7 +251,7 @@ def test_flavors_are_listed_with_the_prices_of_the_hub(tmp_path: Path) -> None:
         with running_app(tmp_path / "workspace", **access) as url, visiting(url) as visit:
             visitor: Visitor = visit("/#train")
             choose(visitor, "Hugging Face Jobs")
-            menu = visitor.page.get_by_label("Flavor", exact=True)
+            menu = visitor.page.get_by_label("Flavour", exact=True)
             menu.locator("option", has_text="l4x1 · 1x Nvidia L4 · $0.80 per hour").wait_for(
                 state="attached"
             )

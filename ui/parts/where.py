@@ -90,7 +90,7 @@ def _radios() -> str:
 def _fields() -> Iterator[str]:
     yield _text("ssh", "host", "Host", "user@host:22", "As for the ssh command.")
     yield _text("ssh", "python", "Interpreter", UNSET, "Empty: packages are installed there.")
-    yield _menu("hf", "flavor", "Flavor", [], "Kind of machine, with its price.")
+    yield _menu("hf", "flavor", "Flavour", [], "Kind of machine, with its price.")
     yield _text("hf", "namespace", "Namespace", UNSET, "Account that pays; empty: yours.")
     yield _menu("tpu", "type", "TPU type", list(TOPOLOGIES), "And number of cores or chips.")
     yield _text("tpu", "zone", "Zone", "us-west4-a", "Has your quota for this type.")
