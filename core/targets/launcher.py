@@ -142,6 +142,7 @@ class Launcher:
         self.state = RemoteState.read(folder)
         self._polled = 0.0
         self._phase = ""
+        self._problem = ""
         self._is_ending = False
 
     # Before the first launch.
@@ -233,7 +234,7 @@ class Launcher:
             self._launch(launch)
         if time.monotonic() - self._polled > POLL_SECONDS:
             self._polled = time.monotonic()
-            self._look(launch)
+            self._try_to_look(launch)
         return ""
 
     def phase(self) -> str:
@@ -257,6 +258,16 @@ class Launcher:
         self.state.write(self._folder)
         print(f"launch {launch.number}: {machine.id}", flush=True)
 
+    def _try_to_look(self, launch: Launch) -> None:
+        """Asks for the machine's state; it goes on if the target can't tell now."""
+        try:
+            self._look(launch)
+            self._problem = ""
+        except TargetError as error:
+            if str(error) != self._problem:
+                print(error, flush=True)
+            self._problem = str(error)
+
     def _look(self, launch: Launch) -> None:
         machine = Machine.from_json(launch.machine or {})
         status = self._target.state(machine)
@@ -278,7 +289,10 @@ class Launcher:
             return f"waiting for capacity ({status.detail})" if status.detail else ""
         if status.state not in ("starting", "running"):
             return self._phase
-        lines = self._target.log(machine).splitlines()
+        try:
+            lines = self._target.log(machine).splitlines()
+        except TargetError:
+            return self._phase
         said = [line.removeprefix("studio: ") for line in lines if line.startswith("studio: ")]
         return said[-1][:100] if said else "starting"
 
@@ -303,6 +317,10 @@ class Launcher:
         self.state.ended_attempt = self._folder.count_attempts()
         self.state.exit_code = exit_code
         self.end_machine("the run has ended")
+
+    @property
+    def has_machine(self) -> bool:
+        return self.state.current is not None and self.state.current.machine is not None
 
     @property
     def has_ended(self) -> bool:
