@@ -3,8 +3,9 @@
 A manifest, dataset card, redirect or form can name any address, including services behind the
 firewall and on this machine. The policy checks the scheme, and the IP address at connection time.
 It refuses non-public addresses unless the user's configuration names the host: `HF_ENDPOINT`,
-`STORAGE_EMULATOR_HOST`, `AWS_ENDPOINT_URL`, a proxy, or `STUDIO_ALLOWED_HOSTS`. Redirects are
-checked too, and none may lead from a public to a non-public address.
+`STORAGE_EMULATOR_HOST`, `AWS_ENDPOINT_URL`, `STUDIO_TPU_ENDPOINT`, a proxy, or
+`STUDIO_ALLOWED_HOSTS`. Redirects are checked too, and none may lead from a public to a non-public
+address.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ SLOWEST_BYTES_PER_SECOND = 1 << 16
 _PORTS = {"http": 80, "https": 443}
 _CONFIGURED = (
     "HF_ENDPOINT", "STORAGE_EMULATOR_HOST", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3",
+    "STUDIO_TPU_ENDPOINT",
     "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy",
 )  # fmt: skip
 # Default Hub host. It is exempt because some networks serve it from an address of their own.

@@ -3,11 +3,13 @@
 Sources: https://cloud.google.com/tpu/docs/v2, /v3, /v4, /v5e, /v5p and /v6e (peak bfloat16 FLOP/s,
 memory and its bandwidth per chip); https://cloud.google.com/tpu/docs/supported-tpu-configurations
 (topologies). The memory available to a program is what the compiler of libtpu 0.0.51 reports for a
-program that is too large. This module imports no backend.
+program that is too large. Software of the VMs: https://cloud.google.com/tpu/docs/runtimes. This
+module imports no backend.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -88,6 +90,15 @@ _ALL = (
     Topology("v6e-16", "v6e-16", "v6e:4x4", 16, 4, _V6E),
 )
 TOPOLOGIES = {one.name: one for one in _ALL}
+# Software of a TPU VM, by the first part of an accelerator type.
+_RUNTIME_VERSIONS = {
+    "v2": "tpu-ubuntu2204-base",
+    "v3": "tpu-ubuntu2204-base",
+    "v4": "tpu-ubuntu2204-base",
+    "v5litepod": "v2-alpha-tpuv5-lite",
+    "v5p": "v2-alpha-tpuv5",
+    "v6e": "v2-alpha-tpuv6e",
+}
 
 
 def find_topology(name: str) -> Topology:
@@ -96,7 +107,7 @@ def find_topology(name: str) -> Topology:
     Raises:
         ConfigError: The name is unknown.
     """
-    found = TOPOLOGIES.get(name) or next((t for t in _ALL if t.accelerator_type == name), None)
+    found = _find(name)
     if found is None:
         raise ConfigError(
             f"The TPU topology {name!r} is unknown",
@@ -107,3 +118,33 @@ def find_topology(name: str) -> Topology:
             field="topology",
         )
     return found
+
+
+def accelerator_type(name: str) -> str:
+    """Returns the `gcloud` name of a slice, which may be larger than those in TOPOLOGIES.
+
+    Raises:
+        ConfigError: The generation is unknown, or the name has no size.
+    """
+    found = _find(name)
+    if found:
+        return found.accelerator_type
+    generation, _, size = name.replace("v5e-", "v5litepod-").partition("-")
+    if generation not in _RUNTIME_VERSIONS or not re.fullmatch(r"[1-9][0-9]{0,4}", size):
+        raise ConfigError(
+            "The type of TPU is unknown",
+            expected="a type like v5litepod-8, of " + ", ".join(_RUNTIME_VERSIONS),
+            received=name[:100] or "nothing",
+            fix="see https://cloud.google.com/tpu/docs/regions-zones for types and their zones",
+            field="target",
+        )
+    return f"{generation}-{size}"
+
+
+def runtime_version(accelerator_type: str) -> str:
+    """Returns the default software version of a TPU VM."""
+    return _RUNTIME_VERSIONS[accelerator_type.partition("-")[0]]
+
+
+def _find(name: str) -> Topology | None:
+    return TOPOLOGIES.get(name) or next((t for t in _ALL if t.accelerator_type == name), None)
