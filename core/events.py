@@ -27,6 +27,8 @@ from core.workspace.places import check_not_moved, make_folder
 
 EVENTS_FILE = "events.jsonl"
 STOP_FILE = "stop.json"
+# Reason of a stop at the limit of hours or money.
+LIMIT = "limit"
 SYNC_INTERVAL_SECONDS = 0.5
 _CLOSING_PATIENCE_SECONDS = 600.0
 _TAIL_BYTES = 1 << 16
@@ -363,14 +365,23 @@ class FolderReporter(Reporter):
 
 def read_stop(path: Path) -> StopMode | None:
     """Reads a stop request; an unreadable, perhaps half-written, one counts as none."""
+    mode = _read_stop_file(path).get("mode")
+    return "save" if mode == "save" else "abort" if mode == "abort" else None
+
+
+def read_stop_reason(path: Path) -> str:
+    """Returns why a stop was requested, such as LIMIT; "" for a user's request or none."""
+    return str(_read_stop_file(path).get("reason", ""))
+
+
+def _read_stop_file(path: Path) -> dict[str, Any]:
     if not path.is_file():
-        return None
+        return {}
     try:
         values = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError):
-        return None
-    mode = values.get("mode") if isinstance(values, dict) else None
-    return "save" if mode == "save" else "abort" if mode == "abort" else None
+        return {}
+    return values if isinstance(values, dict) else {}
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:

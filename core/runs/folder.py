@@ -154,8 +154,9 @@ class RunFolder:
         """Returns the values that the newest attempt used for `auto` settings."""
         return read_resolved(self.events)
 
-    def request_stop(self, mode: StopMode) -> None:
-        _write_json(self.stop_file, {"mode": mode, "time": time.time()})
+    def request_stop(self, mode: StopMode, reason: str = "") -> None:
+        because = {"reason": reason} if reason else {}
+        _write_json(self.stop_file, {"mode": mode, "time": time.time(), **because})
 
     def write_exit(self, code: int | None, signal: int | None) -> None:
         _write_json(self.path / "exit.json", {"code": code, "signal": signal, "time": time.time()})

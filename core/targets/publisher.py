@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import StudioError
-from core.events import STOP_FILE, read_events
+from core.events import LIMIT, STOP_FILE, read_events, read_stop_reason
 from core.runs.folder import RunFolder, RunRecord
 from core.targets.errors import SupersededError
 from core.targets.mirror import Listing, RunMirror
@@ -40,7 +40,7 @@ SECONDS_PER_ROUND = 5.0
 _SEGMENT_BYTES = 1 << 20
 _FINISH_WITHIN_SECONDS = 3600.0
 _MOST_RETRY_SECONDS = 60.0
-_STATE_FILE = "mirror.json"
+STATE_FILE = "mirror.json"
 _STAGING = ".mirror"
 _LOCK_POLL_SECONDS = 0.5
 
@@ -114,6 +114,10 @@ class Publisher:
     def _begin(self) -> None:
         known = _read_state(self._folder)
         self._offset = int(known.get("offset", 0))
+        if known.get("is_claimed"):
+            self._claim = self._mirror.read_claim(int(known["incarnation"]))
+            self._save_state()
+            return
         spec = RunSpec(
             id=self._record.id,
             stage=self._record.stage,
@@ -193,7 +197,9 @@ class Publisher:
         if made := _made_artifact(events):
             self._mirror.upload_artifact(made, self._number)
         code, signal = self._exit or (None, None)
-        ended = Exit(code=code, signal=signal, time=time.time(), reason=_reason(events))
+        ended = Exit(
+            code=code, signal=signal, time=time.time(), reason=ending_reason(self._folder, events)
+        )
         self._mirror.write_exit(self._number, ended)
 
     # The thread of checkpoints.
@@ -267,7 +273,7 @@ class Publisher:
 
     def _save_state(self) -> None:
         state = {"offset": self._offset, "incarnation": self._number}
-        write_atomically(self._folder.path / _STATE_FILE, json.dumps(state) + "\n")
+        write_atomically(self._folder.path / STATE_FILE, json.dumps(state) + "\n")
 
 
 def publisher_for(
@@ -332,14 +338,18 @@ def _made_artifact(events: Sequence[Mapping[str, Any]]) -> Path | None:
     return made if made and (made / MANIFEST_FILE).is_file() else None
 
 
-def _reason(events: Sequence[Mapping[str, Any]]) -> str:
+def ending_reason(folder: RunFolder, events: Sequence[Mapping[str, Any]]) -> str:
+    """Returns why a run ended; if it didn't say, "lost", or "process_lost" on several hosts."""
     last = events[-1] if events else {}
-    return str(last.get("reason", "")) if last.get("kind") == "finished" else "lost"
+    if last.get("kind") != "finished":
+        return "process_lost" if folder.read_record().config.get("num_processes") else "lost"
+    reason = str(last.get("reason", ""))
+    return LIMIT if reason == "saved" and read_stop_reason(folder.stop_file) == LIMIT else reason
 
 
 def _read_state(folder: RunFolder) -> dict[str, Any]:
     try:
-        values = json.loads((folder.path / _STATE_FILE).read_text("utf-8"))
+        values = json.loads((folder.path / STATE_FILE).read_text("utf-8"))
     except (OSError, ValueError):
         return {}
     return values if isinstance(values, dict) else {}

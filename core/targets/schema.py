@@ -1,5 +1,6 @@
 """Schemas of the documents in a mirror, which are untrusted: sizes, types and names are checked.
 
+ROOT/blobs/SHA256                             code and input files, by their content
 ROOT/runs/ID/run.json                         what is run
 ROOT/runs/ID/stop.json                        a request to stop; written at home
 ROOT/runs/ID/claims/000002.json               created, never replaced
@@ -23,12 +24,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from core.targets.errors import MirrorError
 
-MOST_SPEC_BYTES = 4 << 20
+MOST_SPEC_BYTES = 16 << 20
 MOST_DOCUMENT_BYTES = 64 << 10
 MOST_SEGMENT_BYTES = 8 << 20
 MOST_EVENT_BYTES = 1 << 20
 MOST_EVENTS_BYTES = 512 << 20
 MOST_LOG_BYTES = 256 << 10
+# Reasons of an exit after which another machine can go on.
+AGAIN = ("preempted", "process_lost")
+_MOST_FILES = 20_000
 _MOST_DEPTH = 24
 _MOST_STEP = (1 << 53) - 1
 _SEGMENT = re.compile(r"(\d{6})\.jsonl")
@@ -48,14 +52,37 @@ class _Document(BaseModel):
         return json.dumps(self.model_dump(mode="json"), indent=1).encode() + b"\n"
 
 
+class InputFile(_Document):
+    """A file of an input; the mirror has its content as `blobs/SHA256`."""
+
+    name: Annotated[str, Field(max_length=1024)]
+    bytes: int = Field(ge=0, le=1 << 50)
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class Input(_Document):
+    """A file or folder that a field of the config names.
+
+    Attributes:
+        kind: The kind of artifact; "" for other files and folders.
+        name: The artifact's name in a workspace, or the file's.
+    """
+
+    field: Word
+    kind: Annotated[str, Field(pattern=r"^[a-z_]{0,32}$")] = ""
+    name: Word
+    files: Annotated[tuple[InputFile, ...], Field(max_length=_MOST_FILES)]
+
+
 class RunSpec(_Document):
-    """The stage and config that the machine runs."""
+    """The stage and config that the machine runs, and the files that they need."""
 
     format: Literal[1] = 1
     id: Annotated[str, Field(max_length=64)]
     stage: Word
     config: dict[str, Any]
     created: Seconds
+    inputs: Annotated[tuple[Input, ...], Field(max_length=16)] = ()
 
 
 class CheckpointReference(_Document):
@@ -71,6 +98,7 @@ class Claim(_Document):
         keeps_events: Whether its events go on from the previous incarnation's folder, as those of
             a process that is restarted on the same machine do.
         machine: A label for people.
+        launch: The launch that made it; 0 for a run that was started by hand.
     """
 
     incarnation: int = Field(ge=1, le=10**6)
@@ -78,6 +106,7 @@ class Claim(_Document):
     continues: CheckpointReference | None = None
     keeps_events: bool = False
     machine: Annotated[str, Field(max_length=200)] = ""
+    launch: int = Field(0, ge=0, le=10**6)
 
 
 class Heartbeat(_Document):

@@ -1,0 +1,215 @@
+"""Moves the files that a run needs through a mirror, each once, named by its content's hash."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from core.config import TrainConfig
+from core.errors import ConfigError, StudioError
+from core.targets.code import CodeArchive
+from core.targets.errors import MirrorError
+from core.targets.schema import Input, InputFile
+from core.targets.store import ObjectStore
+from core.workspace import (
+    MANIFEST_FILE,
+    Workspace,
+    artifact_kinds,
+    expand_path,
+    hash_file,
+    read_manifest,
+)
+from core.workspace.names import path_inside
+from core.workspace.places import make_folder
+
+BLOBS = "blobs"
+Progress = Callable[[int, int], None]
+
+
+@dataclass
+class Inputs:
+    """The local files that a run reads.
+
+    Attributes:
+        values: Fields of the config that differ on the machine.
+        paths: A local file for each hash.
+    """
+
+    inputs: list[Input] = field(default_factory=list)
+    values: dict[str, Any] = field(default_factory=dict)
+    paths: dict[str, Path] = field(default_factory=dict)
+
+    def add_folder(self, name: str, kind: str, folder: Path) -> None:
+        """Adds a folder; with a manifest of this kind, as an artifact whose hashes are known."""
+        manifest = read_manifest(folder) if (folder / MANIFEST_FILE).is_file() else None
+        is_artifact = manifest is not None and manifest.kind == kind
+        known = manifest.files if manifest and is_artifact else {}
+        files = []
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+            relative = path.relative_to(folder).as_posix()
+            if not any(part.startswith(".") for part in relative.split("/")):
+                files.append(self._describe(path, relative, known.get(relative)))
+        title = manifest.name if manifest and is_artifact else name
+        self._add(Input(field=name, kind=kind if is_artifact else "", name=title, files=files))
+
+    def add_file(self, name: str, path: Path) -> None:
+        files = [self._describe(path, "file.json", None)]
+        self._add(Input(field=name, name=name, files=files))
+
+    def _add(self, one: Input) -> None:
+        self.inputs.append(one)
+
+    def _describe(self, path: Path, name: str, known: Mapping[str, Any] | None) -> InputFile:
+        sha256 = known["sha256"] if known else hash_file(path)
+        self.paths[sha256] = path
+        return InputFile(name=name, bytes=path.stat().st_size, sha256=sha256)
+
+
+def collect_inputs(config: TrainConfig, workspace: Workspace) -> Inputs:
+    """Finds the local files that a training run reads.
+
+    Shards at an address or on the Hub are none of them: the machine reads them itself.
+    """
+    from core.models.finding import find_here
+    from core.shards.read import is_address, is_remote, open_shards
+
+    found = Inputs()
+    location = _location(config.shards, workspace)
+    if is_address(location):
+        found.values["shards"] = location
+    elif not is_remote(config.shards, workspace):
+        found.add_folder("shards", "shards", open_shards(config.shards, workspace).path)
+    for name, kind in (("tokenizer", "tokenizer"), ("checkpoint", "model")):
+        reference = getattr(config, name)
+        folder = workspace.folder(kind) / reference
+        if reference and not folder.is_dir():
+            folder = find_here(reference, workspace) or expand_path(reference, field=name)
+        if reference and folder.is_dir():
+            found.add_folder(name, kind, folder)
+    if config.model_config_path:
+        path = expand_path(config.model_config_path, field="model_config_path")
+        if not path.is_file():
+            raise ConfigError(
+                "The model's configuration is missing",
+                expected="a file",
+                received=str(path),
+                fix="correct the path",
+                field="model_config_path",
+            )
+        found.add_file("model_config_path", path)
+    return found
+
+
+def upload_inputs(
+    store: ObjectStore, inputs: Inputs, code: CodeArchive | None, progress: Progress
+) -> int:
+    """Uploads the blobs that the mirror lacks; returns their bytes.
+
+    Args:
+        progress: Receives the bytes done and those in all.
+    """
+    there = store.list_objects(BLOBS)
+    sizes = {file.sha256: file.bytes for one in inputs.inputs for file in one.files}
+    missing = [
+        sha256
+        for sha256, size in sizes.items()
+        if (found := there.get(f"{BLOBS}/{sha256}")) is None or found.bytes != size
+    ]
+    total = sum(sizes[sha256] for sha256 in missing)
+    if code and f"{BLOBS}/{code.sha256}" not in there:
+        total += len(code.data)
+        store.write(f"{BLOBS}/{code.sha256}", code.data)
+    done = 0
+    for sha256 in missing:
+        progress(done, total)
+        store.upload(inputs.paths[sha256], f"{BLOBS}/{sha256}")
+        done += sizes[sha256]
+    progress(total, total)
+    return total
+
+
+def place_inputs(
+    store: ObjectStore, inputs: Sequence[Input], workspace: Workspace, cache: Path
+) -> dict[str, Any]:
+    """Downloads and verifies the inputs of a run into a workspace.
+
+    Args:
+        cache: Keeps each file by its hash, for later runs.
+
+    Returns:
+        The fields of the config that name them.
+
+    Raises:
+        MirrorError: A file is missing, or isn't what its hash says, or a name isn't safe.
+    """
+    values: dict[str, Any] = {}
+    for one in inputs:
+        if one.kind and one.kind not in artifact_kinds():
+            raise _strange(f"an artifact of the kind {one.kind}")
+        parent = workspace.folder(one.kind) if one.kind else workspace.root / "inputs"
+        folder = path_inside(parent, one.name, "The run's description")
+        _check_room(store, one, folder)
+        for file in one.files:
+            path = path_inside(folder, file.name, "The run's description")
+            make_folder(path.parent)
+            _link(_fetch(store, file, cache), path)
+        is_file = not one.kind and one.name == "model_config_path"
+        where = folder / one.files[0].name if is_file else folder
+        values[one.field] = one.name if one.kind else str(where)
+    return values
+
+
+def _location(reference: str, workspace: Workspace) -> str:
+    try:
+        return workspace.find("shards", reference).manifest.location
+    except StudioError:
+        return ""
+
+
+def _fetch(store: ObjectStore, file: InputFile, cache: Path) -> Path:
+    path = cache / file.sha256
+    if path.is_file() and path.stat().st_size == file.bytes:
+        return path
+    make_folder(cache)
+    draft = cache / f".{file.sha256}.{os.getpid()}"
+    try:
+        store.download(f"{BLOBS}/{file.sha256}", draft, file.bytes)
+        if draft.stat().st_size != file.bytes or hash_file(draft) != file.sha256:
+            raise _strange(f"another content of {file.name}")
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+    return path
+
+
+def _link(source: Path, path: Path) -> None:
+    path.unlink(missing_ok=True)
+    try:
+        os.link(source, path)
+    except OSError:
+        shutil.copyfile(source, path)
+
+
+def _check_room(store: ObjectStore, one: Input, folder: Path) -> None:
+    make_folder(folder)
+    needed, free = sum(file.bytes for file in one.files), shutil.disk_usage(folder).free
+    if needed > free:
+        raise MirrorError(
+            f"The {one.kind or one.field} of the run doesn't fit on this machine",
+            expected=f"{needed:,} bytes of disk",
+            received=f"{free:,} bytes free at {folder}",
+            fix="use a machine with a larger disk",
+        )
+
+
+def _strange(received: str) -> MirrorError:
+    return MirrorError(
+        "The inputs of the run can't be used",
+        expected="the files that the run's description lists, byte for byte",
+        received=received,
+        fix="start the run again: it uploads them again",
+    )

@@ -1,0 +1,349 @@
+"""Prepares a machine and runs the job there. It runs before anything is installed on the machine.
+
+It needs Python 3.8 and its standard library, is sent as text, and imports nothing of the project:
+it fetches the code's archive from the mirror, verifies its hash, installs the packages that the
+machine's device needs, and runs `core.targets.machine` as a child, whose exit code is its own:
+0 the run has ended, 75 another launch can go on, others failed. Lines that begin with `studio: `
+name the phases.
+
+Environment: STUDIO_MACHINE_HOME is the folder for everything (default: ~/.pretrain-studio).
+STUDIO_MACHINE_PYTHON is an interpreter that has the packages already; nothing is installed then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+MOST_ARCHIVE_BYTES = 64 << 20
+MOST_UNPACKED_BYTES = 256 << 20
+# The child saves at the limit; it is killed if it hasn't ended then.
+GRACE_SECONDS = 300
+EXIT_AGAIN = 75
+NEWEST_PYTHON = (3, 13)
+OLDEST_PYTHON = (3, 11)
+# A machine only trains: it shows no page and serves no model.
+UNUSED_PACKAGES = ("gradio", "openvino")
+TIMEOUT_SECONDS = 60
+TRIES = 5
+
+
+def main() -> int:
+    started = time.monotonic()
+    options = parse_arguments()
+    os.umask(0o077)
+    environment = dict(os.environ)
+    if options.secrets_from_stdin:
+        environment.update(read_secrets(sys.stdin.buffer.read(1 << 16)))
+    home = os.path.abspath(
+        os.path.expanduser(os.environ.get("STUDIO_MACHINE_HOME") or "~/.pretrain-studio")
+    )
+    os.makedirs(home, exist_ok=True)
+    if options.folder:
+        write_process(options.folder)
+    code = 1
+    try:
+        code = run(options, home, environment, started)
+    finally:
+        if options.folder:
+            write_file(os.path.join(options.folder, "exit"), str(code))
+    return code
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    for name in ("mirror", "run", "launch", "code"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--seconds", type=float, default=0.0, help="limit; 0: none")
+    parser.add_argument("--host", type=int, default=0)
+    parser.add_argument("--hosts", type=int, default=1)
+    parser.add_argument("--coordinator", default="")
+    parser.add_argument("--folder", default="", help="receives the process and the exit code")
+    parser.add_argument("--secrets-from-stdin", action="store_true")
+    return parser.parse_args()
+
+
+def read_secrets(data: bytes) -> dict[str, str]:
+    """Parses lines of NAME=value."""
+    lines = [line.partition("=") for line in data.decode().splitlines() if line]
+    return {name: value for name, _, value in lines if re.match(r"^[A-Z][A-Z0-9_]*$", name)}
+
+
+def run(options: argparse.Namespace, home: str, environment: dict[str, str], started: float) -> int:
+    say("fetching the code")
+    folder = unpack_code(options, home, environment)
+    say("installing")
+    python = os.environ.get("STUDIO_MACHINE_PYTHON") or install(folder, home, options.mirror)
+    say("starting")
+    environment.update(PYTHONPATH=folder, STUDIO_MACHINE_HOME=home, PYTHONUNBUFFERED="1")
+    command = [python, "-m", "core.targets.machine"]
+    for name in ("mirror", "run", "launch", "host", "hosts", "coordinator"):
+        command += [f"--{name}", str(getattr(options, name))]
+    seconds = 0.0
+    if options.seconds:
+        seconds = max(1.0, options.seconds - (time.monotonic() - started))
+        command += ["--seconds", f"{seconds:.0f}"]
+    # The working directory must hold no package that hides one of Python's.
+    child = subprocess.Popen(
+        command, env=environment, cwd=folder, stdin=subprocess.DEVNULL, start_new_session=True
+    )
+    signal.signal(signal.SIGTERM, lambda *_: child.send_signal(signal.SIGTERM))
+    try:
+        code = child.wait(seconds + GRACE_SECONDS if seconds else None)
+    except subprocess.TimeoutExpired:
+        say("killed at the limit of its time")
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+        return 1
+    return code if code >= 0 else EXIT_AGAIN
+
+
+# The code.
+
+
+def unpack_code(options: argparse.Namespace, home: str, environment: Mapping[str, str]) -> str:
+    """Returns the folder with the code, fetched and verified unless it is there."""
+    sha256 = options.code
+    if not re.match(r"^[0-9a-f]{64}$", sha256):
+        sys.exit("error: --code is no SHA-256")
+    folder = os.path.join(home, "code", sha256)
+    if os.path.isdir(folder):
+        return folder
+    os.makedirs(os.path.dirname(folder), exist_ok=True)
+    draft = tempfile.mkdtemp(dir=os.path.dirname(folder), prefix=".")
+    try:
+        archive = os.path.join(draft, "code.tar.gz")
+        retrying(lambda: fetch(options.mirror, f"blobs/{sha256}", archive, environment))
+        if sha256_of(archive) != sha256:
+            sys.exit("error: the code in the mirror isn't that of this run: its hash differs")
+        unpacked = os.path.join(draft, "code")
+        unpack(archive, unpacked)
+        try:
+            os.rename(unpacked, folder)
+        except OSError:
+            if not os.path.isdir(folder):  # Another launch was faster.
+                raise
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return folder
+
+
+def fetch(mirror: str, name: str, path: str, environment: Mapping[str, str]) -> None:
+    parts = urllib.parse.urlsplit(mirror)
+    if parts.scheme == "file":
+        root = parts.path[1:] if parts.path.startswith("/~") else parts.path
+        root = urllib.parse.unquote(root)
+        shutil.copyfile(os.path.join(os.path.expanduser(root), name), path)
+        return
+    if parts.scheme == "gs":
+        request = google_request(parts, name, environment)
+    elif parts.scheme == "hf":
+        request = hub_request(parts, name, environment)
+    else:
+        sys.exit(f"error: no code can be fetched from {parts.scheme}:// addresses")
+    with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:
+        data = answer.read(MOST_ARCHIVE_BYTES + 1)
+    if len(data) > MOST_ARCHIVE_BYTES:
+        sys.exit("error: the code in the mirror is larger than any of this program")
+    with open(path, "wb") as file:
+        file.write(data)
+
+
+def google_request(
+    parts: urllib.parse.SplitResult, name: str, environment: Mapping[str, str]
+) -> urllib.request.Request:
+    host = environment.get("STORAGE_EMULATOR_HOST") or "https://storage.googleapis.com"
+    folder = parts.path.strip("/")
+    path = urllib.parse.quote(f"{folder}/{name}" if folder else name, safe="")
+    url = f"{host.rstrip('/')}/storage/v1/b/{parts.netloc}/o/{path}?alt=media"
+    token = google_token(environment)
+    return urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
+
+
+def google_token(environment: Mapping[str, str]) -> str:
+    """Returns the access token of the machine's service account."""
+    host = environment.get("GCE_METADATA_HOST") or "metadata.google.internal"
+    url = f"http://{host}/computeMetadata/v1/instance/service-accounts/default/token"
+    request = urllib.request.Request(url, headers={"Metadata-Flavor": "Google"})
+    with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:
+        return str(json.loads(answer.read(1 << 16))["access_token"])
+
+
+def hub_request(
+    parts: urllib.parse.SplitResult, name: str, environment: Mapping[str, str]
+) -> urllib.request.Request:
+    endpoint = environment.get("HF_ENDPOINT") or "https://huggingface.co"
+    owner, bucket, *folders = parts.path.strip("/").split("/")
+    path = urllib.parse.quote("/".join([*folders, name]))
+    url = f"{endpoint.rstrip('/')}/buckets/{owner}/{bucket}/resolve/{path}"
+    request = urllib.request.Request(url)
+    # A redirect to another host must not take the token along.
+    token = environment.get("HF_TOKEN", "")
+    request.add_unredirected_header("Authorization", f"Bearer {token}")
+    return request
+
+
+def unpack(archive: str, folder: str) -> None:
+    """Unpacks plain files only, within a limit of size."""
+    left = MOST_UNPACKED_BYTES
+    with tarfile.open(archive, "r:gz") as tar:
+        for member in tar:
+            parts = member.name.split("/")
+            left -= member.size
+            if not member.isreg() or ".." in parts or member.name.startswith("/") or left < 0:
+                sys.exit(f"error: the code's archive has something else than files: {member.name}")
+            path = os.path.join(folder, *parts)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            content = tar.extractfile(member)
+            assert content is not None
+            with open(path, "wb") as file:
+                shutil.copyfileobj(content, file)
+
+
+# The environment.
+
+
+def install(code: str, home: str, mirror: str) -> str:
+    """Returns the interpreter of an environment with the packages for this machine's device."""
+    python = find_python(home)
+    requirements = write_requirements(code, mirror)
+    key = hashlib.sha256(f"{sha256_of(requirements)} {version_of(python)}".encode()).hexdigest()[
+        :16
+    ]
+    folder = os.path.join(home, "environments", key)
+    interpreter = os.path.join(folder, "bin", "python")
+    os.makedirs(os.path.dirname(folder), exist_ok=True)
+    with locked(f"{folder}.lock"):
+        if os.path.exists(os.path.join(folder, "complete")):
+            return interpreter
+        shutil.rmtree(folder, ignore_errors=True)
+        subprocess.check_call([python, "-m", "venv", folder])
+        pip = [interpreter, "-m", "pip", "--disable-pip-version-check", "--no-input", "install"]
+        constraints = os.path.join(code, "constraints.txt")
+        retrying(lambda: subprocess.check_call([*pip, "-q", "-c", constraints, "-r", requirements]))
+        write_file(os.path.join(folder, "complete"), "")
+    return interpreter
+
+
+def find_python(home: str) -> str:
+    """Returns an interpreter of a version that the project supports, installed if necessary."""
+    minors = range(NEWEST_PYTHON[1], OLDEST_PYTHON[1] - 1, -1)
+    for name in [*(f"python3.{minor}" for minor in minors), "python3"]:
+        path = shutil.which(name)
+        if path and can_make_environments(path):
+            return path
+    # Images with an older Python: uv brings another one.
+    say("installing Python")
+    tools = os.path.join(home, "tools")
+    subprocess.check_call([sys.executable, "-m", "pip", "install", "-q", "--target", tools, "uv"])
+    uv = os.path.join(tools, "bin", "uv")
+    version = f"3.{NEWEST_PYTHON[1] - 1}"
+    environment = dict(os.environ, UV_PYTHON_INSTALL_DIR=os.path.join(home, "pythons"))
+    subprocess.check_call([uv, "python", "install", version], env=environment)
+    command = [uv, "python", "find", "--managed-python", version]
+    return subprocess.check_output(command, env=environment).decode().strip()
+
+
+def can_make_environments(python: str) -> bool:
+    is_supported = f"{OLDEST_PYTHON} <= sys.version_info[:2] <= {NEWEST_PYTHON}"
+    command = [python, "-c", f"import sys, venv, ensurepip; sys.exit(not {is_supported})"]
+    return subprocess.call(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) == 0
+
+
+def version_of(python: str) -> str:
+    return subprocess.check_output([python, "-VV"], stderr=subprocess.STDOUT).decode()
+
+
+def write_requirements(code: str, mirror: str) -> str:
+    """Writes the list of packages for this machine, without those that training doesn't use."""
+    names = [f"requirements-{device()}.txt" if device() else "requirements.txt"]
+    if mirror.startswith(("gs://", "s3://")):
+        names.append("requirements-cloud.txt")
+    lines = []
+    while names:
+        with open(os.path.join(code, names.pop(0))) as file:
+            found = file.read().splitlines()
+        for line in found:
+            if line.startswith("-r "):
+                names.append(line[3:].strip())
+            elif re.split(r"[^\w.-]", line)[0].lower() not in ("", *UNUSED_PACKAGES):
+                lines.append(line)
+    path = os.path.join(tempfile.mkdtemp(), "requirements.txt")
+    write_file(path, "\n".join(sorted(set(lines))) + "\n")
+    return path
+
+
+def device() -> str:
+    if os.path.exists("/dev/nvidia0") or shutil.which("nvidia-smi"):
+        return "gpu"
+    has_tpu = os.path.exists("/dev/accel0") or os.path.exists("/dev/vfio/0")
+    return "tpu" if has_tpu else ""
+
+
+# Tools.
+
+
+def retrying(action: Callable[[], object]) -> None:
+    """Does something up to five times: networks of new machines are slow to come up."""
+    for left in reversed(range(TRIES)):
+        try:
+            action()
+            return
+        except (OSError, subprocess.CalledProcessError) as error:
+            if not left:
+                raise
+            print(f"trying again after: {error}", flush=True)
+            time.sleep(2.0 * (TRIES - left))
+
+
+def say(phase: str) -> None:
+    print(f"studio: {phase}", flush=True)
+
+
+def sha256_of(path: str) -> str:
+    found = hashlib.sha256()
+    with open(path, "rb") as file:
+        for piece in iter(lambda: file.read(1 << 20), b""):
+            found.update(piece)
+    return found.hexdigest()
+
+
+def write_process(folder: str) -> None:
+    """Writes what identifies this process: its id, its start and the machine's boot."""
+    with open("/proc/self/stat") as file:
+        start = file.read().rpartition(")")[2].split()[19]
+    with open("/proc/sys/kernel/random/boot_id") as file:
+        boot = file.read().strip()
+    write_file(os.path.join(folder, "process"), f"{os.getpid()} {start} {boot}")
+
+
+def write_file(path: str, text: str) -> None:
+    with open(f"{path}.draft", "w") as file:
+        file.write(text)
+    os.replace(f"{path}.draft", path)
+
+
+@contextmanager
+def locked(path: str) -> Iterator[None]:
+    with open(path, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+if __name__ == "__main__":
+    sys.exit(main())

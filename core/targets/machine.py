@@ -1,0 +1,265 @@
+"""Executes a run on this machine, from what its mirror holds.
+
+`core/targets/bootstrap.py` starts `python -m core.targets.machine`. On a slice of several hosts, it
+runs on each: host 0 claims the incarnation and writes the mirror, and the others start from the
+checkpoint that this claim names.
+
+Exit codes: 0 the run has ended, 75 another launch can go on from its last checkpoint, others: the
+run failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import TypeVar
+
+from core.config import StageConfig
+from core.errors import ConfigError, StudioError
+from core.events import read_events
+from core.redaction import hide_secrets_in_output
+from core.runs.folder import RunFolder, RunRecord
+from core.stages.registry import parse_stage_config
+from core.targets.blobs import place_inputs
+from core.targets.errors import UnavailableError
+from core.targets.mirror import Listing, RunMirror, StoredCheckpoint
+from core.targets.opening import open_store
+from core.targets.publisher import STATE_FILE, ending_reason
+from core.targets.schema import AGAIN, CheckpointReference, Claim, RunSpec
+from core.training.checkpoint import CHECKPOINTS_FOLDER, checkpoint_name
+from core.workspace import Workspace, commit_folder, write_atomically
+from core.workspace.places import make_folder, private_files
+
+_T = TypeVar("_T")
+
+EXIT_AGAIN = 75
+# Time for the last checkpoint before the limit: a tenth of it, at most five minutes.
+_SAVING_SHARE = 0.1
+_MOST_SAVING_SECONDS = 300.0
+_CLAIM_WITHIN_SECONDS = 1800.0
+_POLL_SECONDS = 2.0
+_TRIES = 30
+
+
+def main(arguments: list[str] | None = None) -> int:
+    started = time.monotonic()
+    options = _parser().parse_args(arguments)
+    home = Path(os.environ.get("STUDIO_MACHINE_HOME") or "~/.pretrain-studio").expanduser()
+    workspace = Workspace(home / "runs" / f"{options.run}-{options.launch}-{options.host}")
+    make_folder(workspace.root)
+    with private_files(workspace.root):
+        try:
+            return _execute(options, workspace, home / "blobs", started)
+        except StudioError as error:
+            print(f"error: {error}", file=sys.stderr, flush=True)
+            return error.exit_code
+        finally:
+            shutil.rmtree(workspace.root, ignore_errors=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m core.targets.machine")
+    parser.add_argument("--mirror", required=True)
+    parser.add_argument("--run", required=True)
+    parser.add_argument("--launch", type=int, required=True)
+    parser.add_argument("--host", type=int, default=0)
+    parser.add_argument("--hosts", type=int, default=1)
+    parser.add_argument("--coordinator", default="")
+    parser.add_argument("--seconds", type=float, default=0.0, help="limit; 0: none")
+    return parser
+
+
+def _execute(options: argparse.Namespace, workspace: Workspace, cache: Path, started: float) -> int:
+    mirror = RunMirror(open_store(options.mirror), options.run)
+    print("studio: fetching inputs", flush=True)
+    spec = _patiently(mirror.read_spec)
+    placed = _patiently(lambda: place_inputs(mirror.store, spec.inputs, workspace, cache))
+    config = _config(spec, placed)
+    folder = RunFolder.of(workspace, spec.id)
+    make_folder(folder.path)
+    claim = _claim(mirror, folder, options)
+    values = {
+        **config.model_dump(mode="json"),
+        "mirror": options.mirror,
+        **_several_hosts(options),
+    }
+    folder.write_record(RunRecord(spec.id, spec.stage, values, created=spec.created))
+    state = {"offset": 0, "incarnation": claim.incarnation, "is_claimed": True}
+    write_atomically(folder.path / STATE_FILE, json.dumps(state) + "\n")
+    print("studio: training", flush=True)
+    _supervise(folder, options.seconds - (time.monotonic() - started) if options.seconds else 0.0)
+    return _exit_code(folder)
+
+
+def _config(spec: RunSpec, inputs: dict[str, object]) -> StageConfig:
+    """Returns the config for this machine; raises ConfigError for a stage that isn't training."""
+    if spec.stage != "train":
+        raise ConfigError(
+            "The run can't be executed on this machine",
+            expected="a training run",
+            received=f"a run of the stage {spec.stage}",
+            fix="run this stage where its corpus is",
+        )
+    return parse_stage_config(spec.stage, {**spec.config, **inputs})
+
+
+def _several_hosts(options: argparse.Namespace) -> dict[str, object]:
+    if options.hosts == 1:
+        return {}
+    return {
+        "num_processes": options.hosts,
+        "process_id": options.host,
+        "coordinator_address": options.coordinator,
+    }
+
+
+# The claim and the checkpoint.
+
+
+def _claim(mirror: RunMirror, folder: RunFolder, options: argparse.Namespace) -> Claim:
+    """Claims the next incarnation, or waits for host 0's claim; restores its checkpoint."""
+    if options.host:
+        claim = _wait_for_claim(mirror, options.launch)
+        if claim.continues:
+            listing = _patiently(mirror.look)
+            wanted = claim.continues
+            found = [
+                one for one in listing.checkpoints(wanted.incarnation) if one.step == wanted.step
+            ]
+            _restore(mirror, folder, found, must=True)
+        return claim
+    listing = _patiently(mirror.look)
+    restored = _restore(mirror, folder, _patiently(lambda: mirror.find_checkpoints(listing)))
+    continues = restored and CheckpointReference(
+        incarnation=restored.incarnation, step=restored.step
+    )
+    return _patiently(
+        lambda: mirror.claim(
+            continues or None, machine=socket.gethostname()[:200], launch=options.launch
+        )
+    )
+
+
+def _restore(
+    mirror: RunMirror, folder: RunFolder, found: list[StoredCheckpoint], *, must: bool = False
+) -> StoredCheckpoint | None:
+    """Downloads the first of these checkpoints that is whole."""
+    for checkpoint in found:
+        final = folder.path / CHECKPOINTS_FOLDER / checkpoint_name(checkpoint.step)
+        draft = final.with_name(f".{final.name}.draft")
+        make_folder(draft)
+        try:
+            _patiently(lambda one=checkpoint, to=draft: mirror.download_checkpoint(one, to))
+        except UnavailableError:
+            raise
+        except StudioError as error:
+            if must:
+                raise
+            print(error, file=sys.stderr, flush=True)
+            shutil.rmtree(draft, ignore_errors=True)
+            continue
+        commit_folder(draft, final)
+        return checkpoint
+    return None
+
+
+def _wait_for_claim(mirror: RunMirror, launch: int) -> Claim:
+    """Waits until host 0 of this launch has claimed an incarnation."""
+    deadline = time.monotonic() + _CLAIM_WITHIN_SECONDS
+    while time.monotonic() < deadline:
+        listing: Listing = _patiently(mirror.look)
+        if listing.newest:
+            claim = _patiently(lambda: mirror.read_claim(listing.newest))
+            if claim.launch == launch:
+                return claim
+            if claim.launch > launch:
+                raise mirror.superseded(f"launch {claim.launch}")
+        time.sleep(_POLL_SECONDS)
+    raise UnavailableError(
+        "The first host of this slice has not started",
+        expected=f"its claim within {_CLAIM_WITHIN_SECONDS / 60:.0f} minutes",
+        received="none",
+        fix="read the log of host 0; the run is launched again",
+    )
+
+
+def _patiently(action: Callable[[], _T]) -> _T:
+    """Tries something again while the mirror can't be reached, for some minutes."""
+    for left in reversed(range(_TRIES)):
+        try:
+            return action()
+        except UnavailableError as error:
+            if not left:
+                raise
+            print(f"trying again after: {error}", file=sys.stderr, flush=True)
+            time.sleep(min(_POLL_SECONDS * (_TRIES - left), 30.0))
+    raise AssertionError("unreachable")
+
+
+# The run.
+
+
+def _supervise(folder: RunFolder, seconds: float) -> None:
+    """Runs the supervisor until it ends; asks the run to save before the limit of its time."""
+    command = [sys.executable, "-m", "core.runs.supervisor", str(folder.path)]
+    supervisor = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+
+    def pass_on(_: int, __: FrameType | None) -> None:
+        supervisor.send_signal(signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, pass_on)
+    timer = threading.Timer(_seconds_until_saving(seconds), folder.request_stop, ["save", "limit"])
+    timer.daemon = True
+    if seconds:
+        timer.start()
+    log = threading.Thread(target=_show_log, args=(folder, supervisor), daemon=True)
+    log.start()
+    supervisor.wait()
+    timer.cancel()
+    log.join(5.0)
+
+
+def _seconds_until_saving(seconds: float) -> float:
+    return max(1.0, seconds - min(_SAVING_SHARE * seconds, _MOST_SAVING_SECONDS))
+
+
+def _show_log(folder: RunFolder, supervisor: subprocess.Popen[bytes]) -> None:
+    """Prints what the run prints, for those who look at the machine's own log."""
+    position = 0
+    while True:
+        is_over = supervisor.poll() is not None
+        if folder.log.exists():
+            with folder.log.open("rb") as file:
+                file.seek(position)
+                data = file.read()
+            position += len(data)
+            sys.stdout.write(data.decode("utf-8", "replace"))
+            sys.stdout.flush()
+        if is_over:
+            return
+        time.sleep(1.0)
+
+
+def _exit_code(folder: RunFolder) -> int:
+    events, _ = read_events(folder.events)
+    reason = ending_reason(folder, events)
+    if reason in AGAIN:
+        return EXIT_AGAIN
+    last = events[-1] if events else {}
+    return 1 if last.get("state") == "failed" else 0
+
+
+if __name__ == "__main__":
+    hide_secrets_in_output()
+    sys.exit(main())
