@@ -38,15 +38,17 @@ call() {
 }
 
 upload_log() {
-  tail -c 65536 "$log" >"$home/tail.$BASHPID"
-  call -f -o /dev/null -X POST -H 'Content-Type: text/plain' --data-binary "@$home/tail.$BASHPID" \
+  local part="$home/tail.$BASHPID"
+  tail -c 65536 "$log" >"$part"
+  call -f -o /dev/null -X POST -H 'Content-Type: text/plain' --data-binary "@$part" \
     "$storage/upload/storage/v1/b/$BUCKET/o?uploadType=media&name=$LOG$host.log" 2>/dev/null
-  rm -f "$home/tail.$BASHPID"
+  rm -f "$part"
 }
 
 # Tries for ever: the machine costs money for as long as it is there.
 delete_resource() {
   local answer wait=2
+  upload_log
   while :; do
     answer="$(call -w '\n%{http_code}' -X DELETE "$RESOURCE?force=true")"
     case "${answer##*$'\n'}" in
@@ -80,13 +82,20 @@ stop_child() {
   kill "-$1" -- "-$child" 2>/dev/null
 }
 
+# A process that ended but that nobody has waited for counts as ended.
+is_alive() {
+  local state=Z
+  read -r _ _ state _ <"/proc/$1/stat"
+  [ "$state" != Z ]
+} 2>/dev/null
+
 # Watches over the main process from outside of it.
 guard() {
   local started
   started="$(cat "$home/$NAME.started")"
   while sleep "$ROUND_SECONDS" 9>&-; do
     upload_log
-    if ! kill -0 $$ 2>/dev/null; then
+    if ! is_alive $$; then
       say "the startup script was killed"
       break
     fi
@@ -94,7 +103,6 @@ guard() {
       [ $(($(date +%s) - started)) -gt $((LIMIT_SECONDS + GRACE_SECONDS)) ]; then
       say "killed at the limit of its time"
       stop_child KILL
-      upload_log
       break
     fi
   done

@@ -161,6 +161,10 @@ class TpuServer(BucketServer):
         with self._changed:
             return {one.id: one.state for one in self._resources.values()}
 
+    def describe_resource(self, id: str) -> dict[str, Any]:
+        """Returns a resource as the API does, also one that is gone."""
+        return self._latest[id].describe()
+
     def hosts(self, id: str) -> list[Host]:
         """Returns the hosts of a resource, also of one that is gone."""
         return self._latest[id].hosts
