@@ -1,6 +1,6 @@
-"""Pretrain Studio: train a language model from scratch, from text to a published checkpoint.
+"""Pretrain Studio: train a language model from scratch.
 
-The public Python interface. Names load on first use, so that `import core` imports no backend.
+Names load on first use, so `import core` imports no backend.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""The command line: `python -m core tokenizer|shards|train|push|fill-mask|generate|runs|...`.
-
-Flags are generated from the config models and accept dashes or underscores. A stage is submitted to
-the workspace's worker and followed. Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted. With
-`--json` the last line of standard output is one JSON value; everything else goes to standard error.
-"""
+"""The command line: `python -m core tokenizer|shards|train|push|fill-mask|generate|runs|...`."""
 
 from __future__ import annotations
 
@@ -53,13 +48,16 @@ _FOLLOW_SECONDS = 0.3
 _LOOK_SECONDS = 5.0
 _MOST_LINES = 1_000_000
 _NO_VALUE = ("none", "null", "")
-# If a flag sets the key, the config file's value of its rival, which would take precedence, is
-# dropped.
+# The config file's rival would take precedence.
 _RIVALS = {"warmup_ratio": "warmup_steps", "num_train_epochs": "num_train_steps"}
-# Ambiguous: 500.000 may mean five hundred or 500,000.
+# Ambiguous: 500.000 may mean 500 or 500,000.
 _DOTTED = re.compile(r"\d+(\.\d+)+")
-# Fields that take glob patterns, which a shell expands unless they are quoted, and their flags.
+# Glob patterns, which a shell expands unless quoted.
 _PATTERNS = {"path": "--path", "validation_path": "--validation-path"}
+_RESUMED_LIMITS = {
+    "max_hours": "new limit of hours on other machines",
+    "max_cost": "new limit of US dollars",
+}
 
 
 def main(
@@ -104,10 +102,8 @@ def build_parser(prog: str = "python -m core", epilog: str = "") -> argparse.Arg
     _add_perplexity(commands, common)
     _add_runs(commands, common)
     _add_artifacts(commands, common)
+    _add_targets(commands, common)
     return parser
-
-
-# Commands.
 
 
 def _run_stage(options: argparse.Namespace) -> int:
@@ -121,7 +117,8 @@ def _run_stage(options: argparse.Namespace) -> int:
         _wait_for(workspace, awaited)
         return _follow(workspace, _run_here(workspace, stage.name, config), as_json=options.json)
     run_id = submit(workspace, stage.name, config, after=awaited)
-    if mirror := getattr(config, "mirror", ""):
+    mirror = getattr(config, "mirror", "")
+    if mirror and not getattr(config, "target", ""):
         from core.targets.mirror import run_address
 
         address = run_address(mirror, run_id)
@@ -132,7 +129,7 @@ def _run_stage(options: argparse.Namespace) -> int:
 
 
 def _run_here(workspace: Workspace, stage: str, config: StageConfig) -> str:
-    """Runs a stage in this process, so that a secret in its environment reaches no other."""
+    """Keeps the stage's secrets in this process."""
     from core.runs.client import catch_up
     from core.runs.folder import new_run_id
     from core.runs.local import run_here
@@ -148,7 +145,6 @@ def _run_here(workspace: Workspace, stage: str, config: StageConfig) -> str:
 
 
 def _wait_for(workspace: Workspace, runs: Sequence[str]) -> None:
-    """Follows runs until all are done; raises RunError if one ends in another state."""
     from core.store import Store
 
     store = Store.open(workspace)
@@ -169,7 +165,6 @@ def _wait_for(workspace: Workspace, runs: Sequence[str]) -> None:
 
 
 def _awaited(options: argparse.Namespace) -> list[str]:
-    """Resolves the `--after` runs, which may be given as id prefixes, to ids."""
     if not options.after:
         return []
     store = _fresh_store(options)
@@ -290,7 +285,6 @@ def _run_perplexity(options: argparse.Namespace) -> int:
 
 
 def _print_as_it_comes(stream: Generator[str, None, dict[str, Any]], *, silent: bool) -> Any:
-    """Prints a stream of text and a final newline; returns the generator's return value."""
     while True:
         try:
             piece = next(stream)
@@ -349,11 +343,41 @@ def _follow_mirror(options: argparse.Namespace) -> int:
     return _follow(workspace, run_id, as_json=options.json)
 
 
+def _list_targets(options: argparse.Namespace) -> int:
+    from core.targets.machines import list_machines
+
+    found = list_machines(_workspace(options))
+    if options.json:
+        print(json.dumps([asdict(one) for one in found], ensure_ascii=False))
+        return EXIT_DONE
+    for one in found:
+        what = f"can't be asked: {one.error}" if one.error else f"{one.id}  {one.detail}"
+        print(f"{one.target}  {what}")
+    if not found:
+        print("No machine exists at the targets of this workspace's runs.")
+    return EXIT_DONE
+
+
+def _delete_target(options: argparse.Namespace) -> int:
+    from core.targets.machines import delete_machine
+
+    deleted = delete_machine(_workspace(options), options.id)
+    text = json.dumps(asdict(deleted)) if options.json else f"{deleted.id} is deleted"
+    print(text)
+    return EXIT_DONE
+
+
 def _resume_run(options: argparse.Namespace) -> int:
     from core.runs.client import resume_run
 
     workspace = _workspace(options)
-    run_id = resume_run(workspace, options.run, num_train_steps=options.num_train_steps)
+    run_id = resume_run(
+        workspace,
+        options.run,
+        num_train_steps=options.num_train_steps,
+        max_hours=options.max_hours,
+        max_cost=options.max_cost,
+    )
     if options.follow:
         return _follow(workspace, run_id, as_json=options.json)
     return _print_run_id(options, run_id, "is queued")
@@ -432,11 +456,8 @@ def _delete_artifact(options: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-# Following a run.
-
-
 def _follow(workspace: Workspace, *runs: str, as_json: bool) -> int:
-    """Follows runs one after the other; returns the first non-zero exit code, else 0."""
+    """Follows runs; returns the first non-zero exit code."""
     from core.store import Store
 
     store = Store.open(workspace)
@@ -462,7 +483,6 @@ def _stop_line(workspace: Workspace, run_id: str) -> str:
 
 
 def _named_place(workspace: Workspace) -> str:
-    """Returns the workspace's path, or "" for the default workspace."""
     return "" if workspace.root == Workspace().root else str(workspace.root)
 
 
@@ -487,10 +507,7 @@ class _Follower:
         self._events_read = 0
 
     def until_the_end(self) -> RunRow:
-        """Waits until the run ends and returns its row; restarts a worker that is gone.
-
-        Raises RunError if the run was deleted meanwhile, or the worker can't be started.
-        """
+        """Waits for the run's end, restarting workers; raises RunError."""
         from core.runs.client import WorkerKeeper
 
         keeper = WorkerKeeper(self._workspace, _LOOK_SECONDS)
@@ -540,7 +557,7 @@ class _Follower:
 
 
 def run_summary(row: RunRow, workspace: Workspace) -> dict[str, Any]:
-    """Builds the JSON of `runs show --json`."""
+    """Builds the JSON of `runs show`."""
     from core.runs.duration import run_seconds
 
     counts_steps = row.unit == "steps"
@@ -561,6 +578,8 @@ def run_summary(row: RunRow, workspace: Workspace) -> dict[str, Any]:
         "mirror": row.remote.get("mirror"),
         "incarnation": row.remote.get("incarnation"),
         "phase": row.remote.get("phase"),
+        "target": row.remote.get("target"),
+        "cost": row.remote.get("cost"),
     }
 
 
@@ -580,9 +599,6 @@ def _exit_code(row: RunRow) -> int:
     if row.state == "done":
         return EXIT_DONE
     return row.exit_code if row.exit_code and row.exit_code > 0 else EXIT_FAILED
-
-
-# The command line.
 
 
 def _common_options() -> argparse.ArgumentParser:
@@ -632,7 +648,6 @@ def _hours(text: str) -> float:
 
 
 def _count(text: str) -> int:
-    """Parses a positive integer; scientific notation such as 5e8 is accepted."""
     number = math.nan if _DOTTED.fullmatch(text) else _number(text)
     if not 1 <= number < math.inf or number != int(number):
         wanted = "a whole number of at least 1, such as 500000 or 5e5"
@@ -698,8 +713,6 @@ def _add_dtype(parser: argparse.ArgumentParser) -> None:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that also accepts, or explains, positional arguments after flags."""
-
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         options, rest = super().parse_known_args(args, namespace)
         if any(word.startswith("-") and " " not in word for word in rest):
@@ -712,7 +725,6 @@ class _Parser(argparse.ArgumentParser):
         return options, rest
 
     def _name_words(self, options: argparse.Namespace, words: list[str]) -> None:
-        """Sets model and text from positional arguments: `fill-mask MODEL TEXT`."""
         names = [name for name in ("model", "text") if not getattr(options, name)]
         if len(words) > len(names):
             self.error("give one model and one text (put the text in quotes)")
@@ -739,6 +751,10 @@ def _add_runs(commands: Any, common: argparse.ArgumentParser) -> None:
     stop = _add_run_command(actions, common, "stop", "Ask a run to save and stop.", _stop_run)
     stop.add_argument("--abort", action="store_true", help="stop without saving")
     resume = _add_run_command(actions, common, "resume", "Resume an ended run.", _resume_run)
+    for name, about in _RESUMED_LIMITS.items():
+        resume.add_argument(
+            f"--{name.replace('_', '-')}", f"--{name}", type=float, default=None, help=about
+        )
     resume.add_argument("--follow", action="store_true", help="print progress until the run ends")
     resume.add_argument(
         "--num-train-steps",
@@ -770,6 +786,15 @@ def _add_artifacts(commands: Any, common: argparse.ArgumentParser) -> None:
     deleting = _add_command(actions, common, "delete", "Delete an artifact.", _delete_artifact)
     deleting.add_argument("kind", choices=artifact_kinds())
     deleting.add_argument("name")
+
+
+def _add_targets(commands: Any, common: argparse.ArgumentParser) -> None:
+    about = "List the machines of runs on other machines, or delete one."
+    parser = _add_command(commands, common, "targets", about, _list_targets)
+    actions = parser.add_subparsers(title="actions", metavar="ACTION")
+    about = "End a machine's run and delete the machine."
+    deleting = _add_command(actions, common, "delete", about, _delete_target)
+    deleting.add_argument("id", help="the machine's id, as the list shows it")
 
 
 def _add_run_command(
@@ -841,7 +866,6 @@ def _add_field(group: Any, model: type[StageConfig], name: str) -> None:
 
 
 def _shown_default(model: type[StageConfig], name: str) -> str:
-    """Describes a field's default, the preset that sets it and the flag it depends on."""
     own = model.model_fields[name].default
     filled = model.preset_values({}) if model.presets else {}
     value = filled.get(name, own)
@@ -856,20 +880,18 @@ def _shown_default(model: type[StageConfig], name: str) -> str:
 
 
 def _stage_values(options: argparse.Namespace, model: type[StageConfig]) -> dict[str, Any]:
-    """Returns a stage config's values; for training stages with the family of the given model."""
     values = _config_values(options, model)
     if not issubclass(model, TrainConfig):
         return values
     from core.models.finding import with_family
 
-    # With --after, the folder may not exist yet. Without shards, preflight opens no model.
+    # With --after, the folder may be missing; without shards, preflight opens none.
     opened = model is not PreflightConfig or bool(values.get("shards"))
     fetch = opened and not getattr(options, "after", [])
     return with_family(values, _workspace(options), fetch=fetch)
 
 
 def _config_values(options: argparse.Namespace, model: type[StageConfig]) -> dict[str, Any]:
-    """Merges the config file's values with the flags; flags win."""
     given = vars(options)
     values = _file_values(options.config, given.get("stage", "")) if options.config else {}
     for flag, rival in _RIVALS.items():
@@ -908,7 +930,6 @@ def _file_values(path: str, stage: str) -> dict[str, Any]:
 
 
 def _taken(values: dict[str, Any], nested: type[StageConfig]) -> dict[str, Any]:
-    """Moves a nested model's fields from the top level of `values` into a dict of their own."""
     return {key: values.pop(key) for key in list(values) if key in nested.model_fields}
 
 
@@ -931,9 +952,6 @@ def _value(value: Any, field: FieldInfo) -> Any:
 def _nested_model(field: FieldInfo) -> type[StageConfig] | None:
     kind = field.annotation
     return kind if isinstance(kind, type) and issubclass(kind, StageConfig) else None
-
-
-# Output.
 
 
 def _workspace(options: argparse.Namespace) -> Workspace:

@@ -1,7 +1,4 @@
-"""The stages as functions for scripts.
-
-Each runs in the calling process and has a run folder, so the web app shows it.
-"""
+"""The stages as functions for scripts."""
 
 from __future__ import annotations
 
@@ -21,40 +18,42 @@ from core.workspace import Artifact, Workspace
 
 
 def run_stage(stage: str, config: StageConfig, workspace: Workspace | None = None) -> Artifact:
-    """Runs any registered stage in this process and returns its artifact."""
+    """Runs any registered stage in this process."""
     return run_here(stage, config, workspace or Workspace())
 
 
 def train_tokenizer(config: TokenizerConfig, workspace: Workspace | None = None) -> Artifact:
-    """Trains a tokenizer in this process and returns its artifact."""
+    """Trains a tokenizer in this process."""
     return run_stage("tokenizer", config, workspace)
 
 
 def build_shards(config: ShardConfig, workspace: Workspace | None = None) -> Artifact:
-    """Builds shards in this process and returns their artifact."""
+    """Builds shards in this process."""
     return run_stage("shards", config, workspace)
 
 
 def train(config: TrainConfig, workspace: Workspace | None = None) -> Artifact:
-    """Trains a model in this process and returns its best checkpoint as an artifact.
+    """Trains a model; returns its best checkpoint.
 
-    The first call chooses the backend; a process can't use two.
+    The first call fixes the process's backend.
     """
     return run_stage("train", config, workspace)
 
 
 def preflight(config: PreflightConfig, workspace: Workspace | None = None) -> Artifact:
-    """Estimates in this process what a training run would need and cost on a TPU.
+    """Estimates needs and cost on a TPU.
 
-    The report's values are in `manifest.counts` (`core.training.preflight.report.Report`).
+    Returns:
+        `core.training.preflight.report.Report` as `manifest.counts`.
     """
     return run_stage("preflight", config, workspace)
 
 
 def push(config: PushConfig, workspace: Workspace | None = None) -> Artifact:
-    """Publishes a model, a tokenizer or shards on the Hugging Face Hub, from this process.
+    """Publishes a model, tokenizer or shards on the Hub.
 
-    URL and files are in `manifest.counts` of the result (`core.hub.push.Receipt`).
+    Returns:
+        `core.hub.push.Receipt` as `manifest.counts`.
     """
     return run_stage("push", config, workspace)
 
@@ -62,7 +61,7 @@ def push(config: PushConfig, workspace: Workspace | None = None) -> Artifact:
 def quickstart(
     config: QuickstartConfig | None = None, workspace: Workspace | None = None
 ) -> Artifact:
-    """Runs all stages on the built-in corpus in this process and returns the model."""
+    """Runs all stages on the built-in corpus."""
     workspace = workspace or Workspace()
     stages = quickstart_stages(config or QuickstartConfig(), workspace, reserved_names(workspace))
     return [run_stage(stage, stage_config, workspace) for stage, stage_config in stages][-1]

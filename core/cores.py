@@ -1,7 +1,6 @@
-"""Counts the usable CPU cores, respecting affinity and cgroup quotas.
+"""Counts the CPU cores usable within affinity and cgroup quotas.
 
-Libraries count the machine's cores, and in a container start too many threads: with 16 threads on a
-quota of two cores, each is throttled for the rest of a scheduling period.
+Libraries count the machine's cores; too many threads are throttled.
 """
 
 from __future__ import annotations
@@ -17,29 +16,28 @@ _VARIABLES = ("OMP_NUM_THREADS", "RAYON_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", 
 
 
 def usable_cores(root: Path = _ROOT) -> int:
-    """Returns the number of cores that this process may use at once, at least 1.
+    """Returns the number of usable cores, at least 1.
 
-    Source: https://docs.kernel.org/admin-guide/cgroup-v2.html, `cpu.max`, and
-        https://docs.kernel.org/scheduler/sched-bwc.html for version 1.
+    Source: https://docs.kernel.org/admin-guide/cgroup-v2.html, `cpu.max`.
     """
     return max(1, min([allowed_cores(), *map(math.ceil, _quotas(root))]))
 
 
 def thread_settings(root: Path = _ROOT) -> dict[str, str]:
-    """Returns thread-count variables for a child process; empty if no quota limits the cores."""
+    """Returns thread-count variables for child processes under a quota."""
     usable = usable_cores(root)
     return {} if usable == allowed_cores() else dict.fromkeys(_VARIABLES, str(usable))
 
 
 def allowed_cores() -> int:
-    """Returns the number of cores in this process's CPU affinity mask."""
+    """Returns the number of cores in the affinity mask."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def _quotas(root: Path) -> Iterator[float]:
-    """Yields the CPU quotas, in cores, of the cgroups that contain this process."""
+    """Yields the CPU quotas of this process, in cores."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:  # Not Linux.
@@ -55,7 +53,6 @@ def _quotas(root: Path) -> Iterator[float]:
 
 
 def _limits_of(mount: Path, name: str, *files: str) -> Iterator[float]:
-    """Yields the quotas of a cgroup and its ancestors; a container sees only some of them."""
     inside = PurePosixPath(name.lstrip("/"))
     for group in (inside, *inside.parents):
         try:

@@ -1,7 +1,4 @@
-"""Plots training curves for model cards and reports.
-
-Takes values by step and knows nothing of runs. Matplotlib is imported on first use.
-"""
+"""Plots training curves for model cards and reports."""
 
 from __future__ import annotations
 
@@ -13,7 +10,6 @@ from typing import Literal
 
 _INCHES = (8.0, 3.6)
 _DOTS_PER_INCH = 144
-# The web app's colours on white: the measured loss in front, the training loss behind.
 _COLORS = ("#4f46e5", "#8b95a7", "#15803d", "#7c3aed", "#b91c1c", "#0e7490")
 _BASELINE_COLOR = "#b45309"
 _TEXT_COLOR = "#334155"
@@ -22,7 +18,7 @@ _GRID_COLOR = "#e2e8f0"
 
 @dataclass(frozen=True)
 class Curve:
-    """One line of the plot; `steps` ascend. `faint` draws it thin and behind the others."""
+    """One line of a plot; `steps` ascend."""
 
     name: str
     steps: Sequence[float]
@@ -38,12 +34,11 @@ def draw_curves(
     x_label: str = "step",
     y_label: str = "loss (nats)",
 ) -> bytes:
-    """Plots curves over one pair of axes; returns the image file's bytes.
+    """Plots curves; returns an image file.
 
     Args:
-        curves: The lines; non-finite points and empty lines are left out.
-        baseline: The unigram baseline in nats, drawn as a dashed line.
-        form: png, 1,152 x 518 pixels on white, or svg, with a transparent background.
+        baseline: Unigram baseline in nats.
+        form: png, 1,152 x 518 pixels, or transparent svg.
     """
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -71,7 +66,7 @@ def draw_curves(
         axes.axhline(baseline, color=_BASELINE_COLOR, linestyle="--", label="unigram baseline")
     _dress(axes, x_label, y_label)
     picture = io.BytesIO()
-    # Without a date and random ids, the same values give the same bytes.
+    # Dates and random ids would change the bytes.
     metadata = {"Date": None} if form == "svg" else {"Software": None}
     with rc_context({"svg.hashsalt": "curves"}):
         figure.savefig(picture, format=form, transparent=form == "svg", metadata=metadata)

@@ -1,8 +1,4 @@
-"""Serves one checkpoint and its model card to anonymous users.
-
-A demo has no workspace, no runs and no other model. The model's process gets only this folder, and
-none of the environment's secrets.
-"""
+"""Serves one checkpoint to anonymous users."""
 
 from __future__ import annotations
 
@@ -38,9 +34,8 @@ MOST_NEW_TOKENS = 256
 _MOST_EXAMPLES = 6
 _LONGEST_DESCRIPTION = 360
 _NEVER = float("inf")
-# Fill-mask only: generation uses float32, so that a seed gives the same text each time.
+# Only for masks: seeded generation needs float32.
 _DTYPE: Dtype = "auto"
-# Metrics shown, by their names in model cards.
 _FIGURES = {
     "validation loss": "Validation loss",
     "loss": "Validation loss",
@@ -56,13 +51,7 @@ _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 
 @dataclass(frozen=True)
 class Card:
-    """Facts from a model card.
-
-    Attributes:
-        description: First sentences in plain text.
-        figures: Metrics by name.
-        examples: Texts to try.
-    """
+    """Facts from a model card."""
 
     description: str = ""
     figures: dict[str, float] = field(default_factory=dict)
@@ -74,12 +63,11 @@ class Demo:
     """A checkpoint for anonymous users.
 
     Args:
-        reference: A folder, or a Hub id like `owner/name` or `owner/name@revision`.
+        reference: Folder, or Hub id `owner/name[@revision]`.
 
     Raises:
-        ConfigError: The reference is neither, or the model's family is unknown.
-        CheckpointError: The checkpoint is missing or damaged.
-        HubError: The Hub has no such model, or can't be reached.
+        ConfigError: Neither, or an unknown family.
+        CheckpointError, HubError: It can't be read or downloaded.
     """
 
     def __init__(self, reference: str) -> None:
@@ -94,7 +82,7 @@ class Demo:
 
     @property
     def hub_id(self) -> str:
-        """The model's id on the Hub, without the revision; empty for a folder."""
+        """The Hub id without revision; "" for a folder."""
         return "" if expand_path(self.reference).is_dir() else self.reference.split("@")[0]
 
     @property
@@ -107,7 +95,7 @@ class Demo:
 
     @property
     def fills(self) -> bool:
-        """True if the model fills masks, as a BART does besides generating."""
+        """True if the model fills masks."""
         return fills_masks(self.architecture)
 
     @property
@@ -116,13 +104,13 @@ class Demo:
 
     @cached_property
     def mask(self) -> str:
-        """The mask token, or an empty string."""
+        """The mask token, or ""."""
         from core.tokenizer import load
 
         return load(str(self.folder)).mask_token or ""
 
     def prepare(self) -> None:
-        """Starts the model's process and warms it up, in the background."""
+        """Warms up the model's process in the background."""
         threading.Thread(target=self._prepare, daemon=True).start()
 
     def close(self) -> None:
@@ -130,14 +118,7 @@ class Demo:
         self._home.cleanup()
 
     def fill_mask(self, model: str, text: str, top_k: int = 5, dtype: Dtype = _DTYPE) -> list[Any]:
-        """Fills a text's masks, within limits; see `core.inference.fill_mask`.
-
-        Ignores `model`, as there is one, and `dtype`, which would need a second copy of it.
-
-        Raises:
-            ConfigError: The request is invalid or too large.
-            RunError: The model can't answer; the log says why.
-        """
+        """Fills masks within limits, ignoring `model` and `dtype`; raises StudioError."""
         self._check_text(text, "text")
         _check_at_most("top_k", top_k, MOST_PREDICTIONS)
         if self.mask and text.count(self.mask) > MOST_MASKS:
@@ -154,14 +135,7 @@ class Demo:
             raise _for_anonymous_users(error) from error
 
     def generate(self, model: str, prompt: str, **options: Any) -> Generator[str, None, Any]:
-        """Generates text, within limits; see `core.inference.generate_stream`.
-
-        Ignores `model`. The options are `max_new_tokens`, `temperature`, `top_k`, `top_p` and
-        `seed`.
-
-        Raises:
-            StudioError: See `fill_mask`.
-        """
+        """Generates text within limits, ignoring `model`; see `core.inference.generate_stream`."""
         self._check_text(prompt, "prompt")
         _check_at_most("max_new_tokens", options.get("max_new_tokens", 1), MOST_NEW_TOKENS)
         allowed = {**options, "dtype": "float32"}
@@ -171,7 +145,7 @@ class Demo:
             raise _for_anonymous_users(error) from error
 
     def _check_text(self, text: Any, name: str) -> None:
-        # The web app checks requests before. A list would evade the limits.
+        # A list would evade the limits.
         if not isinstance(text, str):
             raise ConfigError(
                 f"The {name} is not a string",
@@ -201,12 +175,7 @@ class Demo:
 
 
 def find_checkpoint(reference: str) -> Path:
-    """Finds a demo's checkpoint folder; downloads it from the Hub unless cached.
-
-    Raises:
-        ConfigError: The reference is neither a folder nor a Hub id.
-        HubError: The Hub has no such model, or can't be reached.
-    """
+    """Finds or downloads a checkpoint; raises ConfigError or HubError."""
     folder = expand_path(reference)
     if folder.is_dir():
         return folder.resolve()
@@ -222,7 +191,7 @@ def find_checkpoint(reference: str) -> Path:
 
 
 def read_card(folder: Path) -> Card:
-    """Reads a model card; a missing or damaged one gives an empty card."""
+    """Reads a model card; empty if missing or damaged."""
     from huggingface_hub import ModelCard
 
     path = folder / CARD_FILE
@@ -243,7 +212,7 @@ def read_card(folder: Path) -> Card:
 
 
 def describe(text: str) -> str:
-    """Returns a card's first paragraph of prose, without markup."""
+    """Returns a card's first paragraph without markup."""
     for paragraph in re.split(r"\n\s*\n", text):
         plain = " ".join(paragraph.split())
         if not plain or plain[0] in "#<|`![-*>" or plain.startswith("---"):
@@ -285,7 +254,7 @@ def _check_at_most(name: str, value: Any, most: int) -> None:
 
 
 def _for_anonymous_users(error: StudioError) -> StudioError:
-    """Hides errors that reveal something about the machine, and logs them."""
+    """Hides errors that may reveal something about the machine."""
     if isinstance(error, ConfigError):
         return error
     logger.error("The model could not answer: %s", error)

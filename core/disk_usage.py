@@ -1,4 +1,4 @@
-"""Measures disk usage, finds the runs that need an artifact, and deletes artifacts."""
+"""Measures disk usage and deletes artifacts."""
 
 from __future__ import annotations
 
@@ -21,10 +21,7 @@ _MOST_RUNS = 100_000
 
 @dataclass(frozen=True)
 class ArtifactUsage:
-    """An artifact, its disk usage and its relations within the workspace.
-
-    The runs in `needed_by` would break without it and block its deletion.
-    """
+    """An artifact's disk usage and relations."""
 
     artifact: Artifact
     bytes: int
@@ -35,11 +32,7 @@ class ArtifactUsage:
 
 @dataclass(frozen=True)
 class DiskUsage:
-    """Disk usage of a workspace.
-
-    `parts` has bytes by tokenizer, shards, model, preflight, runs and other. A hard-linked file
-    counts only in the first part that holds it. `free_bytes` is the free space on that disk.
-    """
+    """Disk usage by part; hard links count once."""
 
     parts: dict[str, int]
     free_bytes: int
@@ -50,7 +43,7 @@ class DiskUsage:
 
 
 def disk_usage_bytes(folder: Path) -> int:
-    """Returns the disk usage of a folder in bytes; a hard-linked file counts once."""
+    """Returns disk usage in bytes; hard links count once."""
     return _unseen_bytes(folder, set())
 
 
@@ -64,7 +57,7 @@ def measure_disk_usage(workspace: Workspace) -> DiskUsage:
 
 
 def list_artifact_usage(workspace: Workspace, store: Store) -> list[ArtifactUsage]:
-    """Returns all artifacts with disk usage and relations, newest first."""
+    """Lists artifacts with disk usage, newest first."""
     found = [artifact for kind in artifact_kinds() for artifact in workspace.list(kind)]
     claims = _claims(workspace, store)
     return [
@@ -80,17 +73,12 @@ def list_artifact_usage(workspace: Workspace, store: Store) -> list[ArtifactUsag
 
 
 def runs_that_need(workspace: Workspace, store: Store, artifact: Artifact) -> list[RunRow]:
-    """Returns the runs that an artifact's loss would break.
-
-    These are queued and active runs that name it, and training runs that ended early and can be
-    resumed. Artifacts made from it don't need it: shards keep a copy of their tokenizer, and a
-    model needs nothing.
-    """
+    """Returns active, queued and resumable runs that need an artifact."""
     return [claim.row for claim in _claims(workspace, store) if claim.names(artifact)]
 
 
 def delete_artifact(workspace: Workspace, store: Store, artifact: Artifact) -> None:
-    """Deletes an artifact's folder and database row; raises RunError if a run needs it."""
+    """Deletes an artifact; raises RunError if needed."""
     needed_by = runs_that_need(workspace, store, artifact)
     if needed_by:
         raise RunError(
@@ -104,7 +92,7 @@ def delete_artifact(workspace: Workspace, store: Store, artifact: Artifact) -> N
 
 
 def _unseen_bytes(folder: Path, seen: set[tuple[int, int]]) -> int:
-    """Returns the disk usage of files not in `seen`; a run may delete files meanwhile."""
+    """Sums files not in `seen`; some may be deleted meanwhile."""
     total = 0
     for place, _, names in os.walk(folder):
         for name in names:
@@ -122,11 +110,7 @@ def _is_made_from(made: Artifact, source: Artifact) -> bool:
 
 @dataclass(frozen=True)
 class _Claim:
-    """A run that has yet to open the artifacts that its config names.
-
-    `named` holds, by artifact kind, the names in its config; for paths also their absolute form,
-    relative to the folder in which the run was started.
-    """
+    """A run yet to open its artifacts."""
 
     row: RunRow
     named: dict[str, set[str | Path]]
@@ -136,7 +120,6 @@ class _Claim:
 
 
 def _claims(workspace: Workspace, store: Store) -> list[_Claim]:
-    """Returns the artifact claims of queued, active and resumable runs."""
     states = ("queued", *ACTIVE_STATES, *_RESUMABLE_STATES)
     return [
         _Claim(row, {kind: _named(workspace, row, kind) for kind in artifact_kinds()})
@@ -149,7 +132,7 @@ def _named(workspace: Workspace, row: RunRow, kind: str) -> set[str | Path]:
     names = [str(name) for field in _naming_fields(kind) if (name := row.config.get(field))]
     paths = [name for name in names if os.sep in name and "://" not in name]
     found: set[str | Path] = set(names)
-    # Without a record, or with an invalid path, the run can't find the artifact either.
+    # Without a record, the run can't find it either.
     with suppress(StudioError):
         start = RunFolder.of(workspace, row.id).read_record().cwd if paths else ""
         found |= {Path(start, expand_path(path)).resolve() for path in paths}
@@ -157,7 +140,6 @@ def _named(workspace: Workspace, row: RunRow, kind: str) -> set[str | Path]:
 
 
 def _naming_fields(kind: str) -> set[str]:
-    """Returns the config fields, of any stage, that name artifacts of a kind."""
     return {
         name
         for stage in STAGES.values()

@@ -1,17 +1,4 @@
-"""Selects the environment variables of child processes, by allow list.
-
-A child process gets only the variables that its purpose needs, so that unknown secrets stay out of
-it. There are three lists:
-
-- `for_anonymous_users`: the model process of a demo, and readers of foreign files. Exact names
-  only, none of which holds a secret.
-- `for_models`: the playground's process. Also library settings, proxies and the Hub's login.
-- `for_runs`: worker, supervisor and runs. Also the studio's settings, the database and cloud
-  storage credentials.
-
-STUDIO_PASS_ENVIRONMENT=NAME,PREFIX_* adds variables to the last two. The app's own secrets
-(`STUDIO_AUTH`, `OAUTH_CLIENT_SECRET`) are passed to no child process.
-"""
+"""Selects child processes' environment variables by allow list, to keep secrets out."""
 
 from __future__ import annotations
 
@@ -48,7 +35,7 @@ _BACKENDS = (
     "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "HIP_VISIBLE_DEVICES",
     "ROCR_VISIBLE_DEVICES", "TPU_VISIBLE_CHIPS",
 )  # fmt: skip
-# A demo's model process is given a folder and makes no Hub requests.
+# A demo's model process makes no Hub requests.
 _FOLDERS = ("HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "XDG_CACHE_HOME")
 _ANONYMOUS = frozenset(
     (*_SYSTEM, *_THREADS_AND_MEMORY, *_BACKENDS, *_FOLDERS, TRUST_TOKENIZERS_VARIABLE)
@@ -65,7 +52,6 @@ _MODELS = frozenset(
         PASS_VARIABLE, "TERM", "COLUMNS", "NO_COLOR", "FORCE_COLOR", "SPACE_ID", "SYSTEM",
     )
 )  # fmt: skip
-# Settings of data, compute and Hub libraries.
 _MODEL_PREFIXES = (
     "HF_", "HUGGING_FACE_", "HUGGINGFACE_", "HUGGINGFACEHUB_", "TRANSFORMERS_", "TOKENIZERS_",
     "KERAS_", "JAX_", "XLA_", "TF_", "TENSORFLOW_", "TORCH_", "PYTORCH_", "OPENVINO_", "OV_",
@@ -75,7 +61,6 @@ _MODEL_PREFIXES = (
     "ROCR_", "HIP_", "HSA_", "MIOPEN_", "RCCL_", "ONEAPI_", "SYCL_", "ZE_",
 )  # fmt: skip
 _RUNS = frozenset({"STORAGE_EMULATOR_HOST", "BOTO_CONFIG", "GCE_METADATA_HOST", "HOSTNAME"})
-# The studio's settings, its database, cloud storage and multi-process launchers.
 _RUN_PREFIXES = (
     "STUDIO_", "PG", "AWS_", "GOOGLE_", "GCLOUD_", "CLOUDSDK_", "GCS_", "GCSFS_", "AZURE_", "S3_",
     "FSSPEC_", "SLURM_", "OMPI_", "PMI_", "PMIX_", "GLOO_",
@@ -83,10 +68,7 @@ _RUN_PREFIXES = (
 
 
 def for_anonymous_users(environment: Mapping[str, str]) -> dict[str, str]:
-    """Selects the variables of a process that serves anonymous users or reads foreign files.
-
-    Drops every value that holds a URL with a password, whatever the variable's name.
-    """
+    """Selects variables without secrets, also for readers of foreign files."""
     return {
         name: value
         for name, value in environment.items()

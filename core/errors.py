@@ -1,16 +1,12 @@
-"""Defines the errors that a user can act on.
-
-Every message says what failed, what was expected, what was received and what to do. The library
-raises them; `core.__main__` and `ui.present` show them.
-"""
+"""Errors that a user can act on."""
 
 from __future__ import annotations
 
 import re
 
-# Text from a user's file, such as a column name, may be megabytes long.
+# A user's file may have megabytes of text.
 _LONGEST_PART = 2_000
-# Terminal escape sequences, and lone surrogates, which UTF-8 can't encode.
+# Terminal escape sequences and lone surrogates.
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
@@ -18,15 +14,11 @@ class StudioError(Exception):
     """A problem that a user can act on.
 
     Args:
-        problem: The failure, in one sentence.
-        expected: The valid value or state.
-        received: The value or state that was found.
-        fix: The action to take.
-        field: The config field it concerns; the web app shows the error beside it.
+        field: Config field that shows the error.
     """
 
     exit_code = 1
-    # The reason of a failed run, for errors that have an established name.
+    # A failed run's reason, if established.
     reason = ""
 
     def __init__(
@@ -46,7 +38,7 @@ class StudioError(Exception):
         super().__init__(self.describe())
 
     def to_dict(self) -> dict[str, str]:
-        """Returns the constructor's arguments, as events, tables and answers store them."""
+        """Returns the constructor's arguments."""
         return {
             "problem": self.problem,
             "expected": self.expected,
@@ -56,7 +48,7 @@ class StudioError(Exception):
         }
 
     def describe(self) -> str:
-        """Returns the whole message on one line."""
+        """Returns the message on one line."""
         parts = [_sentence(self.problem)]
         if self.expected:
             parts.append(f"Expected: {_sentence(self.expected)}")
@@ -68,21 +60,21 @@ class StudioError(Exception):
 
 
 class ConfigError(StudioError):
-    """A setting is missing, out of range, or contradicts another one."""
+    """A setting is missing, invalid or contradictory."""
 
     exit_code = 2
 
 
 class CorpusError(StudioError):
-    """The corpus is empty or can't be read."""
+    """The corpus is empty or unreadable."""
 
 
 class TokenizerError(StudioError):
-    """A tokenizer can't be trained or loaded, or doesn't suit the task."""
+    """A tokenizer can't be trained, loaded or used."""
 
 
 class ShardError(StudioError):
-    """Shards can't be written or read, or a record is damaged."""
+    """Shards can't be written or read."""
 
 
 class MissingDataError(ShardError):
@@ -100,13 +92,13 @@ class RunError(StudioError):
 
 
 class LossNotFiniteError(RunError):
-    """The loss or a weight is NaN or infinite."""
+    """The loss or a weight isn't finite."""
 
     reason = "loss_not_finite"
 
 
 class ProcessLostError(RunError):
-    """Another process of the same run has ended or can't be reached."""
+    """Another process of the run is lost."""
 
     reason = "process_lost"
 
@@ -116,11 +108,11 @@ class CheckpointError(StudioError):
 
 
 class HubError(StudioError):
-    """The Hugging Face Hub refused a request or can't be reached."""
+    """The Hub refused a request or is unreachable."""
 
 
 def from_os_error(error: OSError) -> StudioError:
-    """Converts an OSError, with its path and the system's message."""
+    """Converts an OSError with its path and message."""
     return StudioError(
         f"{error.filename or 'A file'} could not be read or written",
         expected="an existing path, access rights, and free disk space",
@@ -130,7 +122,6 @@ def from_os_error(error: OSError) -> StudioError:
 
 
 def _printable(text: str) -> str:
-    """Shortens a long text in the middle and escapes unprintable characters."""
     if len(text) > _LONGEST_PART:
         half = _LONGEST_PART // 2
         text = f"{text[:half]} … {text[-half:]}"

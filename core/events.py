@@ -1,11 +1,6 @@
-"""Writes and reads a run's event log, `events.jsonl`, and reads its stop requests.
+"""Writes and reads a run's event log and stop requests.
 
-Only the run appends to the log. A line is one JSON object `{"n": number, "t": unix seconds, "kind":
-..., ...}`. Numbers start at 1 without gaps, so reading events twice is harmless. This module knows
-nothing of the database.
-
-Kinds: `started`, `resumed` (with the `step` it resumes from), `progress`, `metrics`, `note`,
-`warning`, `checkpoint`, `artifact`, `resolved` (the values used for `auto` settings), `finished`.
+Only the run appends; gapless numbers make repeated reading harmless.
 """
 
 from __future__ import annotations
@@ -32,14 +27,14 @@ LIMIT = "limit"
 SYNC_INTERVAL_SECONDS = 0.5
 _CLOSING_PATIENCE_SECONDS = 600.0
 _TAIL_BYTES = 1 << 16
-# Limit of what the database stores and a float represents exactly.
+# Exact as a float.
 _LARGEST_NUMBER = 1 << 53
 
 StopMode = Literal["save", "abort"]
 
 
 class RunStopped(Exception):
-    """Raised inside a stage after a request to stop."""
+    """A stop was requested."""
 
     def __init__(self, mode: StopMode) -> None:
         self.mode = mode
@@ -47,11 +42,7 @@ class RunStopped(Exception):
 
 
 class EventLog:
-    """Appends events to a file and syncs them to disk within a second.
-
-    A torn last line is removed first. While the disk is full, events wait in memory and are written
-    in order once there is room.
-    """
+    """Appends events, in memory while the disk is full."""
 
     def __init__(self, path: Path) -> None:
         make_folder(path.parent)
@@ -65,11 +56,11 @@ class EventLog:
         self._syncer.start()
 
     def append(self, kind: str, **fields: Any) -> int:
-        """Writes one event and returns its number."""
+        """Writes an event; returns its number."""
         return self._append(kind, time.time(), fields)
 
     def append_copy(self, event: Mapping[str, Any]) -> int:
-        """Writes an event of another log with its time and a number of this one."""
+        """Copies another log's event under a new number."""
         fields = {name: value for name, value in event.items() if name not in ("n", "t", "kind")}
         return self._append(event["kind"], event["t"], fields)
 
@@ -85,17 +76,13 @@ class EventLog:
             return self._number
 
     def close(self) -> None:
-        """Writes and syncs all remaining events, then closes the file.
-
-        Raises OSError if the disk stays full for ten minutes.
-        """
+        """Writes and syncs all events; raises OSError."""
         deadline = time.monotonic() + _CLOSING_PATIENCE_SECONDS
         while not self._close(give_up=time.monotonic() > deadline):
             time.sleep(SYNC_INTERVAL_SECONDS)
         self._dirty.set()
 
     def _close(self, *, give_up: bool) -> bool:
-        """Returns True if all events could be written and the file is closed."""
         with self._lock:
             if self._closed:
                 return True
@@ -135,13 +122,13 @@ class EventLog:
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Returns True if an error means a full disk, an exceeded quota or a file size limit."""
+    """Returns whether a disk, quota or size limit was exceeded."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Returns True if an error means that host or device memory ran out."""
-    # JAX reports it in the message, TensorFlow in the exception's name.
+    """Returns whether host or device memory ran out."""
+    # JAX says it in the message, TensorFlow in the exception's name.
     said = f"{type(error).__name__} {error}"
     return isinstance(error, MemoryError) or any(
         word in said for word in ("RESOURCE_EXHAUSTED", "ResourceExhaustedError")
@@ -158,11 +145,7 @@ def suppressed_if_full() -> Iterator[None]:
 
 
 def read_events(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
-    """Reads the complete lines after a byte offset; a missing file has none.
-
-    Returns:
-        The events, and the offset to continue from. A torn last line is left for the next call.
-    """
+    """Reads complete lines; returns events and the next byte offset."""
     if not path.exists():
         return [], offset
     with _opened(path) as file:
@@ -174,7 +157,7 @@ def read_events(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]
 
 
 def read_last_events(path: Path) -> list[dict[str, Any]]:
-    """Returns the events of a log's last 64 KiB, or the last event if it is longer."""
+    """Returns the last 64 KiB of events, at least one."""
     if not path.exists():
         return []
     with _opened(path) as file:
@@ -192,7 +175,7 @@ def read_notes(path: Path) -> list[str]:
 
 
 def read_resolved(path: Path) -> dict[str, Any]:
-    """Returns the values that the newest attempt used for `auto` settings."""
+    """Returns the newest attempt's values for `auto` settings."""
     if not path.exists():
         return {}
     line = b""
@@ -205,7 +188,7 @@ def read_resolved(path: Path) -> dict[str, Any]:
 
 
 def read_attempts(path: Path) -> list[tuple[float, float]]:
-    """Returns the start and last-event times of each attempt at a run, in unix seconds."""
+    """Returns each attempt's first and last event times, in unix seconds."""
     if not path.exists():
         return []
     heard: list[tuple[bytes, bytes]] = []
@@ -220,10 +203,7 @@ def read_attempts(path: Path) -> list[tuple[float, float]]:
 
 
 class Reporter:
-    """Interface through which a stage reports and learns of stop requests.
-
-    The base class does nothing; it serves library calls without a run folder, and tests.
-    """
+    """Reports nothing; base class of a stage's reporter."""
 
     folder: Path | None = None
 
@@ -235,36 +215,33 @@ class Reporter:
         note: str = "",
         eta_seconds: float | None = None,
     ) -> None:
-        """Reports `done` of `total` in `unit`, with a note on the current activity.
-
-        Set `eta_seconds` if the stage knows better than extrapolating from the elapsed time.
-        """
+        """Reports `done` of `total`; `eta_seconds` overrides extrapolation."""
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
-        """Reports metrics measured at `step`."""
+        """Reports metrics measured at a step."""
 
     def note(self, message: str, **fields: Any) -> None:
-        """Writes a message to the log."""
+        """Logs a message."""
 
     def warn(self, message: str, **fields: Any) -> None:
-        """Reports a problem that a person should look at."""
+        """Reports a problem to look at."""
 
     def event(self, kind: str, **fields: Any) -> None:
         """Reports an event of another kind."""
 
     def stop_requested(self) -> StopMode | None:
-        """Returns the requested stop mode, or None."""
+        """Returns the requested stop mode."""
         return None
 
     def is_preempted(self) -> bool:
-        """Returns True if the run was preempted and will be requeued."""
+        """Returns whether the run will be requeued."""
         return False
 
     def preempt(self) -> None:
-        """Asks the run to save and stop, to be requeued, as SIGTERM does."""
+        """Stops the run for requeueing, as SIGTERM does."""
 
     def raise_if_stopped(self) -> None:
-        """Raises RunStopped after a request to stop. For stages with nothing to save."""
+        """Raises RunStopped if a stop was requested."""
         if mode := self.stop_requested():
             raise RunStopped(mode)
 
@@ -273,11 +250,7 @@ class FolderReporter(Reporter):
     """Reports into a run folder.
 
     Args:
-        folder: The run's folder.
-        echo: Stream that also gets one line per note, warning, metrics and progress event. True
-            means standard output, a run's own log, without progress.
-        min_progress_seconds: Minimum interval between progress events. The last suppressed one is
-            written before an event such as `finished`.
+        echo: Stream for readable lines; True: standard output, without progress.
     """
 
     def __init__(
@@ -290,7 +263,7 @@ class FolderReporter(Reporter):
         self._min_progress_seconds = min_progress_seconds
         self._last_progress = 0.0
         self._held: dict[str, Any] | None = None
-        # Uploads report from a thread of their own.
+        # Uploads report from their own thread.
         self._holding = threading.Lock()
         self._next_stop_check = 0.0
         self._stop: StopMode | None = None
@@ -385,7 +358,6 @@ def _read_stop_file(path: Path) -> dict[str, Any]:
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:
-    """Parses a line; None unless it is an event with a valid number, time and kind."""
     try:
         event = json.loads(line)
     except (ValueError, RecursionError):
@@ -407,13 +379,13 @@ def _parse(line: bytes) -> dict[str, Any] | None:
 
 
 def _without_surrogates(event: dict[str, Any]) -> dict[str, Any]:
-    """Replaces lone surrogates, which JSON can carry but databases and browsers can't."""
+    """Replaces lone surrogates, which databases and browsers reject."""
     text = json.dumps(event, ensure_ascii=False)
     return dict(json.loads(text.encode("utf-8", "replace")))
 
 
 def _opened(path: Path, mode: Literal["rb", "rb+"] = "rb") -> BinaryIO:
-    """Opens a log without waiting for a pipe; raises RunError if it isn't a regular file."""
+    """Opens a regular file, without blocking on pipes."""
     flags = os.O_RDWR if mode == "rb+" else os.O_RDONLY
     if not path.is_file():
         raise _not_a_log(path, "something other than a regular file")
@@ -434,7 +406,7 @@ def _not_a_log(path: Path, received: str) -> RunError:
 
 
 def _mend_tail(path: Path) -> int:
-    """Truncates a torn last line and returns the last event's number (0 in an empty file)."""
+    """Truncates a torn line; returns the last number, or 0."""
     if not path.exists():
         return 0
     with _opened(path, "rb+") as file:
@@ -447,11 +419,7 @@ def _mend_tail(path: Path) -> int:
 
 
 def _read_tail(file: BinaryIO) -> tuple[int, bytes]:
-    """Returns the offset and content of a log's last 64 KiB; more if that holds no complete event.
-
-    The last event of a push lists its files, which may be thousands, and a damaged line of any
-    length may follow the last event.
-    """
+    """Returns the last 64 KiB, or more for one event, and their offset."""
     size = file.seek(0, os.SEEK_END)
     length = _TAIL_BYTES
     while True:

@@ -1,8 +1,4 @@
-"""Reads untrusted files: opens without blocking, limits the size, parses JSON strictly.
-
-A file of a downloaded model may be a named pipe, a device, a git-LFS pointer or a gigabyte of
-brackets. Open such files only through this module.
-"""
+"""Reads untrusted files, perhaps named pipes or gigabytes, within limits."""
 
 from __future__ import annotations
 
@@ -24,15 +20,13 @@ _SHOWN_CHARACTERS = 80
 
 
 def open_regular(path: Path, *, error: type[StudioError] = CheckpointError) -> tuple[int, int]:
-    """Opens a regular file for reading without blocking, following symbolic links.
+    """Opens a regular file without blocking; returns descriptor and size.
 
-    Raises `error` if the file is missing, unreadable, a git-LFS pointer, or not a regular file.
-
-    Returns:
-        The file descriptor, which the caller closes, and the size in bytes.
+    Raises:
+        error: Unreadable, not regular, or a git-LFS pointer.
     """
     try:
-        # Without O_NONBLOCK, opening a named pipe waits until something is written to it.
+        # Otherwise, opening a named pipe blocks.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError) as problem:
         raise error(
@@ -58,7 +52,7 @@ def open_regular(path: Path, *, error: type[StudioError] = CheckpointError) -> t
 
 
 def check_regular(path: Path, *, error: type[StudioError] = CheckpointError) -> int:
-    """Checks a file like `open_regular` and returns its size in bytes."""
+    """Checks a file like `open_regular`; returns its size in bytes."""
     descriptor, size = open_regular(path, error=error)
     os.close(descriptor)
     return size
@@ -67,7 +61,7 @@ def check_regular(path: Path, *, error: type[StudioError] = CheckpointError) -> 
 def read_regular(
     path: Path, most_bytes: int, *, error: type[StudioError] = CheckpointError
 ) -> bytes:
-    """Reads a regular file of at most `most_bytes`; raises like `open_regular`."""
+    """Reads a regular file of at most `most_bytes`."""
     descriptor, size = open_regular(path, error=error)
     with os.fdopen(descriptor, "rb") as file:
         if size > most_bytes:
@@ -77,11 +71,11 @@ def read_regular(
                 received=f"{size:,} bytes",
                 fix="check that it is the right file, or download it again",
             )
-        return file.read(size)  # Room is made for as much as is asked for.
+        return file.read(size)  # `read` allocates the size given.
 
 
 def read_json(path: Path, most_bytes: int, *, error: type[StudioError] = CheckpointError) -> Any:
-    """Reads JSON of limited size; raises `error` if `read_regular` or `parse_json` refuses it."""
+    """Reads strict JSON of limited size; raises `error`."""
     data = read_regular(path, most_bytes, error=error)
     try:
         return parse_json(data)
@@ -96,11 +90,7 @@ def read_json(path: Path, most_bytes: int, *, error: type[StudioError] = Checkpo
 
 
 def parse_json(data: bytes | str) -> Any:
-    """Parses JSON strictly.
-
-    Raises ValueError for invalid JSON or UTF-8, deep nesting, non-finite numbers, and keys with two
-    different values.
-    """
+    """Parses JSON; raises ValueError for deep nesting, non-finite numbers or contradictory keys."""
     text = data if isinstance(data, str) else data.decode("utf-8-sig")
     try:
         values = json.loads(
@@ -116,16 +106,16 @@ def parse_json(data: bytes | str) -> Any:
 
 
 def shown(value: Any) -> str:
-    """Returns the start of an untrusted value's repr, for an error message."""
+    """Shortens an untrusted value's repr for error messages."""
     try:
         text = repr(value)
-    except (RecursionError, ValueError):  # ValueError: an integer of many thousand digits.
+    except (RecursionError, ValueError):  # An integer of thousands of digits.
         text = f"a {type(value).__name__}"
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]} …"
 
 
 def is_plain_name(name: Any) -> bool:
-    """Returns True if an untrusted name can only mean a file in the same folder."""
+    """Returns whether a name stays within its folder."""
     return (
         isinstance(name, str)
         and 0 < len(os.fsencode(name.encode("utf-8", "replace").decode())) <= 255
@@ -178,7 +168,7 @@ def _without_contradiction(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def check_depth(values: Any) -> None:
-    """Raises a ValueError where parsed JSON is so deep that Python code can't walk through it."""
+    """Raises ValueError for JSON too deep for recursion."""
     level, depth = [values], 0
     while level := [
         child

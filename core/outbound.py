@@ -1,11 +1,6 @@
-"""Restricts outgoing connections to untrusted addresses (SSRF protection).
+"""Restricts connections to untrusted addresses (SSRF protection).
 
-A manifest, dataset card, redirect or form can name any address, including services behind the
-firewall and on this machine. The policy checks the scheme, and the IP address at connection time.
-It refuses non-public addresses unless the user's configuration names the host: `HF_ENDPOINT`,
-`STORAGE_EMULATOR_HOST`, `AWS_ENDPOINT_URL`, `STUDIO_TPU_ENDPOINT`, a proxy, or
-`STUDIO_ALLOWED_HOSTS`. Redirects are checked too, and none may lead from a public to a non-public
-address.
+Non-public ones need to be configured in the environment.
 """
 
 from __future__ import annotations
@@ -19,12 +14,12 @@ from urllib.parse import urljoin, urlsplit
 from core.errors import ConfigError, StudioError
 
 ALLOWED_HOSTS_VARIABLE = "STUDIO_ALLOWED_HOSTS"
-# Passed on only to runs that are submitted from the command line.
+# Inherited only by runs from the command line.
 TYPED_HOSTS_VARIABLE = "STUDIO_TYPED_HOSTS"
 MOST_REDIRECTS = 5
 CONNECT_SECONDS = 30.0
 STALL_SECONDS = 60.0
-# Timeout of a download, extended by its size at 64 KiB per second.
+# A timeout grows with the download's size.
 BASE_SECONDS = 120.0
 MOST_READ_BYTES = 64 << 20
 SLOWEST_BYTES_PER_SECOND = 1 << 16
@@ -35,15 +30,15 @@ _CONFIGURED = (
     "STUDIO_TPU_ENDPOINT",
     "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy",
 )  # fmt: skip
-# Default Hub host. It is exempt because some networks serve it from an address of their own.
+# Exempt: some networks serve it internally.
 _HUB_HOST = ("huggingface.co", 443)
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
-# Host and port; None means every port.
+# Port None: every port.
 Host = tuple[str, int | None]
 
 
 class OutboundError(StudioError):
-    """The policy refuses a connection to an address."""
+    """A connection is not allowed."""
 
 
 def configured_hosts(environment: Mapping[str, str] | None = None) -> frozenset[Host]:
@@ -58,20 +53,13 @@ _trusts_callers = True
 
 
 def distrust_callers() -> None:
-    """Restricts this process to configured and public hosts, whichever caller passes an address.
-
-    A script or the command line passes its own user's addresses. The web app, and runs that anybody
-    may have submitted, don't.
-    """
+    """Restricts callers' addresses too."""
     global _trusts_callers
     _trusts_callers = False
 
 
 def allow_typed_hosts(texts: Iterable[object]) -> None:
-    """Lets this process, and the runs that it submits, reach hosts that the user typed.
-
-    Only `http://` and `https://` URLs among `texts` matter.
-    """
+    """Allows hosts of typed URLs, also in submitted runs."""
     hosts = [host for text in texts if _is_web(text) and (host := _parse_host(str(text)))]
     if not hosts or not _trusts_callers:
         return
@@ -81,7 +69,7 @@ def allow_typed_hosts(texts: Iterable[object]) -> None:
 
 
 def is_public(address: str) -> bool:
-    """Returns True if an IP address, and any IPv4 address embedded in it, is public."""
+    """Returns whether an address and its embedded ones are public."""
     try:
         ip = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -92,11 +80,9 @@ def is_public(address: str) -> bool:
 
 
 def resolve(host: str, port: int, environment: Mapping[str, str] | None = None) -> list[str]:
-    """Resolves a host and returns the IP addresses that may be connected to.
+    """Resolves a host to allowed IP addresses; raises OutboundError or OSError.
 
-    Connect to one of them without a second lookup: the name's owner could change the answer in
-    between (DNS rebinding). Raises OutboundError if the host is refused, OSError if it can't be
-    resolved.
+    Connect to these: another lookup may differ (DNS rebinding).
     """
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
@@ -107,7 +93,7 @@ def resolve(host: str, port: int, environment: Mapping[str, str] | None = None) 
 def check_addresses(
     host: str, port: int, addresses: Iterable[str], environment: Mapping[str, str] | None = None
 ) -> None:
-    """Raises OutboundError for a host with a non-public address unless it is configured."""
+    """Raises OutboundError for non-public addresses of unconfigured hosts."""
     if is_configured(host, port, environment):
         return
     if inner := [address for address in addresses if not is_public(address)]:
@@ -120,10 +106,7 @@ def is_configured(host: str, port: int, environment: Mapping[str, str] | None = 
 
 
 def check_url(url: str, *, schemes: Iterable[str] = ("https",)) -> None:
-    """Checks a URL's scheme, and its host if that is a literal IP address.
-
-    A configured host may also be reached without encryption. Raises OutboundError.
-    """
+    """Checks scheme and literal IP address; raises OutboundError."""
     scheme, host, port = _split(url)
     if scheme not in _PORTS or (scheme not in schemes and not is_configured(host, port)):
         raise OutboundError(
@@ -137,10 +120,7 @@ def check_url(url: str, *, schemes: Iterable[str] = ("https",)) -> None:
 
 
 def check_reachable(url: str) -> None:
-    """Checks an `https://` URL and the addresses of its host; raises OutboundError.
-
-    A name that can't be resolved passes; connecting to it fails later.
-    """
+    """Checks an HTTPS URL and its host's addresses, if resolvable."""
     check_url(url)
     _, host, port = _split(url)
     try:
@@ -150,16 +130,14 @@ def check_reachable(url: str) -> None:
 
 
 def check_redirect(url: str, location: str, peer: str) -> None:
-    """Refuses a redirect from a public to a non-public address, or to a refused one.
+    """Refuses a redirect from a public to a non-public address.
 
     Args:
-        url: The URL that responded.
-        location: The redirect's target.
-        peer: The IP address that responded; empty if unknown.
+        peer: IP address that responded, if known.
     """
     target = urljoin(url, location)
     _, host, port = _split(target)
-    # Refuse a downgrade from HTTPS to HTTP.
+    # Refuse a downgrade to HTTP.
     schemes = ("https",) if urlsplit(url).scheme == "https" else ("http", "https")
     check_url(target, schemes=schemes)
     if is_configured(host, port) and (not peer or is_public(peer)):
@@ -176,7 +154,7 @@ def most_seconds(size_bytes: int) -> float:
 
 
 def guard_fsspec() -> None:
-    """Applies this policy to every HTTP file system that fsspec creates from now on."""
+    """Guards fsspec's future HTTP file systems."""
     import fsspec
 
     for scheme in _PORTS:
@@ -186,7 +164,7 @@ def guard_fsspec() -> None:
 
 
 def refusal_in(error: BaseException | None) -> StudioError | None:
-    """Finds the OutboundError that a library has wrapped in an error of its own."""
+    """Finds an OutboundError among an error's causes."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         if isinstance(error, OutboundError):
@@ -199,7 +177,7 @@ def refusal_in(error: BaseException | None) -> StudioError | None:
 def _unwrapped(
     ip: ipaddress.IPv4Address | ipaddress.IPv6Address,
 ) -> Iterator[ipaddress.IPv4Address | ipaddress.IPv6Address]:
-    """Yields the address and the IPv4 addresses that it may be routed to."""
+    """Yields the addresses to which it may be routed."""
     if isinstance(ip, ipaddress.IPv4Address):
         yield ip
         return
@@ -244,7 +222,6 @@ def _split(url: str) -> tuple[str, str, int]:
 
 
 def _parse_host(text: str) -> Host | None:
-    """Parses `host`, `host:port` or a URL; None if it holds no host."""
     if not text:
         return None
     has_scheme = "://" in text
@@ -276,5 +253,5 @@ def _is_literal(host: str) -> bool:
 
 
 def _shown(url: str) -> str:
-    """Removes query and credentials, which may be secret, from a URL."""
+    """Removes query and credentials, perhaps secret."""
     return url.partition("?")[0].rpartition("@")[2][:200]

@@ -1,4 +1,4 @@
-"""Implements the policy of `core.outbound` for the HTTP clients of fsspec and the Hub."""
+"""Applies `core.outbound` to HTTP clients."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _REDIRECTS = (301, 302, 303, 307, 308)
 
 
 class GuardedHTTPFileSystem(HTTPFileSystem):
-    """fsspec's HTTP file system under the policy."""
+    """Guards fsspec's HTTP file system."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **{"get_client": _get_client, **named})
@@ -41,7 +41,7 @@ class GuardedHTTPFileSystem(HTTPFileSystem):
 
 
 class _Response(aiohttp.ClientResponse):
-    """A response with a size limit on `read`. Downloads read in chunks."""
+    """Limits the size of `read`."""
 
     async def read(self) -> bytes:
         if self._body is None:
@@ -67,8 +67,6 @@ def _timeout(total_seconds: float) -> aiohttp.ClientTimeout:
 
 
 class _Resolver(AbstractResolver):
-    """A resolver for aiohttp, which connects to the addresses that it returns."""
-
     def __init__(self) -> None:
         self._inner = aiohttp.ThreadedResolver()
 
@@ -86,7 +84,6 @@ class _Resolver(AbstractResolver):
 async def _check_request(
     request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
 ) -> aiohttp.ClientResponse:
-    """Checks each request, redirected ones too, and the redirect target of its response."""
     url = str(request.url)
     check_url(url, schemes=("http", "https"))
     response = await handler(request)
@@ -118,8 +115,6 @@ async def _get_client(**named: Any) -> aiohttp.ClientSession:
 
 
 class _HubClient:
-    """Creates the Hub's client; its HTTP library depends on the version of huggingface_hub."""
-
     is_set = False
 
     def __call__(self) -> Any:
@@ -153,8 +148,6 @@ def _check_hub_response(response: Any) -> None:
 
 
 class _GuardedBackend:
-    """A network backend that connects to a resolved and checked address."""
-
     def __init__(self, inner: Any) -> None:
         self._inner = inner
 
@@ -162,7 +155,7 @@ class _GuardedBackend:
         try:
             addresses = resolve(host, port)
         except OSError as error:
-            # Don't resolve again: the second answer could differ.
+            # Don't resolve again: the answer could differ.
             library = importlib.import_module(type(self._inner).__module__.partition(".")[0])
             raise library.ConnectError(str(error)) from error
         for address in addresses[:-1]:

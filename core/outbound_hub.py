@@ -1,10 +1,10 @@
-"""Applies the policy of `core.outbound` to the client of the Hugging Face Hub."""
+"""Applies `core.outbound` to the Hub's client."""
 
 from __future__ import annotations
 
 
 def guard_hub() -> None:
-    """Applies this policy to the Hub client's connections and redirects."""
+    """Guards the Hub client's connections and redirects."""
     from huggingface_hub import set_client_factory
 
     from core.outbound_http import guarded_hub_client

@@ -59,7 +59,7 @@ _LOOK_AROUND_SECONDS = 1.0
 _LONGEST_LINE_BYTES = 1 << 20
 _LONGEST_LOG_BYTES = 1 << 20
 _LOG_TAIL_LINES = 5
-# Unix socket paths have 108 bytes on Linux, 104 on macOS, including the closing zero.
+# Linux allows 108 bytes, macOS 104, with the final zero.
 _LONGEST_SOCKET_PATH_BYTES = 100
 _ROOT = Path(__file__).parent.parent
 
@@ -67,14 +67,11 @@ Method = Callable[..., Any]
 
 
 class PlaygroundClient:
-    """Client of the inference process, which starts on first use and after a crash. Thread-safe.
+    """Client of the inference process, started on demand. Thread-safe.
 
     Args:
-        workspace: Holds the models and `playground.log`.
-        idle_seconds: Idle time after which the process exits.
-        answer_seconds: Time limit for an answer; the first one includes loading the model.
-        only: Folder of the one model for anonymous users: the process knows no other model and none
-            of this process's secrets.
+        answer_seconds: Timeout, model loading included.
+        only: The only model; the process gets no secrets.
     """
 
     def __init__(
@@ -101,28 +98,12 @@ class PlaygroundClient:
     def fill_mask(
         self, model: str, text: str, top_k: int = 5, dtype: Dtype = "float32"
     ) -> list[Any]:
-        """Fills a text's masks; see `core.inference.fill_mask`.
-
-        The model must be in the workspace, in a folder that the web app may read, or on the Hub.
-
-        Raises:
-            StudioError: See there; RunError if the process failed.
-        """
+        """Fills a text's masks; raises RunError if the process failed."""
         params = {"model": model, "text": text, "top_k": top_k, "dtype": dtype}
         return self._call("fill_mask", params)
 
     def generate(self, model: str, prompt: str, **options: Any) -> Generator[str, None, Any]:
-        """Generates text; see `core.inference.generate_stream`.
-
-        The options are `max_new_tokens`, `temperature`, `top_k`, `top_p`, `seed` and `dtype`.
-
-        Returns:
-            A generator of pieces of text, whose return value is that of `core.inference.generate`.
-            Closing it stops the generation.
-
-        Raises:
-            StudioError: Raised with the first piece; RunError if the process failed.
-        """
+        """Streams text, then returns the result of `core.inference.generate`."""
         for answer in self._ask("generate", {"model": model, "prompt": prompt, **options}):
             if "part" not in answer:
                 return _result_of(answer)
@@ -130,26 +111,15 @@ class PlaygroundClient:
         raise AssertionError("the last answer isn't a part")
 
     def perplexity(self, model: str, text: str, dtype: Dtype = "float32") -> dict[str, Any]:
-        """Computes a text's perplexity; see `core.inference.perplexity`.
-
-        Raises:
-            StudioError: See there; RunError if the process failed.
-        """
+        """Computes a text's perplexity; see `core.inference.perplexity`."""
         params = {"model": model, "text": text, "dtype": dtype}
         with closing(self._ask("perplexity", params)) as answers:
-            # A long text may exceed the time limit for one answer: each part renews it.
+            # Each part renews the timeout.
             found: dict[str, Any] = _result_of(next(one for one in answers if "part" not in one))
             return found
 
     def prepare(self, model: str, dtype: Dtype = "float32") -> Iterator[str]:
-        """Warms a model up in a precision, for short texts.
-
-        Yields:
-            Each step; after the first one the model answers at once.
-
-        Raises:
-            StudioError: See `fill_mask`.
-        """
+        """Warms up a model, yielding each step; it answers after the first."""
         for answer in self._ask("prepare", {"model": model, "dtype": dtype}):
             if "part" not in answer:
                 _result_of(answer)
@@ -168,7 +138,7 @@ class PlaygroundClient:
             return _result_of(next(answers))
 
     def _ask(self, method: str, params: Mapping[str, Any]) -> Generator[dict[str, Any], None, None]:
-        """Sends a request and yields the answers; retries if an idle process exited."""
+        """Retries if an idle process exited."""
         request = json.dumps({"id": 1, "method": method, "params": params}).encode() + b"\n"
         if len(request) > _LONGEST_LINE_BYTES:
             raise ConfigError(
@@ -190,7 +160,6 @@ class PlaygroundClient:
         raise self._failed("ended before it answered")
 
     def _exchange(self, request: bytes) -> Iterator[dict[str, Any]]:
-        """Sends a request and yields the answers; none if an idle process exited."""
         process, path = self._running()
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(self._answer_seconds)
@@ -268,14 +237,7 @@ class PlaygroundClient:
 
 
 class PlaygroundServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-    """Serves requests, one thread per connection.
-
-    Args:
-        path: Socket to create.
-        methods: Methods by name.
-        parent: Stops the server when gone.
-        idle_seconds: Idle time after which the server stops.
-    """
+    """Serves requests, one thread per connection, while `parent` lives."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -302,7 +264,7 @@ class PlaygroundServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServe
         try:
             with closing(answer_request(line, self.methods)) as answers:
                 for answer in answers:
-                    # An error may quote a foreign file, with lone surrogates.
+                    # An error may quote lone surrogates.
                     text = json.dumps(answer, ensure_ascii=False)
                     yield text.encode("utf-8", "replace") + b"\n"
         finally:
@@ -317,7 +279,7 @@ class PlaygroundServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServe
             waited = time.monotonic() - self._last_request
             idle = not self._open_requests and waited > self._idle_seconds
         if orphaned or idle:
-            # `shutdown` waits for this thread, so another must call it.
+            # `shutdown` would wait for this thread.
             threading.Thread(target=self.shutdown, daemon=True).start()
 
 
@@ -331,13 +293,13 @@ class _Connection(socketserver.StreamRequestHandler):
                     for answer in answers:
                         self.wfile.write(answer)
         except ConnectionError:
-            return  # The client disconnected.
+            return
 
 
 def answer_request(
     line: bytes, methods: Mapping[str, Method]
 ) -> Generator[dict[str, Any], None, None]:
-    """Yields the answers to one request: perhaps some `part`, then a `result` or `error`."""
+    """Yields any `part`s, then a `result` or `error`."""
     number: Any = None
     try:
         request = _parse(line)
@@ -358,7 +320,7 @@ def answer_request(
     except (GeneratorExit, KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # noqa: BLE001 -- one bad request must not end the process
-        # A panic of a Rust library derives from BaseException.
+        # Panics of Rust libraries derive from BaseException.
         traceback.print_exc()
         unexpected = RunError(
             "The playground failed unexpectedly",
@@ -369,7 +331,6 @@ def answer_request(
 
 
 def _parts(number: Any, pieces: Generator[Any, None, Any]) -> Generator[dict[str, Any], None, Any]:
-    """Yields a generator's pieces as answers; returns its return value."""
     with closing(pieces):
         while True:
             try:
@@ -380,10 +341,9 @@ def _parts(number: Any, pieces: Generator[Any, None, Any]) -> Generator[dict[str
 
 
 def methods_within(workspace: Workspace, only: Path | None = None) -> dict[str, Method]:
-    """Returns methods for models in the workspace, allowed folders and the Hub, or `only` one."""
+    """Returns methods for all allowed models, or `only` one."""
 
     def locate(model: str) -> str | Path:
-        """Returns the folder of a local model that may be asked; a Hub id as it is."""
         if only is not None:
             if model != str(only):
                 raise ConfigError(
@@ -392,7 +352,7 @@ def methods_within(workspace: Workspace, only: Path | None = None) -> dict[str, 
             return only
         folder = find_here(model, workspace)
         if folder is None:
-            return model  # On the Hub, if at all.
+            return model
         workspace.confine(str(folder.absolute()), field="model")
         return folder.absolute()
 
@@ -440,7 +400,7 @@ def _serve(
     methods: Mapping[str, Method], path: Path, parent: ProcessIdentity | None, idle_seconds: float
 ) -> None:
     os.umask(0o077)
-    # Listens under another name first: once the path exists, the server answers.
+    # The path appears once the server answers.
     draft = path.with_suffix(".draft")
     try:
         with PlaygroundServer(draft, methods, parent=parent, idle_seconds=idle_seconds) as server:
@@ -454,7 +414,6 @@ def _serve(
 
 
 def _new_socket_path() -> Path:
-    """Returns a path in a new private folder, short enough for a socket."""
     folder = Path(tempfile.mkdtemp(prefix="studio-"))
     if len(os.fsencode(folder)) + len("/playground.draft") > _LONGEST_SOCKET_PATH_BYTES:
         folder.rmdir()
@@ -463,7 +422,6 @@ def _new_socket_path() -> Path:
 
 
 def _environment(kept: Callable[[Mapping[str, str]], dict[str, str]]) -> dict[str, str]:
-    """Returns the filtered environment, in which `core` can be imported."""
     paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     own = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
     return {**thread_settings(), **kept(os.environ), **own}
@@ -498,7 +456,6 @@ def _result_of(answer: Mapping[str, Any]) -> Any:
 
 
 def _exit_code(process: subprocess.Popen[bytes]) -> int | None:
-    """Returns the exit code, after a moment for a process about to exit; None if it runs."""
     try:
         return process.wait(timeout=2 * _LOOK_AROUND_SECONDS)
     except subprocess.TimeoutExpired:

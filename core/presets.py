@@ -1,9 +1,4 @@
-"""Hyperparameters of the presets. A preset fills unset fields; families override its values.
-
-`fast` is the studio's own. `classic` is Hugging Face's TPU example, which trains RoBERTa. `flax`
-follows each family's section in the README of Hugging Face's Flax examples; ModernBERT is younger
-and has its authors' recipe. `core.models.family` has the addresses TPU_EXAMPLE and FLAX_EXAMPLES.
-"""
+"""Hyperparameters that presets fill in, with overrides by family."""
 
 from __future__ import annotations
 
@@ -17,7 +12,7 @@ from core.models.family import NO_DROPOUT, Family, Values, WriteUp
 
 @dataclass(frozen=True)
 class Preset:
-    """Values that a preset fills in, and overrides by family or, for shards, by objective."""
+    """A preset's values and overrides."""
 
     values: Values
     variants: Mapping[str, Values] = field(default_factory=dict)
@@ -28,11 +23,7 @@ class Preset:
 
 
 class FamilyValues(Mapping[str, Values]):
-    """A preset's overrides by family, from the registered families.
-
-    Args:
-        overrides: Reads one family's overrides.
-    """
+    """A preset's overrides by registered family."""
 
     def __init__(self, overrides: Callable[[Family], Values]) -> None:
         self._overrides = overrides
@@ -57,13 +48,12 @@ def _for_training(preset: str) -> FamilyValues:
     return FamilyValues(lambda family: family.train_presets.get(preset, {}))
 
 
-# TPU_EXAMPLE/train_unigram.py; for other families the same vocabulary size with their own
-# algorithm.
+# Source: TPU_EXAMPLE/train_unigram.py.
 _CLASSIC_TOKENIZER = Preset(
     {"algorithm": "unigram", "vocab_size": 10_048, "min_frequency": 2, "lowercase": False},
     _for_tokenizers("classic"),
 )
-# FLAX_EXAMPLES/README.md, "Train tokenizer" of each write-up.
+# Source: FLAX_EXAMPLES/README.md, "Train tokenizer".
 _FLAX_TOKENIZER = Preset(
     {
         "algorithm": "byte_level_bpe",
@@ -76,9 +66,9 @@ _FLAX_TOKENIZER = Preset(
 TOKENIZER_PRESETS = {"classic": _CLASSIC_TOKENIZER, "flax": _FLAX_TOKENIZER}
 
 SHARD_PRESETS = {
-    # TPU_EXAMPLE/prepare_tfrecord_shards.py
+    # Source: TPU_EXAMPLE/prepare_tfrecord_shards.py
     "classic": Preset({"max_seq_length": 512}),
-    # FLAX_EXAMPLES/README.md: --max_seq_length, and --block_size of run_clm_flax.py.
+    # Source: FLAX_EXAMPLES/README.md and run_clm_flax.py.
     "flax": Preset(
         {"max_seq_length": 128},
         {
@@ -109,7 +99,7 @@ _CLASSIC_TRAINING = Preset(
     _for_training("classic"),
 )
 _FLAX_TRAINING = Preset(
-    # RoBERTa's values, which run_mlm_flax.py also uses for BERT.
+    # RoBERTa's values, also for BERT in run_mlm_flax.py.
     {
         "per_replica_batch_size": 128,
         "num_train_epochs": 18.0,
@@ -128,7 +118,7 @@ _FLAX_TRAINING = Preset(
     },
     _for_training("flax"),
 )
-# docs/recipe.md gives the effect of each of these, and what was tried and left out.
+# docs/recipe.md gives each value's effect.
 _FAST_TRAINING = Preset(
     {
         "per_replica_batch_size": 32,
@@ -157,5 +147,5 @@ TRAINING_PRESETS = {"fast": _FAST_TRAINING, "classic": _CLASSIC_TRAINING, "flax"
 
 
 def write_up_of(preset: str, family: str) -> WriteUp | None:
-    """Returns a family's source of a preset; None: the preset is another family's."""
+    """Returns a preset's source for a family."""
     return find_family(family).write_ups.get(preset)

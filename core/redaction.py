@@ -1,14 +1,6 @@
-"""Redacts tokens and passwords from logs, events and error messages.
+"""Redacts secrets from logs, events and error messages.
 
-There are two rules, for two kinds of readers:
-
-- `redact` is for the owner: logs, events, reports and error messages. It hides the secrets of this
-  process's environment, and text with the form of a secret.
-- `redact_forms` is for anonymous users. It hides only text with the form of a secret, such as a Hub
-  token or a password in a URL. It never compares text with real secrets: a changed answer would
-  confirm a guess.
-
-For the same reason, `redact` does not hide a secret that the reader's own text (`sent`) contains.
+For anonymous users, texts aren't compared with secrets, which would confirm guesses.
 """
 
 from __future__ import annotations
@@ -31,7 +23,6 @@ _SECRET_NAME = re.compile(
     r"|(?:PASSWORD|SECRET|APIKEY)S?$|_SAS$|CONNECTION_STRING$",
     re.IGNORECASE,
 )
-# Text with the form of a secret.
 _TOKEN = re.compile(
     r"\bhf_(?:(?:oauth|app|jwt)_)?[A-Za-z0-9]{16,}"
     r"|\bgh[pousr]_[A-Za-z0-9]{36,}|\bgithub_pat_\w{36,}"
@@ -46,22 +37,23 @@ _PASSWORD_PARAMETER = re.compile(
 _PARAMETER = re.compile(r"[?&;]([^=&;?]+)=([^&;]*)")
 # Shorter secrets would match ordinary words.
 _SHORTEST_SECRET = 4
-# A shorter value of an unknown variable may be an ordinary word, such as "none" or "default".
+# Shorter values may be words.
 _SHORTEST_UNKNOWN_SECRET = 8
-# Shorter database passwords are hidden only inside URLs: they may be words, such as "studio".
+# Shorter ones, perhaps words, are hidden only in URLs.
 _SHORTEST_PASSWORD = 8
 
 
 def redact(text: str, sent: Iterable[str] = ()) -> str:
-    """Hides the secrets of this environment, and text with the form of a secret.
+    """Hides this environment's secrets and secret-like text.
 
-    For the owner, or for a signed-in user who has sent the texts in `sent`.
+    Args:
+        sent: The reader's texts; hiding their secrets would confirm guesses.
     """
     return _redactor()(text, tuple(sent))
 
 
 def redact_forms(text: str) -> str:
-    """Hides text with the form of a secret, without comparing it with real secrets."""
+    """Hides secret-like text, such as a URL's password."""
     text = _TOKEN.sub(HIDDEN, text)
     if "://" in text:
         text = _USERINFO.sub(rf"\1:{HIDDEN}@", text)
@@ -69,23 +61,17 @@ def redact_forms(text: str) -> str:
 
 
 def redact_values(value: Any) -> Any:
-    """Redacts the strings of a JSON-like value; other objects become text.
-
-    Numbers stay as they are: a short password could match inside one.
-    """
+    """Redacts the strings of a JSON-like value."""
     return _redacted(value, _redactor())
 
 
 def has_password(value: str) -> bool:
-    """Returns True if a value holds text with the form of a secret, such as a password in a URL."""
+    """Returns whether a value holds secret-like text."""
     return redact_forms(value) != value
 
 
 def parse_logins(text: str) -> list[tuple[str, str]]:
-    """Parses `name:password` entries, separated by commas or lines.
-
-    Raises ValueError if one lacks a name, password or colon, or if a name is repeated.
-    """
+    """Parses `name:password` entries; raises ValueError."""
     entries = [entry.strip() for entry in re.split(r"[,\n]", text)]
     logins = []
     for place, entry in enumerate(filter(None, entries), 1):
@@ -100,7 +86,7 @@ def parse_logins(text: str) -> list[tuple[str, str]]:
 
 
 class RedactingStream:
-    """A text stream that redacts secrets."""
+    """Redacts secrets in text written to a stream."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -114,7 +100,7 @@ class RedactingStream:
 
 
 def hide_secrets_in_output() -> None:
-    """Redacts what this process prints from now on, tracebacks and logs included."""
+    """Redacts this process's output, tracebacks included."""
     sys.stdout, sys.stderr = RedactingStream(sys.stdout), RedactingStream(sys.stderr)
 
 
@@ -129,10 +115,8 @@ def _redacted(value: Any, redactor: _Redactor) -> Any:
 
 
 class _Redactor:
-    """Replaces the keys of `hidden` by its values, then redacts by form."""
-
     def __init__(self, hidden: Mapping[str, str]) -> None:
-        # Longest first: a short secret may be part of a long one.
+        # Secrets may contain shorter ones.
         self._hidden = sorted(hidden.items(), key=lambda pair: len(pair[0]), reverse=True)
 
     def __call__(self, text: str, sent: tuple[str, ...] = ()) -> str:
@@ -175,7 +159,7 @@ def _passwords_of_logins(text: str) -> list[str]:
 
 
 def _spellings(secret: str, shortest: int) -> set[str]:
-    """Returns a secret as it is, percent-encoded, percent-decoded and escaped as in a repr."""
+    """Returns a secret plain, percent-encoded, percent-decoded and repr-escaped."""
     decoded = {secret, unquote(secret), unquote_plus(secret)}
     written = {one for text in decoded for one in (quote(text, safe=""), quote_plus(text))}
     escaped = {repr(text)[1:-1] for text in decoded}
@@ -183,11 +167,7 @@ def _spellings(secret: str, shortest: int) -> set[str]:
 
 
 def _passwords_in(address: str, *, is_database: bool) -> set[str]:
-    """Returns the possible passwords of a URL, as different programs parse it.
-
-    A password may hold an unencoded `@`, `:`, `/`, `#` or `%`. So each text from the first colon to
-    any `@` counts as one. A database URL that can't be parsed is a secret as a whole.
-    """
+    """Returns possible passwords, as programs parse URLs differently."""
     found = {value for name, value in _PARAMETER.findall(address) if _is_secret(name)}
     _, colon, after = address.partition("://")[2].partition(":")
     if colon:
@@ -223,11 +203,9 @@ def _is_secret(parameter: str) -> bool:
 
 
 def _in_contexts(password: str, hosts: Iterable[str]) -> dict[str, str]:
-    """Maps the contexts in which a URL's password is hidden, however short it is.
+    """Maps contexts that hide even short passwords.
 
-    A program that splits the password at another `@`, `:` or `/` reports the rest as a host or
-    port. So the parts on both sides of such a character are hidden in quotation marks, and the
-    second part also before the host.
+    Programs that split a password quote its parts as host or port.
     """
     found: dict[str, str] = {}
     for whole in _spellings(password, 1):

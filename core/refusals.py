@@ -1,4 +1,4 @@
-"""Converts errors of the operating system and the database into a StudioError."""
+"""Converts system and database errors into StudioError."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from core.errors import StudioError, from_os_error
 
 @contextmanager
 def explaining_refusals() -> Iterator[None]:
-    """Raises StudioError for an OSError or a database error. A broken pipe is the writer's."""
+    """Converts system and database errors, except broken pipes."""
     try:
         yield
     except (StudioError, BrokenPipeError):
@@ -16,7 +16,7 @@ def explaining_refusals() -> Iterator[None]:
     except OSError as error:
         raise from_os_error(error) from error
     except Exception as error:
-        # Imported here because SQLAlchemy takes 0.2 s, which most commands don't need.
+        # Importing SQLAlchemy takes 0.2 s.
         from core.store import explain_database_error
 
         explained = explain_database_error(error)

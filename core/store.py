@@ -1,8 +1,6 @@
 """The database of runs, metrics, artifacts and requests.
 
-Only the worker writes `runs`, `metrics` and `artifacts`; everything else inserts into `requests`
-and reads. The database is SQLite in the workspace (write-ahead log, so that readers never wait), or
-the one named by `STUDIO_DATABASE_URL`.
+Only the worker writes; others read and insert requests.
 """
 
 from __future__ import annotations
@@ -69,12 +67,10 @@ class _Base(DeclarativeBase):
 
 
 class RunRow(_Base):
-    """One run: an execution of a stage.
+    """One run of a stage; times are unix seconds.
 
-    Progress is `done` of `total` in `unit`. Times are unix seconds; `started` is the current
-    attempt's. `after` lists the runs to wait for. `metric_counts` counts the values of each metric.
-    `event_number` and `event_offset` mark the position up to which `events.jsonl` was ingested.
-    `attempt` counts the starts; events after `attempt_number` belong to the current attempt.
+    `event_number` and `event_offset` mark the ingested events, `attempt_number` those before the
+    current attempt.
     """
 
     __tablename__ = "runs"
@@ -107,7 +103,7 @@ class RunRow(_Base):
     metric_counts: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
     attempt: Mapped[int] = mapped_column(default=1)
     attempt_number: Mapped[int] = mapped_column(_NUMBER, default=0)
-    # Set for a run on another machine: its mirror's address and its newest phase.
+    # Mirror address and newest phase.
     remote: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
 
     @property
@@ -116,14 +112,15 @@ class RunRow(_Base):
 
     @property
     def saves(self) -> bool:
-        """True if the stage saves its state and resumes from it."""
+        """True if the stage is resumable."""
         return is_resumable(self.stage)
 
 
 class MetricRow(_Base):
     """One value of a metric.
 
-    `number` is its event's number; `point` counts the run's values of the metric from 0.
+    Attributes:
+        point: Index among the metric's values.
     """
 
     __tablename__ = "metrics"
@@ -144,7 +141,7 @@ class MetricRow(_Base):
 
 
 class ArtifactRow(_Base):
-    """An artifact that a run has made."""
+    """An artifact made by a run."""
 
     __tablename__ = "artifacts"
 
@@ -158,7 +155,7 @@ class ArtifactRow(_Base):
 
 
 class RequestRow(_Base):
-    """A request to the worker, such as `submit`, `stop`, `resume` or `delete`."""
+    """A request to the worker, such as `submit`."""
 
     __tablename__ = "requests"
 
@@ -171,7 +168,7 @@ class RequestRow(_Base):
 
 
 class SettingRow(_Base):
-    """A setting of the workspace, such as its owner or the number of concurrent runs."""
+    """A workspace setting."""
 
     __tablename__ = "settings"
 
@@ -180,7 +177,7 @@ class SettingRow(_Base):
 
 
 class _Sessions(sessionmaker[Session]):
-    """A session factory that fails if the database's workspace was moved."""
+    """Refuses to open a moved workspace's database."""
 
     def __init__(self, engine: Engine, root: Path | None) -> None:
         super().__init__(engine, expire_on_commit=False)
@@ -193,7 +190,7 @@ class _Sessions(sessionmaker[Session]):
 
 
 class Store:
-    """Queries over one workspace's database. Cheap to make; safe to share between threads."""
+    """Queries one workspace's database. Thread-safe."""
 
     def __init__(self, engine: Engine, root: Path | None = None) -> None:
         self.engine = engine
@@ -201,11 +198,11 @@ class Store:
 
     @classmethod
     def open(cls, workspace: Workspace) -> Store:
-        """Opens the workspace's database; creates or migrates it if necessary.
+        """Opens the workspace's database, creating or migrating it.
 
         Raises:
-            ConfigError: The URL in STUDIO_DATABASE_URL is invalid.
-            StudioError: The database can't be reached, is newer, or belongs to another workspace.
+            ConfigError: STUDIO_DATABASE_URL is invalid.
+            StudioError: Unreachable, newer or another workspace's.
         """
         store = cls(create_database_engine(database_url(workspace)), workspace.root)
         try:
@@ -225,7 +222,7 @@ class Store:
             return ""
 
     def upgrade(self, workspace: Workspace) -> None:
-        """Migrates the tables to the newest version, under a lock."""
+        """Migrates the tables to the newest version."""
         from core import migrations
 
         with file_lock(workspace.root / "database.lock"):
@@ -243,10 +240,7 @@ class Store:
                 migrations.upgrade(connection)
 
     def check_owner(self, workspace: Workspace) -> None:
-        """Refuses a server's database that another workspace uses.
-
-        Skips SQLite, whose file lies in its workspace and moves with it.
-        """
+        """Refuses a server's database that another workspace uses."""
         if self.engine.dialect.name == "sqlite":
             return
         with self.session.begin() as session:
@@ -264,10 +258,8 @@ class Store:
     def close(self) -> None:
         self.engine.dispose()
 
-    # For every process.
-
     def add_request(self, kind: str, payload: Mapping[str, Any]) -> int:
-        """Adds a request to the worker and returns its number."""
+        """Adds a request; returns its number."""
         with self.session.begin() as session:
             row = RequestRow(kind=kind, payload=dict(payload), created=time.time())
             session.add(row)
@@ -281,7 +273,7 @@ class Store:
     def list_runs(
         self, *, limit: int = 200, states: Sequence[str] = (), before: int | None = None
     ) -> list[RunRow]:
-        """Returns runs, newest first; with `before`, only those queued before that position."""
+        """Lists runs queued before a position, newest first."""
         query = select(RunRow).order_by(RunRow.position.desc()).limit(limit)
         if states:
             query = query.where(RunRow.state.in_(states))
@@ -306,7 +298,7 @@ class Store:
             return session.get(RunRow, run_id)
 
     def find_run(self, run_id: str) -> RunRow:
-        """Returns a run by its id or an unambiguous prefix of it; raises RunError otherwise."""
+        """Finds a run by id or unique prefix; raises RunError."""
         if row := self.get_run(run_id):
             return row
         with self.session() as session:
@@ -322,7 +314,7 @@ class Store:
         )
 
     def has_runs(self) -> bool:
-        """Returns True if any run was ever submitted, even if not yet handled."""
+        """Returns whether any run was ever submitted."""
         with self.session() as session:
             known = session.scalar(select(RunRow.id).limit(1))
             asked = session.scalar(
@@ -338,10 +330,9 @@ class Store:
         names: Sequence[str] = (),
         limit: int = 20_000,
     ) -> list[MetricRow]:
-        """Returns a run's metric rows of events with a number above `after`, oldest first.
+        """Returns metrics above an event number, the last event complete.
 
-        The last event is always complete, even beyond `limit` rows. Row ids can't mark the
-        position: SQLite reuses those of deleted rows.
+        SQLite reuses row ids, so they can't mark the position.
         """
         wanted = [MetricRow.run_id == run_id, MetricRow.number > after]
         if names:
@@ -357,13 +348,10 @@ class Store:
     def sample_metrics(
         self, run_id: str, names: Sequence[str], most_per_name: int
     ) -> tuple[dict[str, list[tuple[int, float]]], int]:
-        """Returns a run's curves, evenly downsampled in the database to `most_per_name` points.
-
-        The newest point is always included.
+        """Downsamples curves, keeping the newest point.
 
         Returns:
-            `{name: [(step, value), ...]}`, and the event number from which to continue with
-            `metrics_since`.
+            `{name: [(step, value), ...]}`, and the number for `metrics_since`.
         """
         with self.session() as session:
             newest = session.scalar(
@@ -378,7 +366,7 @@ class Store:
         return curves, newest or 0
 
     def latest_metrics(self, run_id: str, names: Sequence[str] | None = None) -> dict[str, float]:
-        """Returns the newest value of each metric of a run, or of those named."""
+        """Returns the newest value of each metric."""
         with self.session() as session:
             counts = session.scalar(select(RunRow.metric_counts).where(RunRow.id == run_id)) or {}
             return {
@@ -400,7 +388,7 @@ class Store:
             return list(session.scalars(query))
 
     def get_setting(self, name: str) -> str:
-        """Returns a setting of the workspace, or ""."""
+        """Returns a workspace setting, or ""."""
         with self.session() as session:
             return session.scalar(select(SettingRow.value).where(SettingRow.name == name)) or ""
 
@@ -411,7 +399,7 @@ class Store:
             session.merge(SettingRow(name=name, value=value))
 
     def add_run(self, row: RunRow) -> bool:
-        """Adds a run at the end of the queue; returns False if it exists."""
+        """Queues a run; returns False if it exists."""
         with self.session.begin() as session:
             if session.get(RunRow, row.id):
                 return False
@@ -433,10 +421,10 @@ class Store:
         *,
         rewound_to: int | None = None,
     ) -> None:
-        """Writes a batch of events and their end position in one transaction.
+        """Writes events and their end position in one transaction.
 
-        `rewound_to` is the step of the checkpoint from which a run resumed. Later steps are
-        measured again, so their earlier metrics are deleted.
+        Args:
+            rewound_to: Step resumed from; later metrics are deleted.
         """
         with self.session.begin() as session:
             if rewound_to is not None:
@@ -465,7 +453,7 @@ class Store:
             row.started = row.ended = row.eta_seconds = None
             row.note = ""
             if not row.saves:
-                row.done = 0  # It starts over.
+                row.done = 0
             row.exit_code = row.signal = row.pid = row.error = None
             for name, value in values.items():
                 setattr(row, name, value)
@@ -491,7 +479,6 @@ class Store:
 def _sample(
     session: Session, run_id: str, name: str, count: int, most: int
 ) -> list[tuple[int, float]]:
-    """Returns every n-th point of a curve, counted from its end, with at most `most` points."""
     query = (
         select(MetricRow.step, MetricRow.value)
         .where(MetricRow.run_id == run_id, MetricRow.name == name)
@@ -520,26 +507,19 @@ def database_url(workspace: Workspace) -> str | URL:
         return url
     workspace.make_root()
     _make_database(workspace.root / DATABASE_FILE)
-    # A string would end the path at a ? in a folder's name.
+    # In a string, a ? would end the path.
     return URL.create("sqlite", database=str(workspace.root / DATABASE_FILE))
 
 
 def _make_database(path: Path) -> None:
-    """Creates an empty database, private or, if the workspace is shared, by the umask.
-
-    SQLite gives its other files the same mode. Its own default is readable by all and writable by
-    no group.
-    """
+    """Creates a database, private unless shared; SQLite copies its mode."""
     mode = 0o666 if is_shared(path.parent) else 0o600
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, mode))
 
 
 def create_database_engine(url: str | URL) -> Engine:
-    """Creates SQLAlchemy's engine; the only place that sets SQLite pragmas.
-
-    Raises ConfigError if the URL is invalid or its driver isn't installed.
-    """
+    """Creates SQLAlchemy's engine with pragmas; raises ConfigError."""
     is_sqlite = str(url).startswith("sqlite")
     options: dict[str, Any] = {"pool_pre_ping": True}
     if is_sqlite:
@@ -547,7 +527,7 @@ def create_database_engine(url: str | URL) -> Engine:
     try:
         engine = create_engine(url, **options)
     except (ArgumentError, ImportError, ValueError) as error:
-        # The original message, and so its traceback, may hold a part of the password.
+        # The original message may hold the password.
         raise _wrong_url(url, error) from None
     if is_sqlite:
         event.listen(engine, "connect", _set_pragmas)
@@ -555,14 +535,14 @@ def create_database_engine(url: str | URL) -> Engine:
 
 
 def explain_database_error(error: Exception) -> StudioError | None:
-    """Converts an error of the database; None for any other."""
+    """Converts a database error; None for any other."""
     if isinstance(error, OperationalError):
         return _explained(error, "The database can't be read or written")
     return None
 
 
 def _explained(error: SQLAlchemyError, problem: str) -> StudioError:
-    # SQLAlchemy's own text may hold the URL with its password; the driver's first line doesn't.
+    # SQLAlchemy's text may hold the password.
     cause = str(getattr(error, "orig", None) or type(error).__name__).strip().splitlines()[0]
     return StudioError(
         problem,

@@ -1,1 +1,1 @@
-"""The page: Gradio components over `core`. Nothing in `core` knows of it."""
+"""Gradio web app over `core`, which does not import it."""

@@ -1,7 +1,4 @@
-"""The figures behind a run's curves: all of them at first, thinned; then only what is new.
-
-The drawing is done in the browser (`ui/assets/chart.js`), on a canvas of our own.
-"""
+"""Data points of a run's curves, drawn by `ui/assets/chart.js`."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from typing import Any
 
 from core.store import MetricRow, Store
 
-# Most points of a first answer, over all curves, and of each later one.
+# Limits of the first answer (all curves) and of later ones.
 MOST_POINTS = 2000
 MOST_NEW_ROWS = 2000
 
@@ -28,15 +25,10 @@ NAMES = (
 
 
 def points_since(store: Store, run_id: str, after: int) -> dict[str, Any]:
-    """Returns a run's points of events with a number above `after`.
-
-    Args:
-        store: The database.
-        run_id: The run.
-        after: The `after` of the last answer; 0 asks for everything, thinned to `MOST_POINTS`.
+    """Returns a run's metric points above the number `after` (0: all, thinned to `MOST_POINTS`).
 
     Returns:
-        `series` ({name: [[step, value], ...]}), `after` to go on from, and whether there is `more`.
+        `series` ({name: [[step, value], ...]}), the next `after`, and `more`.
     """
     if not after:
         curves, newest = store.sample_metrics(run_id, NAMES, MOST_POINTS // len(NAMES))

@@ -1,4 +1,4 @@
-"""The `studio` command: `studio app` starts the web app; all else is `python -m core`."""
+"""The `studio` command: `studio app` starts the web app; the rest is `python -m core`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Corpus tab: the source of the text, uploads, and a preview."""
+"""The Corpus tab: text source, uploads and preview."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ from ui.parts.stage import main_column, side_column, workbench
 
 _PREVIEWED_DOCUMENTS = 5
 _SHOWN_CHARACTERS = 1500
-# Options that decide whether an uploaded file can be read.
 _READING_OPTIONS = (
     "file_format", "encoding", "encoding_errors", "csv_header", "delimiter", "quoting",
     "text_column", "max_document_mb", "max_unpack_ratio",
@@ -44,7 +43,7 @@ _NO_PREVIEW = markup.empty_state(
 
 
 def render(workspace: Workspace) -> Form[CorpusConfig]:
-    """Makes the tab and returns its form, which later stages nest."""
+    """Renders the tab; later stages nest the returned form."""
     form = Form(CorpusConfig, "corpus", workspace, check=_check)
     uploads: list[Any] = []
     with workbench():
@@ -87,8 +86,7 @@ def render(workspace: Workspace) -> Form[CorpusConfig]:
 
 
 def _render_uploads() -> list[Any]:
-    """Makes the upload zone and the list of uploaded files."""
-    # Any suffix: files that can't be read are named, and the others are read.
+    # Any suffix: unreadable files are listed, the rest used.
     upload = gr.File(
         label="Upload files",
         file_count="multiple",
@@ -106,7 +104,6 @@ def _render_uploads() -> list[Any]:
 
 
 def _column_menu(config: CorpusConfig, workspace: Workspace) -> Any:
-    """Returns an update that offers the columns of a corpus; without a table the menu stays."""
     from core.corpus.previewing import list_columns
 
     return _offer(list_columns(config, workspace))
@@ -119,7 +116,6 @@ def _offer(columns: Sequence[str]) -> Any:
 def _connect_uploads(
     form: Form[CorpusConfig], upload: gr.File, listing: gr.HTML, workspace: Workspace
 ) -> None:
-    """Keeps the path and the workspace in step with the files in the upload zone."""
     path, column = form.components["path"], form.components["text_column"]
     held = gr.JSON({}, visible=False)
 
@@ -134,7 +130,7 @@ def _connect_uploads(
         try:
             config = form.parse(*raw)
         except StudioError:
-            config = CorpusConfig(source="files")  # The form says what is wrong with it.
+            config = CorpusConfig(source="files")  # The form shows its own errors.
         kept = keep_uploads(files, config, workspace)
         _remove(str(before.get("folder", "")), workspace)
         return [
@@ -157,13 +153,12 @@ def _connect_uploads(
 
 
 def _forget_when_changed(form: Form[CorpusConfig], shown: gr.HTML) -> None:
-    """Removes the preview as soon as the form names another corpus."""
     for component in form.components.values():
         component.change(None, None, shown, js=f"() => {json.dumps(_NO_PREVIEW)}", **QUIET)
 
 
 def render_line(form: Form[CorpusConfig]) -> None:
-    """Makes the line that names the corpus in another tab."""
+    """Renders the corpus line of another tab."""
     line = gr.HTML(elem_classes=["ps-corpus-line-host"])
 
     def describe(*raw: Any) -> dict[Any, Any]:
@@ -174,7 +169,6 @@ def render_line(form: Form[CorpusConfig]) -> None:
 
 
 def _check(config: CorpusConfig) -> None:
-    """Raises StudioError, with the field it concerns, if the files of a corpus are missing."""
     from core.corpus.files import FilesSource
 
     if config.source == "files":
@@ -182,7 +176,7 @@ def _check(config: CorpusConfig) -> None:
 
 
 def describe_corpus(config: CorpusConfig) -> str:
-    """Returns a short description of a corpus."""
+    """Describes a corpus briefly."""
     source = {
         "docs": "documentation of the installed Python packages",
         "files": config.path or "files (none chosen yet)",
@@ -200,7 +194,6 @@ def _line(text: str) -> str:
 
 
 def _preview(config: CorpusConfig, workspace: Workspace) -> tuple[str, list[str]]:
-    """Returns a preview as HTML, and the columns if the corpus is a table."""
     from core.corpus.previewing import preview_apart
 
     seen = preview_apart(config, workspace, documents=_PREVIEWED_DOCUMENTS)
@@ -231,15 +224,13 @@ def _shorten(text: str) -> str:
 
 @dataclass(frozen=True)
 class KeptUploads:
-    """Uploaded files that are kept in the workspace.
+    """Uploaded files kept in the workspace.
 
     Attributes:
-        folder: Their own folder.
-        path: Path of the readable ones, for the form.
-        sizes: Bytes of each file, by name.
-        problems: Reasons why some can't be read, by name. These files are in the subfolder
-            `.refused`, unless all are.
-        columns: Columns of the first table among the readable ones.
+        path: For the form; readable files only.
+        sizes: Bytes, by name.
+        problems: By name; these files move to `.refused` unless all fail.
+        columns: From the first readable table.
     """
 
     folder: Path
@@ -250,12 +241,7 @@ class KeptUploads:
 
 
 def keep_uploads(files: Sequence[str], config: CorpusConfig, workspace: Workspace) -> KeptUploads:
-    """Keeps uploaded files in the workspace and separates those that can't be read.
-
-    Args:
-        files: Their temporary paths.
-        config: Options of reading them.
-    """
+    """Keeps uploaded files, unreadable ones apart."""
     from core.corpus.previewing import CheckedFiles, check_files
 
     path = _keep(files, workspace)
@@ -276,7 +262,6 @@ def keep_uploads(files: Sequence[str], config: CorpusConfig, workspace: Workspac
 
 
 def _list(kept: KeptUploads) -> str:
-    """Lists the uploaded files with their size and status, as HTML."""
     read = len(kept.sizes) - len(kept.problems)
     rows = [
         (name, markup.byte_count(size), relabel(kept.problems.get(name, "Ready"), CorpusConfig))
@@ -290,7 +275,6 @@ def _list(kept: KeptUploads) -> str:
 
 
 def _remove(folder: str, workspace: Workspace) -> None:
-    """Deletes the folder of an upload, unless a run that isn't done reads it."""
     path = Path(folder)
     if not folder or path.parent != workspace.uploads or path.is_symlink() or not path.is_dir():
         return
@@ -309,7 +293,6 @@ def _is_used(folder: str, workspace: Workspace) -> bool:
 
 
 def _keep(files: Sequence[str] | None, workspace: Workspace) -> str:
-    """Copies uploaded files into the workspace and returns the path for the form."""
     if not files:
         raise CorpusError("No file came with the upload", fix="choose the files again")
     folder = _new_folder(workspace.uploads / time.strftime("%Y%m%d-%H%M%S"))
@@ -320,23 +303,21 @@ def _keep(files: Sequence[str] | None, workspace: Workspace) -> str:
 
 
 def _beside_others(name: str) -> str:
-    """Returns a name by which a file is read beside others; .json and .zip are read only alone."""
+    """.json and .zip are read only alone."""
     if name.lower().endswith(".zip"):
         return name if Path(name).stem.endswith(".txt") else f"{name[:-4]}.txt.zip"
     return _JSON.sub(r".jsonl\1", name)
 
 
 def _path_of(folder: Path) -> str:
-    """Returns the path by which all files of a folder are read."""
     kept = sorted(one for one in folder.iterdir() if one.is_file())
     if len(kept) == 1:
         return str(kept[0])
-    # .md files of a folder are not read.
+    # A folder path skips its .md files.
     return str(folder / "*" if any(".md" in path.suffixes for path in kept) else folder)
 
 
 def _new_folder(wanted: Path) -> Path:
-    """Makes a folder of its own for an upload, with a number where another has come just now."""
     folder, numbers = wanted, itertools.count(2)
     while True:
         try:
@@ -348,7 +329,7 @@ def _new_folder(wanted: Path) -> Path:
 
 
 def _take_over(source: Path, target: Path) -> None:
-    """Links a file that lies on the same disk, for texts can be large; copies it otherwise."""
+    """Corpora can be large: link on the same file system, else copy."""
     try:
         os.link(source, target)
     except OSError:
@@ -361,5 +342,4 @@ def _free_path(path: Path) -> Path:
 
 
 def _safe_name(name: str) -> str:
-    """Returns a file's name without what could make it hidden or a path."""
     return _UNSAFE.sub("_", name).lstrip(".") or "file.txt"

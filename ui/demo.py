@@ -1,4 +1,4 @@
-"""The demo: one page and one model for anonymous users; and the page of a Space without one."""
+"""The demo: one model for anonymous users, or a Space's instructions."""
 
 from __future__ import annotations
 
@@ -23,12 +23,11 @@ from ui.parts import markup, prompts
 from ui.parts.access_requests import Argument, Number, Text
 from ui.parts.examples import general_examples, load_once
 
-# The length of the queue; further questions are refused.
 MOST_WAITING = 100
 FULL = "Many people are asking right now. Try again in a few seconds."
-# A question has some kilobytes; nothing is uploaded.
+# Requests are a few kilobytes.
 MOST_REQUEST_BYTES = 64 << 10
-# The routes of Gradio's page and of gradio_client.
+# For Gradio's frontend and gradio_client.
 ROUTES = re.compile(
     r"(?:GET|HEAD) (?:"
     r"/|/config/?|/(?:gradio_api/)?theme\.css|/favicon\.ico|/robots\.txt|/manifest\.json"
@@ -38,7 +37,7 @@ ROUTES = re.compile(
     r")"
     r"|POST /gradio_api/(?:queue/join/?|cancel|reset|call/(?:fill_mask|generate))"
 )
-# The arguments of the functions for programs.
+# Arguments of API functions.
 OFFERED: dict[str, dict[str, Argument]] = {
     "fill_mask": {
         "text": Text(MOST_CHARACTERS),
@@ -62,10 +61,10 @@ _WRITERS = 4
 
 
 def build_demo(demo: Demo, address: str) -> gr.Blocks:
-    """Builds the page of one model. Imports no backend.
+    """Builds the demo of one model. Imports no backend.
 
     Args:
-        address: The page's address for `gradio_client`.
+        address: URL for `gradio_client`.
     """
     asked = prompts.Asked(
         demo,
@@ -97,7 +96,7 @@ def build_demo(demo: Demo, address: str) -> gr.Blocks:
 
 
 def build_instructions() -> gr.Blocks:
-    """Builds the page of a Space that has no model yet."""
+    """Builds instructions for a Space without model."""
     space = os.environ.get("SPACE_ID", "")
     with gr.Blocks(title="Pretrain Studio", analytics_enabled=False) as page:
         gr.HTML(f'<div class="ps-top"><h1>{markup.MARK}Pretrain Studio</h1></div>')
@@ -186,7 +185,7 @@ def _offer_writing(demo: Demo) -> None:
         top_p: float = 1.0,
         seed: int = 0,
     ) -> dict[str, Any]:
-        """Lets the model write."""
+        """Generates text with the model."""
         options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
         stream = demo.generate("", prompt, max_new_tokens=max_new_tokens, **options)
         return read_out(stream)

@@ -1,8 +1,4 @@
-"""A config model as Gradio components, and back.
-
-Titles, help, choices, groups, defaults and presets are read from the model, so a new option in
-`core.config` shows in its form by itself. This module knows of no particular field.
-"""
+"""Converts any config model to Gradio components and back."""
 
 from __future__ import annotations
 
@@ -40,48 +36,44 @@ from ui.parts.artifacts import follow_newest, list_names
 from ui.parts.events import QUIET, listen
 from ui.parts.labels import relabel
 
-# More choices than these are a menu instead of a row of buttons.
+# More choices become a dropdown.
 _MOST_BUTTONS = 4
 _YES_OR_NO = [("Automatic", ""), ("Yes", "yes"), ("No", "no")]
-# Dots group digits too where people write a decimal comma, but not beside other separators.
+# Dots group digits too, but not mixed with other separators.
 _GROUPED_DIGITS = re.compile(r"-?[1-9]\d{0,2}(?:(?:[ ,_\u00a0\u202f]\d{3})+|(?:\.\d{3})+)")
 _UNSET = "not set"
-# Name of the form that this one extends, among the forms beside it.
 _BASE = "(base)"
-# Problems are numbered, so that the same one shown twice is a change.
+# The same problem shown twice must change the value.
 _numbers = itertools.count(1)
 
 ConfigT = TypeVar("ConfigT", bound=StageConfig)
 Problems = dict[str, str]
 Otherwise = Mapping[Any, Any] | Callable[[StudioError], Mapping[Any, Any]]
 
-# Run in the page, with JSON in the place of %s.
+# JavaScript; %s is JSON.
 _TYPED = "(value) => studio.typed(%s, %s, value)"
 _REST = "() => studio.rest(%s)"
 _KEEP = "(typed) => [Object.fromEntries(%s.filter((n) => n in typed).map((n) => [n, typed[n]]))]"
 _CHOSEN = "(...all) => [...all.slice(0, -1), studio.changed(%s, all[1], %s)]"
 _NOTED = "(value) => void studio.noted(%s, value)"
-# If nothing was kept, nothing changes: the user may be typing already.
+# If nothing was kept, the user may be typing already.
 _RECALL = '(kept) => %s.map((name) => kept?.[name] ?? { __type__: "update" })'
 
 
 class Form(Generic[ConfigT]):
-    """The components of one config model.
+    """Form for one config model.
 
-    Gradio's page goes through all components that handlers have ever taken, at each step of each
-    call; a hundred fields would keep it busy for seconds. So the page gathers what was typed into
-    a form's fields in one component that isn't shown, `typed`, and that is what handlers take. It
-    holds, by name, the values of the fields that have changed. When nothing has changed for a
-    moment, another one, `rest`, does; what follows what is typed listens to that.
+    Gradio's frontend walks all handler inputs at each step of each call: seconds with a hundred
+    fields. So the browser gathers changed values, by name, in the hidden `typed`, the handlers'
+    only input. `rest` follows after a pause; updates listen to it.
 
     Args:
-        model: The config model.
-        id: The beginning of the components' ids in the page.
-        workspace: Its artifacts are suggested; paths are confined to what it may read.
-        nested: Forms, rendered elsewhere, of the fields that are configs themselves.
-        base: The form, rendered elsewhere in the same tab, of the config model that this one
-            extends. What it has isn't shown again; its name stays with it.
-        check: Refuses, with a StudioError, what would fail as soon as it is started.
+        id: Prefix of element ids.
+        workspace: Suggests artifacts and confines paths.
+        nested: Forms of config fields, rendered elsewhere.
+        base: Form of the extended config model; its fields aren't repeated, its name isn't
+            inherited.
+        check: Raises StudioError if the run would fail at the start.
     """
 
     def __init__(
@@ -98,7 +90,7 @@ class Form(Generic[ConfigT]):
         self.id = id
         self.nested = dict(nested or {})
         self.base = base
-        # Gradio adds the listeners (`change`, `input`) to its classes where types can't see them.
+        # Gradio adds listeners dynamically.
         self.components: dict[str, Any] = {}
         self.problems: gr.HTML
         self.typed: gr.JSON
@@ -108,30 +100,30 @@ class Form(Generic[ConfigT]):
 
     @property
     def inputs(self) -> list[Any]:
-        """Returns the inputs of handlers: the values of this form, then of the other forms."""
+        """Returns the handlers' inputs, other forms' last."""
         return [form.typed for form in self._all()]
 
     @property
     def fields(self) -> list[Any]:
-        """Returns the components that people see: this form's, then the other ones'."""
+        """Returns the visible components of all forms."""
         return [component for form in self._all() for component in form.components.values()]
 
     @property
     def changes(self) -> list[Any]:
-        """Returns the triggers of what follows these forms: the page is there, they changed."""
+        """Returns the triggers: page load and changes."""
         page: Any = Context.root_block
         return [page.load, *(form.rest.change for form in self._all())]
 
     @property
     def problem_outputs(self) -> list[gr.HTML]:
-        """Returns the components through which problems are shown beside fields."""
+        """Returns the components that show problems."""
         return [form.problems for form in self._forms().values()]
 
     def render(self, after: Mapping[str, Callable[[], None]] | None = None) -> None:
-        """Makes the components, in the Blocks context that is open.
+        """Renders the components.
 
         Args:
-            after: Functions that make further components below a group of fields, by its heading.
+            after: Renders more below a group, by heading.
         """
         fields = {n: f for n, f in self._own_fields().items() if not _is_config(f)}
         defaults = self.model()
@@ -159,16 +151,12 @@ class Form(Generic[ConfigT]):
         self._connect_presets()
 
     def _help(self) -> dict[str, dict[str, Any]]:
-        """Returns the further help texts of fields, by the field's id.
-
-        Each choice comes with its label and explanation; `value` is the one taken at first.
-        """
         found = {}
         for name, component in self.components.items():
             field = self.model.model_fields[name]
             extra = field_extra(field)
             options = {value: texts for value, texts in extra["options"].items() if texts[1]}
-            # An explanation stands in the place of the help line.
+            # An explanation replaces the help line.
             more = [field.description if options else "", extra["details"]]
             if any(more):
                 found[component.elem_id] = {
@@ -180,7 +168,6 @@ class Form(Generic[ConfigT]):
         return found
 
     def _gather(self) -> None:
-        """Keeps `typed` and `rest` up to date, without asking the server."""
         self.typed, self.rest = gr.JSON({}, visible=False), gr.JSON(visible=False)
         id = json.dumps(self.id)
         for name, component in self.components.items():
@@ -189,10 +176,10 @@ class Form(Generic[ConfigT]):
         self.typed.change(None, None, self.rest, js=_REST % id, **QUIET)
 
     def parse(self, *raw: Any) -> ConfigT:
-        """Makes a config from the values of `inputs`.
+        """Parses the values of `inputs`.
 
         Raises:
-            ConfigError: A value is not right, or a path is outside of what the page may touch.
+            ConfigError: Invalid value or forbidden path.
         """
         typed, *rest = raw
         values = {name: self._to_value(name, raw) for name, raw in self.shown(typed).items()}
@@ -204,13 +191,13 @@ class Form(Generic[ConfigT]):
         return config
 
     def shown(self, typed: Any) -> dict[str, Any]:
-        """Returns the values of this form's fields, by name.
+        """Returns field values by name.
 
         Args:
-            typed: The value of `typed`. It comes from outside and may be anything.
+            typed: Untrusted value of `typed`.
 
         Raises:
-            ConfigError: It has another form than the page sends.
+            ConfigError: Malformed.
         """
         shown = {name: component.value for name, component in self.components.items()}
         if not _is_typed(typed, shown):
@@ -223,25 +210,17 @@ class Form(Generic[ConfigT]):
         return {**shown, **typed}
 
     def check(self, config: ConfigT) -> None:
-        """Refuses what would fail as soon as it is started, here and in the nested forms.
-
-        Raises:
-            StudioError: With the field it concerns.
-        """
+        """Raises StudioError if the run would fail at the start."""
         self.check_nested(config)
         self._check(config)
 
     def check_nested(self, config: ConfigT) -> None:
-        """Refuses what would fail in the nested forms.
-
-        Raises:
-            StudioError: With the field it concerns.
-        """
+        """Checks the nested configs only."""
         for name, form in self.nested.items():
             form.check(getattr(config, name))
 
     def updates(self, config: StageConfig) -> dict[Component, Any]:
-        """Returns updates that make the form show a config (nested forms as well)."""
+        """Returns updates that show a config, nested included."""
         own = self.updates_of({name: getattr(config, name) for name in self.components})
         others = [form.updates(getattr(config, name)) for name, form in self.nested.items()]
         if self.base:
@@ -249,21 +228,20 @@ class Form(Generic[ConfigT]):
         return functools.reduce(lambda left, right: {**left, **right}, others, own)
 
     def updates_of(self, values: Mapping[str, Any]) -> dict[Component, Any]:
-        """Returns updates that make some of this form's fields show values of the config."""
+        """Returns updates of some fields."""
         return {
             self.components[name]: _shown_as(self.model.model_fields[name], value)
             for name, value in values.items()
         }
 
     def follow_artifacts(self, line: gr.HTML, *, moves: bool = True) -> None:
-        """Keeps the menus that name artifacts up to date.
+        """Keeps artifact menus up to date.
 
-        A basic field moves to the newest artifact, unless somebody has chosen another; an advanced
-        one may stay empty, so it only gets the new choices.
+        Basic fields move to the newest artifact unless the user chose another.
 
         Args:
-            line: The status line, whose `artifacts` event tells that something has come or gone.
-            moves: Whether a basic field moves while what it names is there.
+            line: Its `artifacts` event reports changes.
+            moves: Whether basic fields leave an existing artifact.
         """
         follow_basic = _follow_newest if moves else _stay
         for name, component in self.components.items():
@@ -282,15 +260,12 @@ class Form(Generic[ConfigT]):
         live: bool = False,
         otherwise: Otherwise = MappingProxyType({}),
     ) -> Any:
-        """Wraps a handler that returns updates by component.
-
-        A StudioError that concerns a field of this form (or a nested one) is shown beside that
-        field, any other problem as a notice.
+        """Wraps a handler: a StudioError appears beside its field or as a notice.
 
         Args:
-            handler: Takes the values of `inputs`, and perhaps more behind them.
-            live: It runs at every keystroke: no notices, and no scrolling to the field.
-            otherwise: Updates to make where the handler fails, or a function of the error.
+            handler: Takes `inputs`, perhaps more.
+            live: Runs while typing: no notices, no scrolling.
+            otherwise: Updates after an error.
         """
 
         @functools.wraps(handler)
@@ -324,13 +299,11 @@ class Form(Generic[ConfigT]):
         also: Sequence[Any] = (),
         when: Sequence[Any] = (),
     ) -> None:
-        """Calls a handler with the values of `inputs` on load and whenever one of them changes.
+        """Calls a handler on load and on each change.
 
         Args:
-            handler: Returns updates by component.
-            outputs: The components it may update.
-            otherwise: The updates to make while a value is not right, or a function of the error.
-            also: More components whose values the handler takes.
+            otherwise: Updates while a value is invalid.
+            also: More inputs.
             when: More triggers.
         """
         gr.on(
@@ -343,16 +316,16 @@ class Form(Generic[ConfigT]):
         )
 
     def beside_field(self, error: StudioError) -> dict[gr.HTML, Any]:
-        """Returns updates that show an error beside the field it concerns, if it concerns one."""
+        """Returns updates that show an error beside its field."""
         return self._shown(self._beside(error), reveal=True)
 
     def place_of(self, error: StudioError) -> str:
-        """Returns the id of the form, this or a nested one, that an error concerns, if any."""
+        """Returns the id of an error's form, or ""."""
         forms = self._forms()
         return next((forms[name].id for name in self._beside(error)), "")
 
     def describe_problem(self, error: StudioError) -> str:
-        """Returns an error in a few words, with the title of the field that it concerns."""
+        """Returns an error in a few words, with its field."""
         for name, problems in self._beside(error).items():
             form = self._forms()[name]
             place = f"{form.id.capitalize()}: " if name in self.nested else ""
@@ -364,11 +337,9 @@ class Form(Generic[ConfigT]):
         return _sentence(relabel(error.problem, self.model))
 
     def _forms(self) -> dict[str, Form[Any]]:
-        """Returns all forms whose values make the config: "" is this one."""
         return {"": self, **self.nested, **({_BASE: self.base} if self.base else {})}
 
     def _all(self) -> list[Form[Any]]:
-        """Returns this form and those within and below it, in the order of `inputs`."""
         others = [*self.nested.values(), *([self.base] if self.base else [])]
         return [self, *(one for form in others for one in form._all())]
 
@@ -377,7 +348,6 @@ class Form(Generic[ConfigT]):
         return {n: f for n, f in self.model.model_fields.items() if n not in inherited}
 
     def _inherited(self, raw: Sequence[Any]) -> dict[str, Any]:
-        """Returns the values that the base form's components come to."""
         if self.base is None:
             return {}
         return self.base.parse(*raw).model_dump(exclude={"name"})
@@ -385,7 +355,7 @@ class Form(Generic[ConfigT]):
     def _shown(
         self, beside: dict[str, Problems], *, reveal: bool = False, live: bool = False
     ) -> dict[gr.HTML, Any]:
-        """Returns updates that show problems; as one types, a base form shows its own by itself."""
+        """While typing, a base form shows its own problems."""
         forms = {name: form for name, form in self._forms().items() if name != _BASE or not live}
         return {
             form.problems: {
@@ -398,7 +368,6 @@ class Form(Generic[ConfigT]):
         }
 
     def _beside(self, error: StudioError) -> dict[str, Problems]:
-        """Sorts an error to the fields it concerns, by form: "" is this one."""
         found = {name: form._own_problems(error) for name, form in self._forms().items()}
         first = next((name for name, problems in found.items() if problems), None)
         return {} if first is None else {first: found[first]}
@@ -428,7 +397,6 @@ class Form(Generic[ConfigT]):
         return _make_component(field, _to_raw(field, value), common, names)
 
     def _confine(self, config: StageConfig) -> None:
-        """Refuses paths that the page may not touch, where a field holds one."""
         for name, field in self.model.model_fields.items():
             extra, value = field_extra(field), getattr(config, name)
             if extra["path"]:
@@ -440,7 +408,7 @@ class Form(Generic[ConfigT]):
         return _to_value(self.model.model_fields[name], raw)
 
     def _conditions(self) -> list[tuple[str, str]]:
-        """Lists the basic fields' choices that a group is called like, each with its field."""
+        """Lists (field, choice) pairs whose choice names a group."""
         fields = self.model.model_fields.items()
         groups = {field_extra(field)["group"].lower() for _, field in fields}
         return [
@@ -451,14 +419,12 @@ class Form(Generic[ConfigT]):
         ]
 
     def _condition(self, group: str) -> list[str]:
-        """Returns a class for a group called like a choice: it shows while that is chosen."""
         for name, choice in self._conditions():
             if group.lower() == choice:
                 return ["ps-conditional", f"ps-when-{self.id}-{name}-{choice}"]
         return []
 
     def _css(self) -> str:
-        """Returns the rules that hide a conditional group while another choice is taken."""
         return "".join(
             f'body:has(#{self.id}-{name} input[value="{choice}"]:not(:checked)) '
             f".ps-when-{self.id}-{name}-{choice} {{ display: none !important; }}\n"
@@ -466,10 +432,9 @@ class Form(Generic[ConfigT]):
         )
 
     def remember(self, page: gr.Blocks) -> None:
-        """Keeps what was typed in the browser, so that a reload doesn't lose it.
+        """Keeps typed values in the browser across reloads, except artifact names.
 
-        To be called outside of the tabs: what is in a tab isn't there until the tab is opened.
-        Names of artifacts are left out: a name is used once, and menus follow what is new.
+        Call it outside the tabs: their components are created when opened.
         """
         fields = self.model.model_fields
         kept = {
@@ -500,7 +465,6 @@ class Form(Generic[ConfigT]):
             self._connect_variant(deciding)
 
     def _connect_variant(self, deciding: list[Any]) -> None:
-        """Fills in what goes by the family, or whatever presets go by, when another is chosen."""
         menu = self.components[self.model.variant]
         is_new = gr.JSON(visible=False)
         id, first = json.dumps(menu.elem_id), json.dumps(menu.value)
@@ -522,19 +486,11 @@ class Form(Generic[ConfigT]):
 
     @property
     def preset_outputs(self) -> list[Any]:
-        """Returns the components that presets fill in."""
+        """Returns the fields that presets set."""
         return [self.components[name] for name in self.model.preset_fields()]
 
     def followed(self, preset: str, variant: str, typed: Any) -> list[Any]:
-        """Returns updates of `preset_outputs` for another family, or whatever presets go by.
-
-        What stands as a preset left it is filled in; what somebody has typed stays.
-
-        Args:
-            preset: The preset.
-            variant: The family.
-            typed: The value of `typed`.
-        """
+        """Returns updates of `preset_outputs` for another family; typed values stay."""
         found, shown = self._filled(preset, variant), self.shown(typed)
         left = [self._filled(preset, one) for one in self._variants()]
         return [
@@ -546,7 +502,6 @@ class Form(Generic[ConfigT]):
         return choices_of(self.model.model_fields[self.model.variant])
 
     def _filled(self, preset: str, variant: str) -> dict[str, Any]:
-        """Returns the values that a preset sets, as components show them, by field."""
         if preset not in self.model.presets:
             return {}
         settled = {"preset": preset, **({self.model.variant: variant} if variant else {})}
@@ -580,7 +535,7 @@ def _follow_choices(names: list[str], chosen: str, known: list[str]) -> Any:
 def _connect_menu(
     menu: Component, line: gr.HTML, list_them: Callable[[], list[str]], follow: Callable[..., Any]
 ) -> None:
-    # In the browser: the server forgets a page that was away for an hour.
+    # In the browser: the server forgets sessions after an hour away.
     known = gr.JSON([], visible=False)
 
     def refresh(chosen: str, before: list[str]) -> list[Any]:
@@ -591,7 +546,6 @@ def _connect_menu(
 
 
 def _render_view_switch(form_id: str) -> None:
-    """Makes the Basic/Advanced switch. The style sheet does the switching, so it takes no time."""
     gr.Radio(
         ["Basic", "Advanced"],
         value="Basic",
@@ -624,21 +578,16 @@ def _make_component(
 
 
 def labelled(field: FieldInfo, values: Sequence[str]) -> list[tuple[str, str]]:
-    """Returns choices of a field as Gradio takes them: each with its label."""
+    """Returns (label, value) pairs."""
     return [(option_label(field, value), value) for value in values]
 
 
 def _keyboard(annotation: Any) -> list[str]:
-    """Returns a class that brings up the right keyboard on a phone.
-
-    Numbers are typed into text fields: `gr.Number` shows 0 where it should be empty, and takes a
-    scroll of the wheel for a change.
-    """
+    """Text fields, as `gr.Number` shows 0 for empty and changes on scrolling."""
     return {int: ["ps-integer"], float: ["ps-decimal"]}.get(annotation, [])
 
 
 def _to_raw(field: FieldInfo, value: Any) -> Any:
-    """Turns a config value into a component's."""
     annotation, optional = plain_type(field)
     if annotation is bool:
         return value if not optional else {None: "", True: "yes", False: "no"}[value]
@@ -648,7 +597,6 @@ def _to_raw(field: FieldInfo, value: Any) -> Any:
 
 
 def _shown_as(field: FieldInfo, value: Any) -> Any:
-    """Returns an update that shows a value, in a menu that may have been shortened meanwhile."""
     choices = choices_of(field)
     if len(choices) > _MOST_BUTTONS:
         return gr.update(value=_to_raw(field, value), choices=labelled(field, choices))
@@ -656,7 +604,6 @@ def _shown_as(field: FieldInfo, value: Any) -> Any:
 
 
 def _to_value(field: FieldInfo, raw: Any) -> Any:
-    """Turns a component's value into what the config model reads; nothing typed is None."""
     annotation, _ = plain_type(field)
     if annotation is str:
         return (raw or "").strip()
@@ -667,12 +614,11 @@ def _to_value(field: FieldInfo, raw: Any) -> Any:
 
 
 def ungrouped(text: str) -> str:
-    """Returns a whole number without what groups its digits: 30,000 and 30.000; else the text."""
+    """Removes digit grouping: 30,000 or 30.000."""
     return re.sub(r"[^\d-]", "", text) if _GROUPED_DIGITS.fullmatch(text) else text
 
 
 def _write_number(value: float) -> str:
-    """Writes a number as people type it: 0.0001, 1e-7, 30000."""
     text = repr(value)
     if "e" not in text:
         return text.removesuffix(".0")
@@ -681,7 +627,6 @@ def _write_number(value: float) -> str:
 
 
 def _explain(error: Mapping[str, Any]) -> str:
-    """Describes an error of pydantic in plain words."""
     if error["type"].startswith("int"):
         return "Enter a whole number, such as 1000."
     if error["type"].startswith(("float", "finite")):
@@ -696,7 +641,6 @@ def _updates(otherwise: Otherwise, error: StudioError) -> Mapping[Any, Any]:
 
 
 def _sentence(text: str) -> str:
-    """Returns a sentence without its full stop."""
     return text.removesuffix(".")
 
 
@@ -706,7 +650,6 @@ def _is_config(field: FieldInfo) -> bool:
 
 
 def _grouped(fields: Mapping[str, FieldInfo]) -> Iterator[tuple[str, list[str]]]:
-    """Gives the groups in the order of their first field, each with its fields."""
     groups: dict[str, list[str]] = {}
     for name, field in fields.items():
         groups.setdefault(field_extra(field)["group"], []).append(name)

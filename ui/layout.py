@@ -1,4 +1,4 @@
-"""The page, read top to bottom."""
+"""Lays out the tabs of the web app."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ui.parts.markup import MARK, heading
 from ui.present import escape
 
 _TITLE = "Pretrain Studio"
-# Gradio keeps what is uploaded until it is taken over; how often it looks, how long it keeps it.
+# Gradio's copies of uploads: seconds between checks, seconds kept.
 _UPLOADS_KEPT = (3600, 24 * 3600)
 _TABS = ("corpus", "tokenizer", "shards", "train", "runs", "playground", "publish", "workspace")
 
 
 def build_page(workspace: Workspace) -> gr.Blocks:
-    """Builds the page of a workspace. Imports no backend and starts nothing."""
+    """Builds the web app of a workspace. Imports no backend, starts nothing."""
     store = Store.open(workspace)
     with gr.Blocks(title=_TITLE, analytics_enabled=False, delete_cache=_UPLOADS_KEPT) as page:
         gr.HTML(_header(workspace))

@@ -1,7 +1,4 @@
-"""The Playground tab: fill the masks of a sentence with a trained model, or let it write.
-
-Which of the two is shown follows from the model; a BART does both.
-"""
+"""The Playground tab: fill masks, generate, or measure perplexity."""
 
 from __future__ import annotations
 
@@ -32,11 +29,9 @@ _NO_MODEL = markup.empty_state(
 
 
 class _Shown(Reporter):
-    """Shows how far a download is where its result will stand."""
-
     def __init__(self, bar: gr.Progress) -> None:
         self._bar = bar
-        # Threads of the download report; which page the bar is on is known in this one alone.
+        # Download threads report, but only this context knows the bar's session.
         self._context = contextvars.copy_context()
 
     def progress(
@@ -48,15 +43,15 @@ class _Shown(Reporter):
         eta_seconds: float | None = None,
     ) -> None:
         share = done / total if total else 0.0
-        # A copy for each call: several threads can't be in one at a time.
+        # Two threads can't enter one context.
         self._context.copy().run(self._bar, share, desc=note)
 
 
 def render(workspace: Workspace, line: gr.HTML) -> None:
-    """Makes the tab.
+    """Renders the tab.
 
     Args:
-        line: The status bar, whose `artifacts` event reports new models.
+        line: Its `artifacts` event reports new models.
     """
     client = PlaygroundClient(workspace)
     nothing = gr.HTML(_NO_MODEL, visible=not artifacts.list_names(workspace, "model"))
@@ -81,8 +76,8 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
         masks = prompts.render_masks(asked, chips)
         writing = prompts.render_writing(asked, chips)
         score = scoring.render(client, model)
-    # In the browser, as the server forgets a page that was away for an hour: what there was, and
-    # the model that a link named or somebody has asked, from which the menu doesn't move.
+    # In the browser: the server forgets sessions after an hour away. The menu must not leave a
+    # `kept` model, which was linked to or queried.
     known, kept = gr.JSON([], visible=False), gr.JSON([], visible=False)
 
     def refresh(current: str | None, before: list[str], kept: list[str]) -> dict[Any, Any]:
@@ -96,10 +91,6 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
         }
 
     def fetch(name: str | None, progress: gr.Progress = _PROGRESS) -> tuple[str, list[str]]:
-        """Fetches a model on the Hub, which may take a while.
-
-        Where it was fetched before, that is only what is new of it, and nothing is said.
-        """
         if not name or not is_on_hub(name, workspace):
             return "", []
         must_come = must_be_fetched(name, workspace)
@@ -119,7 +110,7 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
             gr.update(visible=writes(name, workspace)),
             gr.update(info=prompts.prompt_help(found)),
             gr.update(visible=scoring.has_perplexity(found)),
-            # The other model's answer would stand under this one's name.
+            # Remove the other model's answers.
             masks.nothing,
             writing.nothing,
             score.nothing,
@@ -128,7 +119,7 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
         )
 
     def suit_what_arrived(name: str | None, arrived: list[str]) -> Any:
-        # Another may have been chosen meanwhile.
+        # Another may be chosen meanwhile.
         return suit(name) if name in arrived else [gr.skip()] * len(suited)
 
     line.artifacts(
@@ -148,10 +139,10 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
         score.answer,
         *writing.buttons,
     ]
-    # First, as what is still being said must not come after what is shown then.
+    # First, so that no running answer overwrites the new state.
     model.change(None, cancels=[*masks.events, *writing.events, *score.events], **QUIET)
     model.change(present.guarded(suit), model, suited, **QUIET)
-    # Beside that, and several at a time: nobody waits for somebody else's download.
+    # Separate, so that downloads don't wait for each other.
     arrived = gr.JSON([], visible=False)
     model.change(
         present.guarded(fetch),
@@ -195,13 +186,13 @@ def _offer_to_programs(client: PlaygroundClient) -> None:
         top_p: float = 1.0,
         seed: int = 0,
     ) -> dict[str, Any]:
-        """Lets a model of the workspace write."""
+        """Generates text with a model of the workspace."""
         options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
         stream = client.generate(model, prompt, max_new_tokens=max_new_tokens, **options)
         return read_out(stream)
 
     def perplexity(model: str, text: str) -> dict[str, Any]:
-        """Says how well a model of the workspace knows a text, token by token."""
+        """Returns a text's perplexity, token by token."""
         return client.perplexity(model, text)
 
     prompts.offer(fill_mask, at_once=prompts.ASKERS_AT_ONCE)

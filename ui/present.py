@@ -1,7 +1,7 @@
-"""The one place where an error becomes something a person sees.
+"""The one place that shows errors to users.
 
-A StudioError is shown with all it says. Anything else is a bug: it is logged with its traceback,
-and the page says so without details.
+A StudioError is shown completely; anything else is a bug, logged with its traceback and shown
+without details.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _sent: ContextVar[tuple[str, ...]] = ContextVar("sent", default=())
 
 
 def escape(text: object) -> str:
-    """Returns text that is safe to put into HTML, attributes included."""
+    """Escapes text for HTML, attributes too."""
     return html.escape(str(text), quote=True)
 
 
 @contextmanager
 def sent_by_user(values: Any) -> Iterator[None]:
-    """Shows the strings among some values back to the user as they are, within the block.
+    """Shows these values' strings to their sender unredacted, within the block.
 
-    Whether one of them holds a secret can't be told from an error then.
+    So errors don't reveal if one holds a secret.
     """
     token = _sent.set(tuple(_strings_in(values)))
     try:
@@ -53,13 +53,11 @@ def sent_by_user(values: Any) -> Iterator[None]:
 
 
 def hide_secrets(text: str) -> str:
-    """Hides secrets in text for the page's user; in a demo, only what has the form of a secret."""
+    """Redacts secrets; in a demo, only what looks like one."""
     return redact_forms(text) if os.environ.get(MODEL_VARIABLE) else redact(text, _sent.get())
 
 
 def _shows_back(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps a function so that its errors show the user's own text as it was sent."""
-
     @functools.wraps(function)
     def wrapper(*args: Any, **options: Any) -> Any:
         with sent_by_user((args, options)):
@@ -69,7 +67,7 @@ def _shows_back(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _shows_back_stream(function: Callable[..., Iterator[Any]]) -> Callable[..., Any]:
-    """Does the same for a generator function, which Gradio recognises by its kind."""
+    """Separate because Gradio detects generator functions by kind."""
 
     @functools.wraps(function)
     def wrapper(*args: Any) -> Iterator[Any]:
@@ -79,7 +77,7 @@ def _shows_back_stream(function: Callable[..., Iterator[Any]]) -> Callable[..., 
 
 
 def _stream(values: Iterator[Any], sent: Any) -> Iterator[Any]:
-    """Yields a generator's values; each step may run in another thread's context."""
+    """Each step may run in another thread's context."""
     with ExitStack() as stack:
         if isinstance(values, Generator):
             stack.enter_context(closing(values))
@@ -104,7 +102,7 @@ def _strings_in(values: Any) -> Iterator[str]:
 
 
 def notice(error: StudioError) -> gr.Error:
-    """Returns an error to raise from a handler; Gradio shows it as a notice until it is closed."""
+    """Returns an error to raise; Gradio's notice stays until closed."""
     lines = [f"<b>{label}:</b> {escape(text)}" for label, text in _parts(error)]
     return gr.Error(
         "<br>".join([escape(describe(error)["problem"]), *lines]),
@@ -114,13 +112,13 @@ def notice(error: StudioError) -> gr.Error:
 
 
 def unexpected(error: Exception) -> gr.Error:
-    """Logs an error that nobody foresaw and returns the notice to raise."""
+    """Logs a bug and returns the notice to raise."""
     logger.error("A handler of the page failed", exc_info=error)
     return notice(UNEXPECTED)
 
 
 def guarded(handler: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps an event handler so that its errors become notices."""
+    """Turns a handler's errors into notices."""
 
     @_shows_back
     @functools.wraps(handler)
@@ -138,7 +136,7 @@ def guarded(handler: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def guarded_stream(handler: Callable[..., Iterator[Any]]) -> Callable[..., Any]:
-    """Wraps an event handler that yields, so that its errors become notices."""
+    """Turns a generator handler's errors into notices."""
 
     @_shows_back_stream
     @functools.wraps(handler)
@@ -156,7 +154,7 @@ def guarded_stream(handler: Callable[..., Iterator[Any]]) -> Callable[..., Any]:
 
 
 def telling_programs(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps a function that programs call, so that its errors reach them as plain text."""
+    """Gives an API function's errors to programs as plain text."""
 
     @_shows_back
     @functools.wraps(function)
@@ -173,10 +171,7 @@ def telling_programs(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def answering(function: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[..., Any]:
-    """Wraps a function that the page's scripts call, so that errors come back as an answer.
-
-    The script gets `{"problem": {problem, expected, received, fix}}`.
-    """
+    """Returns errors to scripts as `{"problem": {problem, expected, received, fix}}`."""
 
     @_shows_back
     @functools.wraps(function)
@@ -193,14 +188,14 @@ def answering(function: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[
 
 
 def describe(error: StudioError) -> dict[str, str]:
-    """Returns an error's parts as plain text, with the page's labels."""
+    """Returns an error's parts as relabelled plain text."""
     parts = {name: hide_secrets(text) for name, text in error.to_dict().items() if name != "field"}
     received = relabel_assignments(parts["received"])
     return {name: relabel(text) for name, text in parts.items()} | {"received": received}
 
 
 def error_card(error: StudioError) -> str:
-    """Returns an error as HTML, for the place where the result would have been."""
+    """Renders an error in place of a result."""
     lines = "".join(f"<p><b>{name}:</b> {escape(text)}</p>" for name, text in _parts(error))
     title = escape(describe(error)["problem"])
     return f'<div class="ps-error" role="alert"><strong>{title}</strong>{lines}</div>'

@@ -1,4 +1,4 @@
-"""The Publish tab: what goes to the Hugging Face Hub, all of it shown before anything is sent."""
+"""The Publish tab: previews, then sends to the Hugging Face Hub."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ _NOT_SHOWN = markup.empty_state(
     "No preview yet",
     "Preview lists every file with its size, and the card. Nothing is sent.",
 )
-# More files than these are folded up.
+# More files are collapsed.
 _MOST_LISTED = 20
 _HEADER = re.compile(r"\A---\n(.*?)\n---\n", re.DOTALL)
-# Links to other files of the repository, which aren't here.
+# Links to repository files, absent here.
 _BESIDE = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https?:)[^)]+\)")
 
 
 def render(workspace: Workspace, line: gr.HTML, tab: gr.Tab) -> Launcher:
-    """Makes the tab and returns its launcher.
+    """Renders the tab and returns its launcher.
 
     Args:
-        line: The status bar, whose `artifacts` event reports new artifacts.
-        tab: The tab; opening it checks the Hub account.
+        line: Its `artifacts` event reports new artifacts.
+        tab: Opening it checks the Hub account.
     """
     form = Form(PushConfig, "publish", workspace, check=lambda config: _check(config, workspace))
     launcher = Launcher("push", form, workspace, _forecast, _summarize, ask=_sign_in)
@@ -63,7 +63,7 @@ def render(workspace: Workspace, line: gr.HTML, tab: gr.Tab) -> Launcher:
     tab.select(_who, None, account, **QUIET)
     _wire_preview(form, workspace, show, listing, card)
     _wire_choice(form)
-    # Nobody is to publish another model than the one that was described above.
+    # Nobody must publish another model than the one previewed.
     form.follow_artifacts(line, moves=False)
     return launcher
 
@@ -71,7 +71,6 @@ def render(workspace: Workspace, line: gr.HTML, tab: gr.Tab) -> Launcher:
 def _wire_preview(
     form: Form[PushConfig], workspace: Workspace, show: gr.Button, listing: gr.HTML, card: Any
 ) -> None:
-    """Shows what would be sent when asked, and takes it away when that changes."""
     shown = gr.State("")
     nothing = {listing: _NOT_SHOWN, card: gr.update(value="", visible=False), shown: ""}
 
@@ -109,7 +108,6 @@ def _wire_preview(
 
 
 def _wire_choice(form: Form[PushConfig]) -> None:
-    """Lets links elsewhere in the page name the model."""
     listener = gr.HTML(
         html_template="", js_on_load=script("publish.js"), elem_classes=["ps-unseen"]
     )
@@ -121,20 +119,18 @@ def _wire_choice(form: Form[PushConfig]) -> None:
 
 
 def _check(config: PushConfig, workspace: Workspace) -> None:
-    """Refuses what would fail as soon as it is started."""
     push.check(config, workspace)
     if not config.dry_run and not is_signed_in():
-        sign_in(attempts=1)  # Says so without asking the Hub.
+        sign_in(attempts=1)  # Fails without asking the Hub.
 
 
 def _sign_in(config: PushConfig) -> None:
-    """Refuses a token that the Hub doesn't know."""
     if not config.dry_run:
         sign_in(attempts=1)
 
 
 def _who() -> str:
-    """Says who is signed in. The token itself is neither shown nor kept."""
+    """The token is neither shown nor kept."""
     if not is_signed_in():
         return _NOBODY
     try:
@@ -199,7 +195,6 @@ def _files(title: str, files: list[dict[str, Any]]) -> str:
 
 
 def _header(card: str) -> str:
-    """Renders the metadata of the card, folded up."""
     match = _HEADER.match(card)
     if match is None:
         return ""
@@ -211,7 +206,6 @@ def _header(card: str) -> str:
 
 
 def _card(found: push.Preview) -> Any:
-    """Returns the card as people will see it."""
     body = _HEADER.sub("", found.receipt.card)
     picture = base64.b64encode(found.picture).decode()
     body = body.replace(f"({CURVES_FILE})", f"(data:image/png;base64,{picture})")

@@ -1,4 +1,4 @@
-"""The Runs tab: every run with its state, its curves, its log, and the ways to end it."""
+"""The Runs tab: all runs with state, curves, log and actions."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ _TEMPLATE = f"""
 
 
 def render(workspace: Workspace, store: Store) -> gr.HTML:
-    """Makes the tab and returns its board, for `connect`."""
+    """Renders the tab and returns its board, for `connect`."""
     return gr.HTML(
         html_template=_TEMPLATE,
         js_on_load=script("chart.js", "preflight_card.js", "runs.js"),
@@ -98,11 +98,11 @@ def render(workspace: Workspace, store: Store) -> gr.HTML:
 
 
 def connect(board: gr.HTML, importer: gr.HTML, store: Store, launchers: Sequence[Launcher]) -> None:
-    """Fills in the stages' forms with the settings of runs, cloned or imported from a file.
+    """Fills in forms with cloned or imported settings.
 
     Args:
-        board: The result of `render`.
-        importer: The component whose `settings` event brings an imported file.
+        board: Result of `render`.
+        importer: Its `settings` event brings a file.
     """
     by_stage = {launcher.stage: launcher for launcher in launchers}
 
@@ -125,11 +125,6 @@ def connect(board: gr.HTML, importer: gr.HTML, store: Store, launchers: Sequence
 
 
 def _clone(run: str, store: Store, launchers: Mapping[str, Launcher]) -> dict[Any, Any]:
-    """Returns updates that put a run's settings into its stage's form, without the name.
-
-    Raises:
-        StudioError: There is no such run, or its settings are another version's.
-    """
     row = store.find_run(run)
     config = parse_stage_config(row.stage, row.config)
     launcher = _launcher_of(row.stage, launchers)
@@ -138,11 +133,6 @@ def _clone(run: str, store: Store, launchers: Mapping[str, Launcher]) -> dict[An
 
 
 def _take_settings(text: str, launchers: Mapping[str, Launcher]) -> dict[Any, Any]:
-    """Returns updates that put settings, which somebody exported, into their stage's form.
-
-    Raises:
-        ConfigError: The file holds none, or one of them is not right.
-    """
     stage, config = read_settings(text)
     launcher = _launcher_of(stage, launchers)
     gr.Info(f"The settings are in the form of the {title_of_stage(stage)}.")
@@ -166,10 +156,9 @@ Answer = Callable[..., dict[str, Any]]
 def _list_function(workspace: Workspace, store: Store) -> Answer:
     @answering
     def list_runs(question: dict[str, Any]) -> dict[str, Any]:
-        """Returns the runs newer than `newest`, those `open`, and which of the latter are gone.
+        """Returns runs after `newest` or before `before`, plus active and `open` ones.
 
-        Of all runs only the newest are listed, of those under way each one; with `before`, a
-        position, further ones. `oldest` is how far down that goes, 0 where there are no more.
+        `gone` lists deleted `open` runs; `oldest` is the lowest position, 0 at the end.
         """
         newest, before = int(question.get("newest", 0)), int(question.get("before", 0))
         listed = store.list_runs(limit=_FIRST_RUNS, before=before or None)
@@ -196,7 +185,7 @@ def _list_function(workspace: Workspace, store: Store) -> Answer:
 def _detail_function(workspace: Workspace, store: Store) -> Answer:
     @answering
     def run_detail(question: dict[str, Any]) -> dict[str, Any]:
-        """Returns the facts about a run that change only with its state."""
+        """Returns facts that change only with the state."""
         row = store.find_run(str(question["run"]))
         folder = RunFolder.of(workspace, row.id)
         return {
@@ -226,7 +215,6 @@ def _points_function(store: Store) -> Answer:
 def _log_function(workspace: Workspace, store: Store) -> Answer:
     @answering
     def run_log(question: dict[str, Any]) -> dict[str, Any]:
-        """Returns the end of the log, or nothing where it is still what was `seen`."""
         row = store.find_run(str(question["run"]))
         text = read_log_tail(workspace, row.id, lines=_LOG_LINES)
         seen = sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
@@ -292,28 +280,25 @@ def _extend(workspace: Workspace, run: str, steps: str) -> None:
 
 
 def _log_end(workspace: Workspace, row: RunRow) -> str:
-    """Returns the log tail of a run that failed."""
     if row.state not in BAD_ENDINGS:
         return ""
     return read_log_tail(workspace, row.id, lines=_LINES_OF_A_BAD_END)
 
 
 def _preflight(row: RunRow) -> dict[str, Any] | None:
-    """Returns the report that a preflight has made."""
     if not is_report(row.results):
         return None
     return describe_report(row.results, row.config, row.config.get("price_per_chip_hour"))
 
 
 def _figures(row: RunRow) -> dict[str, float]:
-    """Returns the metrics of a run's model, which may be from an earlier step than the last."""
+    """The model may be from a step before the last."""
     if row.stage != "train" or row.state != "done":
         return {}
     return {name: row.results[name] for name in _FIGURES if row.results.get(name) is not None}
 
 
 def _published(row: RunRow) -> list[str]:
-    """Returns the addresses of what a run has published."""
     if row.stage != "push" or row.results.get("dry_run", True):
         return []
     pages = (row.results["url"] if row.results["commit"] else "", row.results["space_url"])
@@ -321,7 +306,6 @@ def _published(row: RunRow) -> list[str]:
 
 
 def _warning(warning: dict[str, Any]) -> dict[str, Any]:
-    """Returns a warning as the page shows it; what is worth an alert has a kind."""
     kind = describe_alert(warning.get("alert", ""))
     return {"kind": kind, "message": warning["message"], "time": warning["time"]}
 

@@ -1,4 +1,4 @@
-"""Starts the app: what it shows, where it listens, and who has access."""
+"""Starts the app: content, address and access."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 ON_SPACE_VARIABLE = "STUDIO_ON_SPACE"
 OWNERS_VARIABLE = "STUDIO_OWNERS"
 PROXIES_VARIABLE = "FORWARDED_ALLOW_IPS"
-# Gradio keeps a copy of the page's settings for each, up to 10,000 of them by itself.
+# Gradio copies its settings per session, by default up to 10,000.
 _SESSIONS_KEPT = 200
 _FRAMED_BY = ("https://huggingface.co",)
-# In which an anonymous user's question must be there.
+# For an anonymous user's request body.
 _BODY_SECONDS = 10.0
-# Routes for anonymous users: the login, and Gradio's own request at its start.
+# Open to anonymous users: sign-in, and Gradio's start-up request.
 _STARTUP_ROUTE = "GET /gradio_api/startup-events"
 _LOGIN_ROUTES = (*(f"POST {path}" for path in LOGIN_PATHS), _STARTUP_ROUTE)
 _SIGN_IN_PATHS = ("/login/huggingface", "/login/callback")
@@ -61,18 +61,17 @@ def serve(
     allow: Sequence[Path] = (),
     quickstart: bool = False,
 ) -> None:
-    """Serves the page until it is interrupted. Runs go on afterwards.
+    """Serves the web app until interrupted; runs go on.
 
-    With STUDIO_MODEL it serves that model's demo and nothing else, and on a Space without one a
-    page that says how to name one.
+    STUDIO_MODEL serves only that model's demo; a Space without it, instructions.
 
     Args:
-        allow: Folders that the page may read besides the workspace.
-        quickstart: Submits the quickstart if the workspace has no run.
+        allow: More readable folders.
+        quickstart: Submits the quickstart if there is no run.
 
     Raises:
-        StudioError: The port is taken, another app works here, a folder isn't there or can't be
-            written to, everybody would have access, or the environment holds what can't be used.
+        StudioError: Port taken, workspace in use or not writable, folder missing, no access
+            control, or invalid environment.
     """
     reference = os.environ.get(MODEL_VARIABLE, "").strip()
     if reference or (_space() and not os.environ.get(ON_SPACE_VARIABLE)):
@@ -125,11 +124,10 @@ def _serve_studio(
 
 
 def _serve_demo(reference: str, host: str, port: int) -> None:
-    """Serves one model to everybody, or instructions if there is none."""
     _check_port(host, port)
     with closing(Demo(reference)) if reference else nullcontext() as demo:
         if demo:
-            # It loads while the page is being built.
+            # Load while Gradio builds.
             demo.prepare()
         _prepare_environment(None)
         from ui.demo import build_demo, build_instructions
@@ -144,11 +142,9 @@ def _serve_demo(reference: str, host: str, port: int) -> None:
 
 @dataclass(frozen=True)
 class _Access:
-    """The middleware of an app.
+    """Middleware outside (`outer`) and behind Gradio's own (`inner`), outermost first.
 
-    Attributes:
-        outer: Around everything, the outermost first.
-        inner: Behind Gradio's own, which knows the session of a sign-in; the outermost first.
+    Only `inner` knows sign-in sessions.
     """
 
     outer: list[Middleware]
@@ -236,7 +232,7 @@ def _demo_access(page: gr.Blocks) -> _Access:
 def _outer_access(*, local_names_only: bool, linked_paths: Sequence[str] = ()) -> list[Middleware]:
     from starlette.middleware import Middleware
 
-    # A Space's proxy may ask by another name than the browser does.
+    # A Space's proxy may change the Host.
     own_hosts = re.split(r"[\s,]+", os.environ.get("SPACE_HOST", "")) if _space() else []
     own_hosts = [host for host in own_hosts if host]
     return [
@@ -253,12 +249,10 @@ def _outer_access(*, local_names_only: bool, linked_paths: Sequence[str] = ()) -
 
 
 def _space() -> str:
-    """Returns the id of the Hugging Face Space that this runs on, if it does."""
     return os.environ.get("SPACE_ID", "")
 
 
 def _logins() -> list[tuple[str, str]]:
-    """Reads the names and passwords of the users."""
     try:
         logins = parse_logins(os.environ.get(AUTH_VARIABLE, ""))
     except ValueError as error:
@@ -272,13 +266,7 @@ def _logins() -> list[tuple[str, str]]:
 
 
 def _owners() -> list[str]:
-    """Returns the Hugging Face accounts that have access, if there is a sign-in: on a Space only.
-
-    Anywhere else Gradio's sign-in is an imitation that lets anybody in.
-
-    Raises:
-        ConfigError: The Space has no sign-in, or it isn't known whose it is.
-    """
+    """Elsewhere than on a Space, Gradio's sign-in is a mock that admits anybody."""
     if os.environ.get("SYSTEM") != "spaces" or not _space():
         return []
     if not os.environ.get("OAUTH_CLIENT_ID"):
@@ -296,7 +284,6 @@ def _owners() -> list[str]:
 
 
 def _check_access(host: str, has_login: bool) -> None:
-    """Refuses to listen on the network without access control."""
     if has_login or (is_local(host) and not _space()):
         return
     if _space():
@@ -316,7 +303,7 @@ def _check_access(host: str, has_login: bool) -> None:
 
 
 def _add_sign_in(page: gr.Blocks) -> None:
-    """Puts Hugging Face's button on the page, which makes Gradio add the sign-in's routes."""
+    """The button makes Gradio add the sign-in routes."""
     import gradio as gr
 
     with page:
@@ -339,7 +326,7 @@ def _check_port(host: str, port: int) -> None:
 
 
 def _allow(folders: Sequence[Path]) -> None:
-    """Adds folders to those that the page may read. Runs inherit the variable."""
+    """Runs inherit the variable."""
     for folder in folders:
         if not folder.is_dir():
             raise ConfigError(
@@ -356,14 +343,10 @@ def _allow(folders: Sequence[Path]) -> None:
 
 
 def _prepare_environment(uploads: Path | None) -> None:
-    """Keeps Gradio from calling home, uploads in their place, its own checks off any proxy.
-
-    A client names any address it likes in `X-Forwarded-For`: the server believes only the proxies
-    that FORWARDED_ALLOW_IPS lists, by default none.
-    """
+    """Clients can forge `X-Forwarded-For`: by default trust no proxy."""
     os.environ.setdefault(PROXIES_VARIABLE, "")
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
-    # Folders that Gradio would hand out beside those that it is told of here.
+    # Gradio would serve these too.
     os.environ.pop("GRADIO_ALLOWED_PATHS", None)
     if uploads:
         os.environ["GRADIO_TEMP_DIR"] = str(uploads)

@@ -1,4 +1,4 @@
-"""The Shards tab: packs text into token sequences, and shows a sequence as the model sees it."""
+"""The Shards tab: packs text into sequences and shows them."""
 
 from __future__ import annotations
 
@@ -55,12 +55,10 @@ _NONE_YET = markup.empty_state(
 def render(
     workspace: Workspace, text: Form[CorpusConfig], pieces: Launcher, line: gr.HTML
 ) -> Launcher:
-    """Makes the tab and returns its launcher.
+    """Renders the tab and returns its launcher.
 
     Args:
-        text: The corpus form.
-        pieces: The launcher that trains a tokenizer if there is none.
-        line: The status bar, whose `artifacts` event reports new artifacts.
+        pieces: Trains a tokenizer if there is none.
     """
     form = Form(
         ShardConfig,
@@ -83,10 +81,7 @@ def render(
 
 
 def _check_tokenizer(config: ShardConfig, workspace: Workspace) -> None:
-    """Refuses a tokenizer that isn't there or lacks what the objective needs, and other misfits.
-
-    What only the Hub may have, the run will see.
-    """
+    """Leaves a tokenizer that only the Hub may have to the run."""
     from core.shards.build import load_tokenizer
     from core.shards.layout import layout_for
 
@@ -97,7 +92,6 @@ def _check_tokenizer(config: ShardConfig, workspace: Workspace) -> None:
 
 
 def _check_tokenizer_fits(pieces: TokenizerConfig, config: ShardConfig) -> None:
-    """Refuses a tokenizer that is to lack what the objective needs: sentinels, or a mask."""
     has_sentinels = pieces.algorithm == "sentencepiece_unigram" and pieces.sentinels > 0
     wants = {"span_corruption": True, "mlm": False, "denoising": False}.get(config.objective)
     if wants is not None and wants != has_sentinels:
@@ -193,13 +187,7 @@ def _list(found: Sequence[Artifact]) -> str:
 
 
 def _show_sequence(name: str, workspace: Workspace) -> str:
-    """Renders a random sequence, decoded, with the model's input in some training step.
-
-    Of shards that lie elsewhere it says so: fetching them may take long.
-
-    Raises:
-        StudioError: There is no row to show, or no tokenizer that fits the objective.
-    """
+    """Renders a random sequence with its model input; remote shards would take long."""
     import numpy as np
 
     from core.objectives import ObjectiveSettings, create_objective
@@ -235,10 +223,7 @@ def _show_sequence(name: str, workspace: Workspace) -> str:
 def _masked_tokens(
     row: NDArray[np.int32], batch: Batch, tokenizer: StudioTokenizer
 ) -> list[tuple[str, str, bool]]:
-    """Returns input token, original token and whether it is predicted, of a sequence (1, L).
-
-    Padding is left out.
-    """
+    """Returns (input token, original, whether predicted), without padding."""
     asked = set(batch["masked_positions"][0][batch["label_weights"][0] > 0].tolist())
     shown, stood = batch["input_ids"][0].tolist(), row[0].tolist()
     length = int(batch["attention_mask"][0].sum()) if "attention_mask" in batch else len(stood)
@@ -261,8 +246,6 @@ def _masked_html(tokens: list[tuple[str, str, bool]], title: str) -> str:
 def _pair_html(
     objective: str, row: NDArray[np.int32], batch: Batch, tokenizer: StudioTokenizer, title: str
 ) -> str:
-    """Renders the model's input, its target and the stored sequence (1, L)."""
-
     def text_of(ids: NDArray[np.int32]) -> str:
         text = "".join(tokenizer.readable(number) for number in ids.tolist())
         return f'<p class="ps-tokens row">{present.escape(text)}</p>'

@@ -1,4 +1,4 @@
-"""The line above the tabs: what is running, how far it is, what comes next; and the alerts."""
+"""Status bar: running and queued runs, and alerts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ui.parts.run_rows import notices_of, summarize
 from ui.present import answering
 
 _WORKER_CHECK_SECONDS = 5.0
-# So many of the runs that ended last are looked at for something to tell of.
+# Ended runs searched for notices.
 _LOOKED_BACK = 30
 _TEMPLATE = """
 <a class="ps-strip" href="#runs" data-go="runs"></a>
@@ -30,7 +30,7 @@ _TEMPLATE = """
 
 
 def render(workspace: Workspace, store: Store, tabs: list[str]) -> gr.HTML:
-    """Makes the line. Its `artifacts` event fires when an artifact has come or gone."""
+    """Renders the bar; `artifacts` fires when artifacts change."""
     return gr.HTML(
         html_template=_TEMPLATE,
         js_on_load=script("strip.js"),
@@ -43,8 +43,7 @@ def render(workspace: Workspace, store: Store, tabs: list[str]) -> gr.HTML:
 
 def _status_function(workspace: Workspace, store: Store) -> Callable[..., dict[str, Any]]:
     keep_worker = _WorkerKeeper(workspace)
-    # An app that was started anew refuses what the menus of an open page offer, even if it is the
-    # very same: it has told that page of no choices. So each has a name of its own.
+    # A restarted app refuses menu choices it didn't offer, so open tabs must notice.
     app = uuid4().hex
 
     @answering
@@ -52,7 +51,7 @@ def _status_function(workspace: Workspace, store: Store) -> Callable[..., dict[s
         running = store.list_runs(states=ACTIVE_STATES, limit=MOST_SLOTS)
         queued = store.count_runs(("queued",))
         ended = store.list_ended(_LOOKED_BACK)
-        # A run that only waited for another says less than that one.
+        # A run that only waited for another says less.
         last = next((row for row in ended if row.reason != "dependency"), None)
         if running or queued:
             keep_worker()
@@ -69,7 +68,7 @@ def _status_function(workspace: Workspace, store: Store) -> Callable[..., dict[s
 
 
 class _WorkerKeeper:
-    """Starts the worker again where it died while there was work; looks now and then."""
+    """Restarts a worker that died with work left."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace

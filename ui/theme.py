@@ -1,4 +1,4 @@
-"""How the page looks: Gradio's theme in our colours, and system fonts."""
+"""Gradio's theme in our colours."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _MONO = ("ui-monospace", "SF Mono", "Menlo", "Consolas", "DejaVu Sans Mono", "mo
 
 
 def make_theme() -> gr.themes.Base:
-    """Returns the theme. Its fonts are those of the system: the page fetches nothing."""
+    """Returns the theme, with system fonts: nothing is fetched."""
     return gr.themes.Base(
         primary_hue=gr.themes.colors.indigo,
         secondary_hue=gr.themes.colors.indigo,

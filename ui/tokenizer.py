@@ -1,4 +1,4 @@
-"""The Tokenizer tab: trains tokenizers, lists them, and tokenizes a sentence."""
+"""The Tokenizer tab."""
 
 from __future__ import annotations
 
@@ -30,12 +30,7 @@ _NONE_YET = markup.empty_state(
 
 
 def render(workspace: Workspace, text: Form[CorpusConfig], line: gr.HTML) -> Launcher:
-    """Makes the tab and returns its launcher.
-
-    Args:
-        text: The corpus form.
-        line: The status bar, whose `artifacts` event reports new tokenizers.
-    """
+    """Renders the tab and returns its launcher."""
     form = Form(
         TokenizerConfig,
         "tokenizer",
@@ -55,7 +50,6 @@ def render(workspace: Workspace, text: Form[CorpusConfig], line: gr.HTML) -> Lau
 
 
 def _check_vocabulary(config: TokenizerConfig) -> None:
-    """Refuses a vocabulary that the text can't support, as far as that is known in a moment."""
     from core.tokenizer.capacity import check_vocabulary
 
     check_vocabulary(config)
@@ -152,7 +146,6 @@ def _row(artifact: Artifact) -> tuple[str, ...]:
 
 
 def _cut(name: str | None, sentence: str, workspace: Workspace) -> str:
-    """Tokenizes a sentence, as coloured tokens."""
     if not name or not sentence:
         return ""
     from core.tokenizer import pieces
@@ -166,14 +159,13 @@ def _cut(name: str | None, sentence: str, workspace: Workspace) -> str:
 
 @lru_cache(maxsize=4)
 def _open(name: str, fingerprint: str, workspace: Workspace) -> StudioTokenizer:
-    """Loads a tokenizer; kept while its fingerprint is the same, for one types quickly."""
+    """Cached, as users type quickly."""
     from core.tokenizer import load
 
     return load(name, workspace)
 
 
 def _extremes(name: str | None, workspace: Workspace) -> str:
-    """Returns the longest and the shortest tokens of a tokenizer."""
     if not name:
         return ""
     counts = workspace.find("tokenizer", name).manifest.counts

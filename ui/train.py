@@ -1,7 +1,4 @@
-"""The Train tab: model and hyperparameters, with estimates that follow what is typed.
-
-A closed section below checks the same settings on a TPU.
-"""
+"""The Train tab, with live estimates and the TPU check."""
 
 from __future__ import annotations
 
@@ -49,12 +46,7 @@ length.</p>
 def render(
     workspace: Workspace, store: Store, rows: Launcher, line: gr.HTML
 ) -> tuple[Launcher, Launcher]:
-    """Makes the tab and returns the launchers of trainings and of preflights.
-
-    Args:
-        rows: The launcher that builds shards if there are none.
-        line: The status bar, whose `artifacts` event reports new shards.
-    """
+    """Renders the tab; returns the training and preflight launchers."""
     form = Form(TrainConfig, "train", workspace, check=lambda config: _check(config, workspace))
     launcher = Launcher(
         "train",
@@ -82,21 +74,18 @@ def render(
 
 
 def _check(config: TrainConfig, workspace: Workspace) -> None:
-    """Refuses what would fail as soon as it is started, on the devices of this machine."""
     choose(config, find_hardware())
     if not _is_far(config, workspace):
         open_inputs(config, workspace)
 
 
 def _check_shards_fit(rows: ShardConfig, config: TrainConfig) -> None:
-    """Refuses shards that are to be built for another objective than the model's."""
     check_layout(objective_name(config, config.family), rows.objective)
 
 
 def _offer_what_fits(
     form: Form[TrainConfig], fitting: gr.HTML, anew: gr.Checkbox | None, workspace: Workspace
 ) -> None:
-    """Offers only the families that can learn from the chosen shards, and says why."""
     chosen = [form.components[name] for name in ("shards", "family", "objective", "preset")]
     shards, family, objective, _ = chosen
     made_anew = [anew] if anew else []
@@ -130,7 +119,6 @@ def _offer_what_fits(
 
 
 def _family_incompatibilities(name: str, workspace: Workspace) -> dict[str, str]:
-    """Returns why families can't learn from shards; nothing where that can't be told."""
     from core.shards.read import open_shards
     from core.tokenizer import load
 
@@ -145,11 +133,10 @@ def _family_incompatibilities(name: str, workspace: Workspace) -> dict[str, str]
             return {}
         return incompatibilities(shards, load(str(shards.tokenizer_folder), workspace))
     except StudioError:
-        return {}  # The forecast says what is wrong with them.
+        return {}  # The forecast shows the error.
 
 
 def _say_why(name: str, offered: list[str], reasons: dict[str, str]) -> str:
-    """Lists the families that aren't offered, grouped by reason."""
     by_reason: dict[str, list[str]] = {}
     for family in list_family_names():
         if family not in offered:
@@ -169,7 +156,6 @@ def _names(families: list[str]) -> str:
 
 
 def _render_hardware(form: Form[TrainConfig]) -> None:
-    """Makes the line that says what this machine has, and what a run would take of it."""
     shown = gr.HTML(elem_id="train-hardware")
 
     def look(*raw: str) -> str:
@@ -190,7 +176,6 @@ def _render_hardware(form: Form[TrainConfig]) -> None:
 
 
 def _write_up(config: TrainConfig) -> str:
-    """Describes the source of the preset's values and the published result."""
     if config.preset == "fast":
         filled = TrainConfig.preset_values({"preset": "fast", "family": config.family})
         # Encoders only.
@@ -210,7 +195,6 @@ def _write_up(config: TrainConfig) -> str:
 
 
 def _hardware(config: TrainConfig | None) -> str:
-    """Describes this machine, and the devices that a run would use."""
     hardware = find_hardware()
     has = f"This machine: {escape(hardware.describe())}."
     if config is None:
@@ -265,7 +249,7 @@ def _summarize_check(config: PreflightConfig) -> str:
 
 
 def _is_far(config: TrainConfig, workspace: Workspace) -> bool:
-    """Tells whether the run begins with a download, which no form should wait for."""
+    """No form should wait for a download."""
     return must_be_fetched(config.checkpoint, workspace) or is_remote(config.shards, workspace)
 
 
@@ -293,22 +277,21 @@ def _forecast(config: TrainConfig, workspace: Workspace) -> Forecast:
 def _estimate_seconds(
     config: TrainConfig, inputs: TrainingInputs, plan: recipe.Plan
 ) -> float | None:
-    """Estimates the duration of a run on this machine's CPU; None on other devices."""
+    """Only for a CPU; None elsewhere."""
     try:
         is_cpu = choose(config, find_hardware()).kind == "cpu"
     except StudioError:
-        return None  # The note on the hardware says what is missing.
+        return None  # The hardware note shows the error.
     if not is_cpu:
         return None
     return estimate_seconds(config, inputs, plan.total_tokens, measure_cpu_speed())
 
 
 def _replicas(config: TrainConfig) -> int:
-    """Returns how many devices share a step; one where the one that was asked for isn't there."""
     try:
         return estimate_devices(config, find_hardware())
     except DeviceError:
-        return 1  # The line on the hardware says what is missing.
+        return 1  # The hardware note shows the error.
 
 
 def _summarize(config: TrainConfig) -> str:

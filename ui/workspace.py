@@ -1,4 +1,4 @@
-"""The Workspace tab: disk usage, and the import of a run's settings."""
+"""The Workspace tab: disk usage and settings import."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ _IMPORT = f"""
 
 
 def render(workspace: Workspace, store: Store) -> gr.HTML:
-    """Makes the tab and returns the component whose `settings` event brings an imported file."""
+    """Renders the tab; `settings` of the result brings an imported file."""
     disk.render(workspace, store)
     return gr.HTML(html_template=_IMPORT, js_on_load=script("import.js"))

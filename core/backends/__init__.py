@@ -1,1 +1,1 @@
-"""Code for TensorFlow, JAX or OpenVINO: step, optimizers, kernels, devices, precision."""
+"""Code for TensorFlow, JAX or OpenVINO."""

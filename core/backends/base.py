@@ -1,8 +1,4 @@
-"""Backend interface of the training loop, and the state handling that backends share.
-
-The loop knows neither TensorFlow nor JAX. Results stay on the device until `fetch`, so that the
-host does not wait between two log lines.
-"""
+"""Backend interface of the training loop."""
 
 from __future__ import annotations
 
@@ -25,10 +21,9 @@ if TYPE_CHECKING:
 
 DeviceValue = Any
 
-# The optimizer is None if the model is only evaluated.
+# None: the model is only evaluated.
 Build = Callable[[], "tuple[LanguageModel, keras.optimizers.Optimizer | None]"]
 
-# Model inputs; the other arrays of a batch are labels and their weights.
 INPUT_NAMES = (
     "input_ids",
     "attention_mask",
@@ -37,16 +32,13 @@ INPUT_NAMES = (
     "dropout_seed",
 )
 
-# Spreads replica numbers over the integers, so that each replica's dropout differs.
+# Makes each replica's dropout differ.
 _REPLICA_SALT = 0x9E3779B1
 
 
 @dataclass(frozen=True)
 class BackendOptions:
-    """Execution options of a step; results are the same but for rounding.
-
-    `sharding` is data (each device holds all weights) or fsdp (each holds a shard).
-    """
+    """Execution options; `sharding` is data (replicated weights) or fsdp."""
 
     sharding: str = "data"
     gradient_accumulation_steps: int = 1
@@ -57,58 +49,46 @@ class BackendOptions:
 
 
 class Backend(Protocol):
-    """A training step and a validation step, compiled for the devices."""
+    """Compiled training and validation steps."""
 
     model: LanguageModel
     optimizer: keras.optimizers.Optimizer | None
 
     def part(self, batch_size: int) -> slice:
-        """Returns the slice of a global batch that this process passes to `put`."""
+        """Returns this process's slice of a batch."""
 
     def put(self, batch: Batch, number: int | None = None) -> dict[str, DeviceValue]:
-        """Copies this process's slice of a batch to its devices; thread-safe.
+        """Copies this process's slice to its devices; thread-safe.
 
-        Args:
-            batch: The slice's arrays.
-            number: Number of the training batch, which seeds dropout. None: validation, or no
-                dropout.
+        `number` seeds dropout; None: validation.
         """
 
     def train_step(self, batch: Mapping[str, DeviceValue]) -> DeviceValue:
-        """Updates the weights and returns the batch's loss, a scalar on the device."""
+        """Updates the weights and returns the loss, on the device."""
 
     def train_steps(self, batches: Sequence[Mapping[str, DeviceValue]]) -> DeviceValue:
-        """Runs several steps in one execution and returns their losses, (steps,)."""
+        """Runs several steps in one execution; returns losses, (steps,)."""
 
     def evaluate_step(self, batch: Mapping[str, DeviceValue]) -> DeviceValue:
-        """Returns the sums of losses, correct predictions and weights, (3,) on the device."""
+        """Returns sums of losses, correct predictions and weights, (3,)."""
 
     def fetch(self, values: Sequence[DeviceValue]) -> NDArray[np.float32]:
-        """Waits for values of equal shape and stacks them on the host."""
+        """Waits for values, stacked on the host."""
 
     def agree(self, flag: int) -> int:
-        """Returns the largest flag that any process passed some steps ago.
-
-        All processes must call it equally often. A single process gets its own flag at once.
-        """
+        """Returns the largest flag, some steps late; all processes must call it equally often."""
 
     def read_state(self) -> dict[str, NDArray]:
-        """Returns all weights and optimizer slots by path; all processes must call it."""
+        """Returns weights and slots by path; all processes must call it."""
 
     def write_state(self, state: Mapping[str, NDArray]) -> None:
-        """Sets all weights and optimizer slots.
-
-        Raises:
-            CheckpointError: A value is missing, unknown, or of another shape.
-        """
+        """Sets weights and slots; raises CheckpointError."""
 
 
 def set_output_bias(model: LanguageModel, token_counts: NDArray[np.int64]) -> None:
-    """Initialises an encoder's output bias to log token frequencies; other models have none.
+    """Initialises an encoder's output bias to log token frequencies.
 
-    `token_counts` are occurrences by id in the training examples, int64, at most (vocab_size,).
-    After the prior's bias in "Focal Loss for Dense Object Detection", section 3.3
-    (https://arxiv.org/abs/1708.02002).
+    `token_counts` are at most (vocab_size,). Source: https://arxiv.org/abs/1708.02002, section 3.3.
     """
     if model.architecture.kind == "encoder":
         bias = model.lm_head.bias
@@ -119,16 +99,15 @@ def set_output_bias(model: LanguageModel, token_counts: NDArray[np.int64]) -> No
 def learned_from(
     batch: Mapping[str, DeviceValue],
 ) -> tuple[dict[str, DeviceValue], DeviceValue, DeviceValue]:
-    """Splits a batch into model inputs, labels and label weights."""
+    """Splits a batch into inputs, labels and label weights."""
     inputs = {name: batch[name] for name in INPUT_NAMES if name in batch}
     return inputs, batch["labels"], batch["label_weights"]
 
 
 def dropout_seeds(number: int, parts: int, replica: int = 0) -> NDArray[np.int32]:
-    """Computes a batch's dropout seeds, int32 (parts, 2).
+    """Computes dropout seeds, int32 (parts, 2).
 
-    `parts` is the number of micro-batches; `replica` the device's index if each device numbers its
-    own elements from 0.
+    `replica` is for devices that number their own elements.
     """
     salt = (replica * _REPLICA_SALT) & 0x7FFFFFFF
     counts = (number * parts + np.arange(parts)) & 0x7FFFFFFF
@@ -136,11 +115,7 @@ def dropout_seeds(number: int, parts: int, replica: int = 0) -> NDArray[np.int32
 
 
 def check_divisible(batch_size: int, devices: int, parts: int) -> None:
-    """Checks that a batch divides evenly among devices and micro-batches.
-
-    Raises:
-        ConfigError: It doesn't.
-    """
+    """Raises ConfigError unless a batch divides evenly."""
     if batch_size % (devices * parts):
         raise ConfigError(
             "The batch can't be split evenly between devices",
@@ -155,7 +130,7 @@ def check_divisible(batch_size: int, devices: int, parts: int) -> None:
 def variables_by_path(
     model: LanguageModel, optimizer: keras.optimizers.Optimizer | None
 ) -> dict[str, keras.Variable]:
-    """Returns all variables by path; backends share the paths."""
+    """Returns all variables by path, alike on all backends."""
     variables = [*model.variables, *(optimizer.variables if optimizer else [])]
     by_path = {variable.path: variable for variable in variables}
     assert len(by_path) == len(variables), "two variables share a path"
@@ -163,11 +138,7 @@ def variables_by_path(
 
 
 def check_state(variables: Mapping[str, keras.Variable], state: Mapping[str, NDArray]) -> None:
-    """Checks that a state has exactly these variables, with their shapes.
-
-    Raises:
-        CheckpointError: Naming the first difference.
-    """
+    """Raises CheckpointError unless variables and shapes agree."""
     problems = [f"{path} is missing" for path in variables if path not in state]
     problems += [f"{path} is unknown" for path in state if path not in variables]
     problems += [

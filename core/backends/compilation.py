@@ -1,4 +1,4 @@
-"""Compiles functions for the backend that Keras runs on, and keeps compiled programs on disk."""
+"""Compiles functions, and caches compiled programs on disk."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from core.backends.devices import Devices
 if TYPE_CHECKING:
     import keras
 
-# Limit of the compilation cache; the least recently used programs are evicted first.
 _COMPILED_BYTES = 1 << 30
 
 
@@ -20,9 +19,7 @@ def compile_function(
 ) -> Callable[..., Any]:
     """Compiles a function of tensors, once per set of shapes.
 
-    Args:
-        static: Positions of arguments that are Python values. TensorFlow finds them itself.
-        donated: Positions of arguments whose memory the result may reuse; JAX only.
+    JAX only: `static` arguments are Python values, `donated` ones lend their memory.
     """
     import keras
 
@@ -36,18 +33,13 @@ def compile_function(
 
 
 def compile_method(model: keras.Model, name: str) -> Callable[..., Any]:
-    """Compiles a method of a built model. Weights are arguments, not constants of the program.
-
-    Args:
-        name: A method of tensors, or dictionaries and lists of them, such as `start_cache` or
-            `__call__`. Integers stay Python integers.
-    """
+    """Compiles a model's method; weights are arguments, integers constants."""
     import keras
 
     method = getattr(model, name)
     if keras.config.backend() != "jax":
         return compile_function(method)
-    # Listed once: walking all layers takes as long as a small model's step.
+    # Walking all layers takes as long as a small model's step.
     variables = list(model.variables)
     weights = [variable.value for variable in variables]
 
@@ -66,12 +58,7 @@ def compile_method(model: keras.Model, name: str) -> Callable[..., Any]:
 
 
 def enable_compilation_cache(devices: Devices, folder: Path) -> None:
-    """Enables JAX's compilation cache, unless the user has configured one.
-
-    TensorFlow has none for its graphs.
-
-    Source: https://docs.jax.dev/en/latest/persistent_compilation_cache.html
-    """
+    """Enables JAX's compilation cache, unless configured."""
     if devices.engine != "jax":
         return
     import jax

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def create_backend(
     devices: Devices, build: Build, options: BackendOptions | None = None
 ) -> Backend:
-    """Creates the selected backend with the model that `build` makes."""
+    """Creates the selected backend."""
     options = options or BackendOptions()
     if devices.engine == "jax":
         from core.backends.jax.step import JaxBackend
@@ -34,7 +34,7 @@ def create_backend(
 def build_for_training(
     config: TrainConfig, architecture: Architecture, schedule: LearningRateSchedule
 ) -> tuple[LanguageModel, keras.optimizers.Optimizer]:
-    """Creates a randomly initialised model and its optimizer, as a `Build`."""
+    """Creates a random model and its optimizer."""
     from core.backends.optimizers import build_optimizer, create_optimizer
 
     model = create_model(

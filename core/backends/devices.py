@@ -1,8 +1,6 @@
-"""Finds accelerators and chooses backend and device, without importing a backend.
+"""Chooses backend and device without importing a backend, which can't be undone.
 
-A process can't undo the import of a backend, and Keras keeps its first one. So the file system is
-searched for accelerators first. A missing device that was requested is an error, never a silent
-fallback.
+A missing device that was requested is an error, never a fallback.
 """
 
 from __future__ import annotations
@@ -32,7 +30,6 @@ _TPU_GLOBS = ("/dev/accel[0-9]*", "/dev/vfio/[0-9]*")
 
 _DESCRIPTION = re.compile(r"(TensorFlow|JAX) on \d+ (CPU|GPU|TPU)\b")
 
-# TensorFlow's name for the TPU of its own machine.
 LOCAL_TPU = "local"
 
 
@@ -41,11 +38,8 @@ class Devices:
     """The backend and devices of a run.
 
     Attributes:
-        count: Devices that share a step, over all processes.
-        memory_bytes: Memory of one device, or of a CPU's host; None if unknown.
-        processes: Processes that share a step, one per host.
-        process: Rank of this process.
-        strategy: TensorFlow's, if several devices share a step.
+        count: Over all processes.
+        memory_bytes: Of one device, or a CPU's host.
     """
 
     engine: BackendName
@@ -76,10 +70,7 @@ class Devices:
 
 @contextmanager
 def reporting_lost_processes(devices: Devices) -> Iterator[None]:
-    """Converts JAX's errors to ProcessLostError if several processes share the run.
-
-    Memory errors pass: they may be local.
-    """
+    """Converts JAX's errors to ProcessLostError, except memory errors, which may be local."""
     try:
         yield
     except (StudioError, RunStopped):
@@ -99,13 +90,10 @@ def reporting_lost_processes(devices: Devices) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Hardware:
-    """Accelerators found without importing a backend.
+    """Accelerators by driver path.
 
     Attributes:
-        gpus: Driver paths, as many as CUDA_VISIBLE_DEVICES leaves.
-        tpus: Driver paths.
-        jax_gpu: JAX's GPU plugin is installed.
-        jax_tpu: libtpu is installed.
+        gpus: As many as CUDA_VISIBLE_DEVICES leaves.
         jax_on_cpu: JAX_PLATFORMS keeps JAX on the CPU.
     """
 
@@ -116,7 +104,7 @@ class Hardware:
     jax_on_cpu: bool = False
 
     def describe(self) -> str:
-        """Returns for example: 16 CPU cores, 64.0 GiB of memory, 1 GPU, no TPU."""
+        """Describes the hardware in one line."""
         memory = host_memory_bytes("cpu") or 0
         return (
             f"{os.cpu_count()} CPU cores, {memory / 2**30:.1f} GiB of memory, "
@@ -134,7 +122,7 @@ class Choice:
 
 
 def find_hardware() -> Hardware:
-    """Finds accelerators without importing a backend."""
+    """Finds accelerators."""
     jax_gpu = any(find_spec(plugin) for plugin in _JAX_GPU_PLUGINS)
     return Hardware(
         gpus=_find_gpus(jax_gpu),
@@ -147,18 +135,14 @@ def find_hardware() -> Hardware:
 
 def _find_gpus(jax_gpu: bool) -> tuple[str, ...]:
     found, visible = _first_found(_GPU_GLOBS), os.environ.get("CUDA_VISIBLE_DEVICES")
-    # WSL 2 has this path for GPUs of all vendors, most of which JAX can't use.
+    # WSL 2 has this path for GPUs of all vendors.
     if visible in ("", "-1") or (found == (_WSL_GPU,) and not jax_gpu):
         return ()
     return found if visible is None else found[: len(visible.split(","))]
 
 
 def choose(config: TrainConfig, hardware: Hardware) -> Choice:
-    """Chooses TensorFlow on CPU, JAX on GPU and TPU, unless set.
-
-    Raises:
-        DeviceError: The requested accelerator is missing.
-    """
+    """Chooses TensorFlow on CPU, JAX on GPU and TPU, unless set; raises DeviceError."""
     if config.device == "cpu":
         return Choice(_engine(config, "tensorflow"), "cpu", "requested")
     if config.device == "gpu":
@@ -169,18 +153,12 @@ def choose(config: TrainConfig, hardware: Hardware) -> Choice:
 
 
 def is_description(note: str) -> bool:
-    """Returns True if a note comes from `Devices.describe`."""
+    """Returns whether a note comes from `Devices.describe`."""
     return _DESCRIPTION.match(note) is not None
 
 
 def estimate_devices(config: TrainConfig, hardware: Hardware) -> int:
-    """Estimates the number of devices that share a step, without importing a backend.
-
-    Counts one if TensorFlow with device `auto` may be unable to use a GPU.
-
-    Raises:
-        DeviceError: The requested accelerator is missing.
-    """
+    """Estimates the devices that share a step; raises DeviceError."""
     here = config.num_devices
     if here is None:
         choice = choose(config, hardware)
@@ -191,14 +169,14 @@ def estimate_devices(config: TrainConfig, hardware: Hardware) -> int:
 
 
 def memory_per_device(devices: Devices) -> int | None:
-    """Returns the bytes of one device's memory, if known; CPU devices share their host's."""
+    """Returns one device's memory in bytes, if known."""
     if devices.memory_bytes is None or devices.kind != "cpu":
         return devices.memory_bytes
     return devices.memory_bytes * devices.processes // devices.count
 
 
 def estimate_memory(config: TrainConfig, hardware: Hardware) -> int | None:
-    """Estimates the bytes of one CPU device's memory without a backend; None for accelerators."""
+    """Estimates a CPU device's memory in bytes."""
     try:
         memory = host_memory_bytes(choose(config, hardware).kind)
     except DeviceError:  # The run may execute on another machine.
@@ -217,7 +195,7 @@ def _needs_jax(config: TrainConfig) -> bool:
 
 
 def is_multi_process(config: TrainConfig) -> bool:
-    """Returns True if several processes share the run."""
+    """Returns whether several processes share the run."""
     return (config.num_processes or 1) > 1 or bool(config.coordinator_address)
 
 
@@ -297,7 +275,6 @@ def first_line(error: BaseException) -> str:
 
 
 def _first_found(globs: Sequence[str]) -> tuple[str, ...]:
-    """Returns the paths of the first pattern that matches any."""
     for pattern in globs:
         paths = sorted(str(path) for path in Path("/").glob(pattern.lstrip("/")))
         if paths:

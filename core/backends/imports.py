@@ -1,11 +1,4 @@
-"""Imports a backend quickly and quietly.
-
-TensorFlow imports JAX for its converters, and Keras imports pandas and pyplot, if installed: a
-third of a backend's import time, unused here. OpenVINO imports telemetry.
-
-TensorFlow's libraries write to stderr before they read the configured log level;
-`core.backends.stderr` applies that level to these lines.
-"""
+"""Imports a backend quietly, without unused packages, a third of its import time."""
 
 from __future__ import annotations
 
@@ -25,24 +18,21 @@ from core.cores import thread_settings
 _UNUSED = {
     "tensorflow": ("jax", "pandas", "matplotlib.pyplot"),
     "jax": ("pandas", "matplotlib.pyplot"),
-    # It would report each import to Google Analytics, from a separate process.
+    # It would report each import to Google Analytics.
     "openvino": ("openvino_telemetry",),
 }
 _LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-# Errors only, for the C++ libraries of TensorFlow and JAX.
+# Errors only.
 _LOG_SETTINGS = {_LOG_LEVEL: "2", "GRPC_VERBOSITY": "ERROR"}
-# Device files of the drivers of NVIDIA, WSL 2 and AMD. Without them, TensorFlow's messages about
-# CUDA only say that there is none.
+# Without a driver, TensorFlow's messages about CUDA say nothing else.
 _GPU_DRIVERS = ("proc/driver/nvidia", "dev/nvidia*", "dev/dxg", "dev/kfd")
 _TPU_DRIVERS = ("dev/accel[0-9]*", "dev/vfio/[0-9]*")
 
 
 def import_for(engine: str, module: str) -> ModuleType:
-    """Imports a module of a backend (tensorflow, jax or openvino), or Keras on it.
+    """Imports a module of a backend, or Keras on it.
 
-    Skips the unused packages, which can be imported normally afterwards. Limits the backend's
-    threads to the container's cores. Variables already set in the environment, the log level
-    included, keep their values.
+    Limits threads to the container's cores; environment variables already set stay.
     """
     for name, value in {**thread_settings(), **_LOG_SETTINGS}.items():
         os.environ.setdefault(name, value)
@@ -50,19 +40,18 @@ def import_for(engine: str, module: str) -> ModuleType:
     has_driver = _exists(_GPU_DRIVERS)
     has_tpu = _exists(_TPU_DRIVERS)
     if not has_driver and not has_tpu and find_spec("libtpu"):
-        # libtpu logs at length that there is no TPU. Preflight only compiles with it.
+        # libtpu logs at length that there is no TPU.
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
     quiet = filtered_stderr(_log_level(), cuda=has_driver) if loads_tensorflow else nullcontext()
     with quiet, _hidden(_UNUSED.get(engine, ())):
         found = import_module(module)
         if loads_tensorflow and not has_driver and not has_tpu:
-            # The first listing of devices logs that CUDA is missing. It initialises no device.
+            # The first listing of devices logs that CUDA is missing.
             sys.modules["tensorflow"].config.list_physical_devices()
     return found
 
 
 def _log_level() -> int:
-    """Returns the severity below which messages are hidden; 0 shows all."""
     value = os.environ.get(_LOG_LEVEL, "")
     return int(value) if value.isdecimal() else 0
 
@@ -73,10 +62,9 @@ def _exists(patterns: tuple[str, ...]) -> bool:
 
 @contextmanager
 def _hidden(names: tuple[str, ...]) -> Iterator[None]:
-    """Makes packages that are not yet imported look as if they weren't installed."""
+    """Makes packages look as if they weren't installed."""
     modules: dict[str, Any] = sys.modules
     hidden = [name for name in names if name not in modules]
-    # In sys.modules, None means that there is no such module.
     modules.update(dict.fromkeys(hidden))
     try:
         yield

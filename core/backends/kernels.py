@@ -1,8 +1,4 @@
-"""The layers' maths, implemented for speed on each backend.
-
-Beside matmuls, the time goes into passes over memory. Here they fuse, with hand-written gradients
-if autodiff takes more passes. Backends agree up to rounding.
-"""
+"""The layers' maths, fused to save passes over memory."""
 
 from __future__ import annotations
 
@@ -21,44 +17,31 @@ Tensor = Any
 backend: Any = import_module(f"core.backends.{keras.config.backend()}.kernels")
 
 
-# Computes `inputs @ kernel + bias`, (…, I) to (…, O). `columns` is the range (start, stop) of the O
-# to compute; None: all. Takes tensors, not variables.
+# `inputs @ kernel + bias`, or its `columns` (start, stop). Takes tensors, not variables.
 dense: Callable[..., Tensor] = backend.dense
 
 
 def whole(weight: Tensor) -> Tensor:
-    """All-gathers a sharded weight for use; its gradient comes back sharded.
+    """All-gathers a sharded weight; its gradient comes back sharded.
 
-    The gathered weight must not be saved for the gradient, or each device would end up with all
-    weights; `dense` prevents that.
-
-    Source: Rajbhandari et al., "ZeRO", https://arxiv.org/abs/1910.02054, section 5.
+    Don't save it for the gradient, or each device would end up with all weights. Source:
+    https://arxiv.org/abs/1910.02054, section 5.
     """
     return backend.whole(ops.convert_to_tensor(weight))
 
 
 def are_sharded() -> bool:
-    """Checks whether weights are sharded in the current context."""
+    """Returns whether weights are sharded here."""
     return bool(backend.are_sharded())
 
 
 def rematerialized_layer(layer: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Applies gradient checkpointing to a layer: only its inputs are saved.
-
-    Args:
-        layer: Takes tensors or None, by position, and changes no state.
-
-    Source: Chen et al., "Training Deep Nets with Sublinear Memory Cost",
-        https://arxiv.org/abs/1604.06174.
-    """
+    """Applies gradient checkpointing to a layer (https://arxiv.org/abs/1604.06174)."""
     return backend.rematerialized_layer(layer)
 
 
 def layer_norm(inputs: Tensor, scale: Tensor, bias: Tensor | None, epsilon: float) -> Tensor:
-    """Normalises the last axis in float32; keeps the inputs' dtype.
-
-    Source: https://arxiv.org/abs/1607.06450.
-    """
+    """Normalises in float32 (https://arxiv.org/abs/1607.06450); keeps the dtype."""
     scale = ops.convert_to_tensor(scale)
     bias = ops.zeros_like(scale) if bias is None else ops.convert_to_tensor(bias)
     outputs = backend.layer_norm(_flat(inputs), scale, bias, epsilon)
@@ -66,58 +49,43 @@ def layer_norm(inputs: Tensor, scale: Tensor, bias: Tensor | None, epsilon: floa
 
 
 def rms_norm(inputs: Tensor, scale: Tensor, epsilon: float) -> Tensor:
-    """Scales the last axis to a mean square of 1 in float32; keeps the inputs' dtype.
-
-    Source: https://arxiv.org/abs/1910.07467.
-    """
+    """Applies RMSNorm in float32 (https://arxiv.org/abs/1910.07467); keeps the dtype."""
     outputs = backend.rms_norm(_flat(inputs), ops.convert_to_tensor(scale), epsilon)
     return ops.reshape(outputs, ops.shape(inputs))
 
 
 def gelu(inputs: Tensor) -> Tensor:
-    """Exact GELU, x·Φ(x).
-
-    Source: https://arxiv.org/abs/1606.08415.
-    """
+    """Exact GELU, x·Φ(x). Source: https://arxiv.org/abs/1606.08415."""
     return backend.gelu(inputs)
 
 
 def gelu_tanh(inputs: Tensor) -> Tensor:
-    """GELU with the tanh approximation of GPT-2 and T5.
-
-    Source: https://arxiv.org/abs/1606.08415, section 2.
-    """
+    """GELU with tanh approximation."""
     return backend.gelu_tanh(inputs)
 
 
 def dropout(inputs: Tensor, rate: float, seed: Tensor) -> Tensor:
-    """Applies dropout without saving a mask for the gradient.
-
-    The mask hashes seed and element index: it is independent of backend and batch sharding.
+    """Applies dropout; seed and element index determine the mask on all backends.
 
     Args:
         inputs: Fewer than 2**31 elements.
-        rate: 0 to 1, exclusive.
-        seed: Two integers, (2,), new ones for each use.
+        seed: (2,), new for each use.
     """
     return backend.dropout(inputs, rate, seed)
 
 
 def split_heads(fused: Tensor, heads: int, parts: int = 3) -> list[Tensor]:
-    """Splits (B, L, parts·N·D), such as fused QKV, into parts of (B, L, N, D)."""
+    """Splits (B, L, parts·N·D) into (B, L, N, D)."""
     batch, length = ops.shape(fused)[:2]
     shape = (batch, length, heads, fused.shape[-1] // (parts * heads))
     return [ops.reshape(part, shape) for part in ops.split(fused, parts, axis=-1)]
 
 
 def rotate(heads: Tensor, rotation: Tensor) -> Tensor:
-    """Applies rotary position embeddings in float32.
+    """Applies rotary position embeddings to (B, L, N, D) in float32.
 
-    Args:
-        heads: Queries or keys, (B, L, N, D).
-        rotation: Cosines and sines, float32 (2, L, D) or (2, B, L, D).
-
-    Source: https://arxiv.org/abs/2104.09864, section 3.4.2.
+    `rotation` has cosines and sines, (2, L, D) or (2, B, L, D). Source:
+    https://arxiv.org/abs/2104.09864, section 3.4.2.
     """
     wide = ops.cast(heads, "float32")
     first, second = ops.split(wide, 2, axis=-1)
@@ -127,19 +95,15 @@ def rotate(heads: Tensor, rotation: Tensor) -> Tensor:
 
 
 def for_cache(heads: Tensor) -> Tensor:
-    """Converts keys or values to the cache layout: (B, M, N, D) to float32 (B, N, D, M).
+    """Converts (B, M, N, D) to the cache layout, float32 (B, N, D, M).
 
-    Both matmuls of attention then read contiguous memory without copying. CPU matmuls would convert
-    narrower dtypes to float32 for each token.
+    Attention then reads contiguous memory; CPU matmuls would convert narrower dtypes.
     """
     return ops.cast(ops.transpose(heads, (0, 2, 3, 1)), "float32")
 
 
 def write_slots(cached: Tensor, new: Tensor, positions: Tensor) -> Tensor:
-    """Writes new keys or values (B, N, D, S) to a float32 cache (B, N, D, M).
-
-    `positions` int32 (B,) are the first slots to write; there must be room.
-    """
+    """Writes (B, N, D, S) to a cache (B, N, D, M), from slots `positions` (B,) on."""
     rows = [
         ops.slice_update(cached[row : row + 1], [0, 0, 0, positions[row]], new[row : row + 1])
         for row in range(cached.shape[0])
@@ -160,13 +124,9 @@ def attention(
     """Computes softmax(q·k / √D + bias) · v, (B, L, N·D).
 
     Args:
-        query: (B, L, N, D).
-        key: (B, M, N, D).
-        value: (B, M, N, D).
-        bias: Added to the logits, float32, broadcast to (B, N, L, M).
-        rate: Dropout rate of the attention weights.
+        query: (B, L, N, D); key and value: (B, M, N, D).
+        bias: Float32, broadcast to (B, N, L, M).
         seed: None disables dropout.
-        scaled: Whether to divide by √D.
 
     Source: https://arxiv.org/abs/1706.03762, section 3.2.1.
     """
@@ -190,13 +150,9 @@ def attention(
 def cached_attention(
     query: Tensor, parts: Sequence[tuple[Tensor, Tensor, Tensor | None]], *, scaled: bool = True
 ) -> Tensor:
-    """Computes `attention` in float32 over caches without concatenating them, (B, S, N·D).
+    """Computes `attention` over caches for (B, S, N, D).
 
-    Args:
-        query: (B, S, N, D).
-        parts: Keys and values of each cache (see `for_cache`), and a bias, broadcast to (B, N, S,
-            M), or None.
-        scaled: See `attention`.
+    `parts` have keys and values (see `for_cache`), and biases that broadcast to (B, N, S, M).
     """
     wide = ops.cast(query, "float32") * (query.shape[-1] ** -0.5 if scaled else 1.0)
     logits = []
@@ -218,7 +174,7 @@ def _joined(heads: Tensor) -> Tensor:
 
 
 def gather_positions(hidden: Tensor, positions: Tensor) -> Tensor:
-    """Gathers positions (B, K) from (B, L, …): (B, K, …)."""
+    """Gathers positions (B, K) from (B, L, …)."""
     return backend.gather_positions(hidden, positions)
 
 
@@ -232,19 +188,14 @@ def tied_logits(hidden: Tensor, table: Tensor, bias: Tensor | None = None) -> Te
 def summed_cross_entropy(
     hidden: Tensor, table: Tensor, bias: Tensor | None, labels: Tensor, weights: Tensor
 ) -> Tensor:
-    """Computes the weighted sum of the cross-entropies of `tied_logits` in nats, a float32.
-
-    Many logits are computed in chunks, each with its part of the gradient, one at a time.
+    """Sums the weighted cross-entropies of `tied_logits` in nats, in chunks.
 
     Args:
         hidden: (B, K, H).
         table: (V, H), all-gathered.
-        bias: (V,), or None.
-        labels: int32 (B, K).
-        weights: float32 (B, K), without gradient.
+        labels: (B, K), as `weights`.
 
-    Source: Hsu et al., "Liger Kernel", https://arxiv.org/abs/2410.10989, section 3.2, "Fused Linear
-        Cross Entropy".
+    Source: https://arxiv.org/abs/2410.10989, section 3.2.
     """
     pieces = _in_chunks(table, hidden, labels, weights)
     if pieces is None:
@@ -257,7 +208,7 @@ def summed_cross_entropy(
 def evaluate_batch(
     hidden: Tensor, table: Tensor, bias: Tensor | None, labels: Tensor, weights: Tensor
 ) -> Tensor:
-    """Computes `summed_cross_entropy` and the weight of correct predictions, (2,); no gradient."""
+    """Computes `summed_cross_entropy` and the weight of correct predictions, (2,)."""
 
     def sums(hidden: Tensor, table: Tensor, bias: Any, labels: Tensor, weights: Tensor) -> Tensor:
         logits = tied_logits(hidden, table, bias)
@@ -273,23 +224,19 @@ def evaluate_batch(
 
 
 def count_chunks(rows: int, predictions: int, words: int) -> int:
-    """Returns the number of chunks, along K, in which logits (B, K, V) are computed."""
+    """Counts the chunks, along K, of logits (B, K, V)."""
     logits = rows * predictions * words / backend.count_devices()
     return min(predictions, math.ceil(logits / MAX_LOGITS_PER_CHUNK))
 
 
 def _in_chunks(table: Tensor, *arrays: Tensor) -> list[Tensor] | None:
-    """Cuts hidden states (B, K, H) and other arrays into chunks; None if one chunk suffices."""
     rows, predictions = arrays[0].shape[:2]
     count = count_chunks(rows, predictions, table.shape[0])
     return None if count == 1 else [_cut(one, count) for one in arrays]
 
 
 def _cut(values: Tensor, count: int) -> Tensor:
-    """Cuts (B, K, …) along K into (count, B, k, …), so that the sharding of B stays.
-
-    Zeros pad the last chunk; padded weights are zero.
-    """
+    """Cuts (B, K, …) into zero-padded (count, B, k, …), keeping B's sharding."""
     rows, length = values.shape[:2]
     size = -(-length // count)
     rest = list(values.shape[2:])
@@ -301,7 +248,6 @@ def _wide(bias: Tensor | None) -> Tensor | None:
     return None if bias is None else ops.cast(bias, "float32")
 
 
-# By name in Hugging Face's configs.
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": gelu, "gelu_new": gelu_tanh}
 
 

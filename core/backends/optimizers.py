@@ -1,8 +1,4 @@
-"""Optimizers, and the learning-rate schedule in the compiled step.
-
-Import it only after the backend is chosen: it imports Keras. A new optimizer needs a class and a
-line in `create_optimizer`.
-"""
+"""Optimizers, and the compiled step's learning-rate schedule."""
 
 from __future__ import annotations
 
@@ -23,8 +19,6 @@ Tensor = Any
 
 
 class KerasSchedule(keras.optimizers.schedules.LearningRateSchedule):
-    """Learning-rate schedule computed in the compiled step."""
-
     def __init__(self, schedule: LearningRateSchedule) -> None:
         super().__init__()
         self.schedule = schedule
@@ -35,10 +29,7 @@ class KerasSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
     @contextmanager
     def given(self, numbers: Tensor) -> Iterator[None]:
-        """Uses the schedule's numbers, float32 (6,), as inputs of the compiled program.
-
-        Constants would force a recompilation for each number of steps.
-        """
+        """Makes the schedule's numbers, (6,), inputs: constants would force recompilations."""
         self._numbers = numbers
         try:
             yield
@@ -50,14 +41,10 @@ class KerasSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
 
 class AdamW(keras.optimizers.AdamW):
-    """Keras's AdamW, with two changes for TensorFlow.
+    """Keras's AdamW, fused on TensorFlow; gradients come already all-reduced.
 
-    One fused kernel replaces a dozen passes over every weight. Gradients must be summed over the
-    devices already, before they are clipped.
-
-    Source: https://arxiv.org/abs/1711.05101, algorithm 2. Like Keras, it adds epsilon before bias
-        correction of the second moment (https://arxiv.org/abs/1412.6980, end of section 2), so
-        epsilon counts for more in the first steps than in optax and PyTorch.
+    Source: https://arxiv.org/abs/1711.05101, algorithm 2. Unlike in optax and PyTorch, epsilon is
+    added before bias correction.
     """
 
     def _all_reduce_sum_gradients(self, grads_and_vars: Sequence[Any]) -> list[Any]:
@@ -85,7 +72,6 @@ class AdamW(keras.optimizers.AdamW):
     def _update_all(
         self, gradients: Sequence[Tensor], variables: Sequence[Any], learning_rate: Tensor
     ) -> None:
-        """Updates TensorFlow variables, computing shared terms once."""
         powers = self._powers()
         for gradient, variable in zip(gradients, variables, strict=True):
             self._fused_update_step(gradient, variable, learning_rate, powers)
@@ -123,15 +109,11 @@ class AdamW(keras.optimizers.AdamW):
 class Muon(AdamW):
     """Orthogonalised momentum for kernels; AdamW for embeddings, norms and biases.
 
-    An update is the orthogonal matrix nearest to the momentum, scaled to the size of AdamW's steps,
-    so that both use one learning rate. A fused QKV kernel counts as three matrices.
-
-    Source: Jordan et al., https://kellerjordan.github.io/posts/muon/; the scale is that of Liu et
-        al., "Muon is Scalable for LLM Training", https://arxiv.org/abs/2502.16982, section 2.2.
+    Updates have AdamW's size (https://arxiv.org/abs/2502.16982, section 2.2), so both use one
+    learning rate. Source: https://kellerjordan.github.io/posts/muon/.
 
     Args:
-        adam_ratio: AdamW's learning rate as a fraction of the learning rate.
-        product_dtype: Matmul dtype of the orthogonalisation.
+        adam_ratio: AdamW's fraction of the learning rate.
     """
 
     def __init__(
@@ -201,7 +183,6 @@ class Muon(AdamW):
                 self._move_together(some, learning_rate)
 
     def _move_together(self, members: Sequence[tuple[Any, Tensor]], learning_rate: Tensor) -> None:
-        """Batches kernels of one shape, or its transpose."""
         wide = [_as_wide(parts) for _, parts in members]
         together = orthogonalise(ops.concatenate(wide, axis=0), self.product_dtype)
         start = 0
@@ -211,27 +192,21 @@ class Muon(AdamW):
             self._move(variable, _as_wide(update, parts.shape), learning_rate)
 
     def _look_ahead(self, gradient: Tensor, variable: Any) -> Tensor:
-        """Updates a kernel's momentum and returns Nesterov's, in the kernel's shape."""
         momentum = self._momentums[self._get_variable_index(variable)]
         gradient = ops.cast(gradient, variable.dtype)
         self.assign_add(momentum, (gradient - momentum) * (1.0 - self.momentum))
         return gradient + (momentum - gradient) * self.momentum
 
     def _move(self, variable: Any, update: Tensor, learning_rate: Tensor) -> None:
-        """Applies orthogonal matrices (p, m, n), scaled to the size of AdamW's steps."""
         scale = _ADAM_LIKE_SIZE * max(update.shape[1:]) ** 0.5
         rate = ops.cast(learning_rate, variable.dtype) * scale
         self.assign_sub(variable, _joined(ops.cast(update, variable.dtype)) * rate)
 
 
 class Adafactor(keras.optimizers.Optimizer):
-    """Adafactor with factored second moments, no momentum and no weight decay.
+    """Adafactor, as `optax.adafactor(learning_rate)`, relative to the weights.
 
-    The learning rate is relative to the weights' root mean square. Matrices in a fused kernel count
-    separately. The arithmetic is that of `optax.adafactor(learning_rate)`, which Flax's T5 example
-    uses.
-
-    Source: Shazeer & Stern, https://arxiv.org/abs/1804.04235, algorithms 4 and 5.
+    Source: https://arxiv.org/abs/1804.04235, algorithms 4 and 5.
     """
 
     def build(self, variables: list[keras.Variable]) -> None:
@@ -269,7 +244,6 @@ class Adafactor(keras.optimizers.Optimizer):
         ]
 
     def _inverse_roots(self, squares: Tensor, moments: list[keras.Variable]) -> Tensor:
-        """Returns 1 / √(running mean square of the gradients)."""
         squares = squares + _SMALLEST_SQUARE
         if len(moments) == 1:
             return ops.rsqrt(self._renew(moments[0], squares))
@@ -285,7 +259,7 @@ class Adafactor(keras.optimizers.Optimizer):
         return value
 
 
-# Adafactor's constants. Source: the paper's section 9, and the defaults of `optax.adafactor`.
+# Defaults of `optax.adafactor`.
 _SMALLEST_SQUARE = 1e-30
 _SMALLEST_WEIGHT = 1e-3
 _LARGEST_UPDATE = 1.0
@@ -306,7 +280,6 @@ def _join_parts(values: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def _root_mean_square(parts: Tensor) -> Tensor:
-    """Returns each part's value, broadcastable to (parts, …, n)."""
     axes = tuple(range(1, len(parts.shape)))
     return ops.sqrt(ops.mean(ops.square(parts), axis=axes, keepdims=True))
 
@@ -319,14 +292,12 @@ def _parts_of(variable: keras.Variable) -> int:
     return _FUSED_KERNELS.get(variable.path.split("/")[-2], 1)
 
 
-# Fused kernels and their numbers of matrices.
+# Numbers of matrices in fused kernels.
 _FUSED_KERNELS = {"qkv": 3, "kv": 2, "gated_up": 2}
 
-# Elements orthogonalised at a time: enough to fill a device, and few enough that their copies don't
-# limit the model's size.
+# Enough elements to fill a device; more would need memory for copies.
 _TOGETHER = 1 << 25
 
-# Source: https://kellerjordan.github.io/posts/muon/
 _NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 _NEWTON_SCHULZ_STEPS = 5
 _ADAM_LIKE_SIZE = 0.2
@@ -346,7 +317,6 @@ def _joined(parts: Tensor) -> Tensor:
 def _bounded(
     members: Sequence[tuple[Any, Tensor]], most: int
 ) -> Iterator[list[tuple[Any, Tensor]]]:
-    """Groups weights up to `most` elements, or one larger weight."""
     group: list[tuple[Any, Tensor]] = []
     elements = 0
     for member in members:
@@ -360,16 +330,13 @@ def _bounded(
 
 
 def _as_wide(parts: Tensor, shape: Sequence[int] | None = None) -> Tensor:
-    """Transposes matrices (p, m, n) so that m ≤ n; with a shape, back to it."""
+    """Transposes (p, m, n) so that m ≤ n, or back to `shape`."""
     rows, columns = (shape or parts.shape)[1:]
     return parts if rows <= columns else ops.transpose(parts, (0, 2, 1))
 
 
 def orthogonalise(matrices: Tensor, dtype: str = "float32") -> Tensor:
-    """Approximates the orthogonal matrix nearest to each of (p, m, n), by Newton-Schulz.
-
-    bfloat16 suffices for the matmuls, as in the source of `_NEWTON_SCHULZ`.
-    """
+    """Approximates the orthogonal matrix nearest to each of (p, m, n)."""
     size = ops.sqrt(ops.sum(ops.square(matrices), axis=(1, 2), keepdims=True)) + 1e-7
     x = ops.cast(_as_wide(matrices / size), dtype)
     first, third, fifth = _NEWTON_SCHULZ
@@ -388,7 +355,7 @@ def _on_one_tensorflow_device() -> bool:
 
 
 def schedule_of(optimizer: keras.optimizers.Optimizer) -> KerasSchedule:
-    """Returns the schedule that `create_optimizer` set."""
+    """Returns an optimizer's schedule."""
     schedule = optimizer._learning_rate  # `learning_rate` is its current value.
     assert isinstance(schedule, KerasSchedule)
     return schedule
@@ -397,7 +364,7 @@ def schedule_of(optimizer: keras.optimizers.Optimizer) -> KerasSchedule:
 def create_optimizer(
     config: TrainConfig, schedule: LearningRateSchedule
 ) -> keras.optimizers.Optimizer:
-    """Creates a config's optimizer, not yet built for a model."""
+    """Creates a config's optimizer, not yet built."""
     settings: dict[str, Any] = {
         "learning_rate": KerasSchedule(schedule),
         "weight_decay": config.weight_decay,
@@ -421,7 +388,7 @@ def create_optimizer(
 
 
 def build_optimizer(optimizer: keras.optimizers.Optimizer, model: keras.Model) -> None:
-    """Creates the optimizer's slots; weights of rank 1 (norms, biases) take no weight decay."""
+    """Creates the slots; norms and biases take no weight decay."""
     undecayed = [variable for variable in model.trainable_variables if len(variable.shape) < 2]
     optimizer.exclude_from_weight_decay(var_list=undecayed)
     optimizer.build(model.trainable_variables)

@@ -1,4 +1,4 @@
-"""Chooses the computation precision: bfloat16 if it is faster on the device."""
+"""Chooses bfloat16 if it is faster on the device."""
 
 from __future__ import annotations
 
@@ -12,23 +12,19 @@ from core.backends.devices import Devices
 
 DtypePolicy = Literal["float32", "mixed_bfloat16"]
 
-# Rows, input and output size of a feed-forward matmul, and the number of them in flight. A single
-# matmul on a GPU takes less time than its dispatch, so several are timed.
+# Rows, input and output size of a matmul, and matmuls in flight: on a GPU, dispatch takes longer
+# than one.
 _SHAPES = {"cpu": (2048, 256, 1024), "gpu": (8192, 4096, 8192)}
 _PRODUCTS = {"cpu": 1, "gpu": 4}
 _ROUNDS = 7
-# The rest of a step gains nothing, and casts have a cost.
+# The rest of a step gains nothing, and casts cost time.
 _LEAST_TRAINING_SPEEDUP = 1.25
 
 
 def choose_precision(
     devices: Devices, *, quiet: Callable[[], object] | None = None
 ) -> tuple[DtypePolicy, str]:
-    """Chooses a policy, with the reason, by timing matmuls in both precisions.
-
-    Takes some tenths of a second; skipped if the device decides. `quiet` is called before timing,
-    to wait for other work on this machine.
-    """
+    """Chooses a policy, with the reason; calls `quiet` before timing."""
     if devices.kind == "tpu":
         return "mixed_bfloat16", "bfloat16, the native precision of TPUs"
     if _has_tensor_cores(devices):
@@ -48,7 +44,6 @@ def choose_precision(
 
 
 def _has_tensor_cores(devices: Devices) -> bool:
-    """Returns True if JAX computes on a GPU with bfloat16 tensor cores."""
     if devices.engine != "jax" or devices.kind != "gpu":
         return False
     from core.backends.jax import kernels as kernels_jax
@@ -57,7 +52,6 @@ def _has_tensor_cores(devices: Devices) -> bool:
 
 
 def _gain(shape: tuple[int, int, int], products: int) -> float:
-    """Measures the speedup of matmuls in bfloat16."""
     names = ("float32", "bfloat16")
     return gain_of({name: partial(_multiply, *_factors(shape, name), products) for name in names})
 
@@ -68,13 +62,9 @@ def gain_of(
     most_rounds: int = _ROUNDS,
     enough_seconds: float = 0.0,
 ) -> float:
-    """Measures the speedup of bfloat16 over float32: median times of alternating calls.
+    """Returns the speedup of bfloat16 over float32, from median times.
 
-    Args:
-        calls: Blocking calls by dtype, `float32` and `bfloat16`.
-        fewest_rounds: Minimum rounds, besides a first one for compilation.
-        most_rounds: Maximum rounds, likewise.
-        enough_seconds: After the minimum, no round starts later than this.
+    `calls` block. No round starts after `enough_seconds`, except the fewest.
     """
     for call in calls.values():
         call()

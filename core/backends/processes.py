@@ -1,8 +1,4 @@
-"""Broadcasts from rank 0 to the other processes of a run.
-
-Only rank 0 keeps checkpoints. All processes must call these functions; a single process sends
-nothing.
-"""
+"""Broadcasts from rank 0; all processes must call these functions."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ from core.backends.devices import Devices
 
 
 def broadcast(value: Any, devices: Devices) -> Any:
-    """Broadcasts rank 0's JSON-serialisable value; other ranks' values are ignored."""
+    """Broadcasts rank 0's JSON value."""
     if devices.processes == 1:
         return value
     text = json.dumps(value).encode("utf-8") if devices.is_first else b""
@@ -31,7 +27,7 @@ def broadcast(value: Any, devices: Devices) -> Any:
 def broadcast_arrays(
     arrays: Mapping[str, NDArray], like: Mapping[str, Any], devices: Devices
 ) -> Mapping[str, NDArray]:
-    """Broadcasts rank 0's arrays; `like` has their shapes and dtypes by the same names."""
+    """Broadcasts rank 0's arrays, shaped `like`."""
     if devices.processes == 1:
         return arrays
     shared = {}

@@ -1,4 +1,4 @@
-"""The learning-rate schedule: one formula for the log and for the compiled step."""
+"""One learning-rate formula for the log and the compiled step."""
 
 from __future__ import annotations
 
@@ -13,15 +13,9 @@ ScheduleKind = Literal["linear", "cosine", "constant", "warmup_stable_decay"]
 
 @dataclass(frozen=True)
 class LearningRateSchedule:
-    """Linear warm-up from 0, then a linear, cosine, constant or warmup_stable_decay phase.
+    """Linear warm-up from 0, then a decay or constant phase.
 
-    Attributes:
-        peak: Learning rate at the end of the warm-up.
-        num_train_steps: Step at which a decay reaches 0.
-        extended_at: Step at which the run was extended; 0 if never.
-        extended_rate: Learning rate at that step, from which the decay continues.
-        decay_ratio: warmup_stable_decay's fraction of the steps after warm-up or extension in which
-            it decays linearly.
+    `decay_ratio` is the fraction of later steps in which warmup_stable_decay decays.
     """
 
     kind: ScheduleKind
@@ -34,7 +28,7 @@ class LearningRateSchedule:
 
     @property
     def numbers(self) -> tuple[float, ...]:
-        """The numbers in which schedules of one kind differ, in the order of `at`."""
+        """Numbers that may differ between schedules of a kind."""
         start = max(self.warmup_steps, self.extended_at)
         return (
             self.peak,
@@ -46,15 +40,11 @@ class LearningRateSchedule:
         )
 
     def at(self, step: Any, ops: ModuleType = np, numbers: Any = None) -> Any:
-        """Returns the learning rate of the update after `step` completed ones.
+        """Returns the learning rate after `step` updates.
 
-        Args:
-            ops: numpy or `keras.ops`: one formula for the log and for the compiled step.
-            numbers: `numbers` as a tensor (6,), an input of a compiled step rather than constants.
+        `ops` is numpy or `keras.ops`; `numbers` a tensor (6,).
 
-        Source: transformers' `get_linear_schedule_with_warmup`, `get_cosine_schedule_with_warmup`
-            and `get_constant_schedule_with_warmup`, which the presets' originals use;
-            warmup_stable_decay: https://arxiv.org/abs/2404.06395, section 4.
+        Source: transformers' schedules; https://arxiv.org/abs/2404.06395, section 4.
         """
         peak, warmup_steps, later_peak, start, steps, decay_ratio = (
             self.numbers if numbers is None else numbers

@@ -25,11 +25,7 @@ _KERAS_BACKEND = "KERAS_BACKEND"
 
 
 def select_backend(config: TrainConfig) -> Devices:
-    """Chooses backend and device, and imports Keras with that backend.
-
-    Raises:
-        DeviceError: A requested device is missing, or the process runs another backend.
-    """
+    """Imports Keras with the chosen backend; raises DeviceError."""
     hardware = find_hardware()
     choice = choose(config, hardware)
     check_keras_backend(choice.engine)
@@ -40,11 +36,7 @@ def select_backend(config: TrainConfig) -> Devices:
 
 
 def count_devices(config: TrainConfig) -> int:
-    """Counts the devices that share a step, over all processes.
-
-    Imports a backend only if there is an accelerator and its number isn't set. Missing or remote
-    accelerators count one per process.
-    """
+    """Counts devices; imports a backend only for accelerators."""
     processes = config.num_processes or 1
     if config.num_devices or processes > 1:
         return (config.num_devices or 1) * processes
@@ -73,7 +65,7 @@ def _start(choice: Choice, config: TrainConfig, hardware: Hardware) -> Devices:
 
 
 def check_keras_backend(engine: BackendName) -> None:
-    """Raises DeviceError if Keras runs on another backend in this process."""
+    """Raises DeviceError if Keras already runs on another backend."""
     keras: Any = sys.modules.get("keras")
     running = keras.config.backend() if keras else engine
     if running != engine:

@@ -1,8 +1,7 @@
-"""Filters the log lines of C++ libraries on stderr that ignore the configured log level.
+"""Filters C++ log lines on stderr that ignore the configured log level.
 
-The filter is a separate process, so that the log tail still arrives if a library aborts this one.
-`python core/backends/stderr.py LEVEL CUDA` copies stdin to stdout without the hidden lines; it
-loads this file by path, so the file imports nothing of `core`.
+A separate process survives an abort of this one. It runs this file by path: import nothing of
+`core`.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 _SEVERITIES = b"IWE"
-# Prefixes of absl ("E0000 00:00:1795576362.004190    8592 port.cc:153] ") and of TensorFlow before
-# 2.17 ("2024-05-01 10:00:00.123456: E external/local_xla/xla/stream.cc:92] ").
+# Prefixes of absl ("E0000 00:00:1795576362.004190 8592 port.cc:153] ") and of TensorFlow before
+# 2.17 ("2024-05-01 10:00:00.123456: E ").
 _LINE = re.compile(
     rb"(?:([IWE])\d{4} \d\d:\d\d:[\d.]+ +\d+ |\d{4}-\d\d-\d\d [\d:.]+: ([IWE]) )\S+:\d+\] "
 )
@@ -28,14 +27,7 @@ _DRAIN_SECONDS = 2.0
 
 
 def is_hidden(line: bytes, level: int, *, cuda: bool) -> bool:
-    """Returns True if a line is a library's log message to hide.
-
-    Args:
-        line: A line of stderr.
-        level: Severity below which messages are hidden: 0 none, 1 information, 2 warnings too, 3
-            errors too. Fatal errors are always shown.
-        cuda: If False, errors about CUDA are hidden from level 1.
-    """
+    """Returns whether to hide a message: below severity `level`, or about missing CUDA."""
     if level < 1:
         return False
     found = _LINE.match(line)
@@ -47,10 +39,7 @@ def is_hidden(line: bytes, level: int, *, cuda: bool) -> bool:
 
 @contextmanager
 def filtered_stderr(level: int, *, cuda: bool) -> Iterator[None]:
-    """Filters this process's stderr with `is_hidden` while the context is open.
-
-    Filters nothing if stderr is closed or no process can be started.
-    """
+    """Filters this process's stderr, if possible."""
     process = _start_filter(level, cuda) if level > 0 else None
     if process is None or process.stdin is None:
         yield
@@ -79,7 +68,7 @@ def _start_filter(level: int, cuda: bool) -> subprocess.Popen[bytes] | None:
             stdout=_STDERR,
             stderr=_STDERR,
             bufsize=0,
-            # Ctrl+C must end only the filtered process; the filter ends with it.
+            # Ctrl+C must not end the filter early.
             start_new_session=True,
         )
     except (OSError, ValueError):

@@ -1,10 +1,4 @@
-"""The stages' options: one pydantic model per stage, the only place where an option is declared.
-
-The form, the command-line flags, the stored JSON and the documentation are generated from a field's
-type, bounds, default and help. To add an option, add a field.
-
-A *preset* fills unset fields; explicit values win. `core.presets` has the values and their sources.
-"""
+"""The stages' options, one pydantic model per stage."""
 
 from core.config.base import StageConfig, config_error, describe_expected, fingerprint_of
 from core.config.corpus import CorpusConfig

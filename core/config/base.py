@@ -1,4 +1,4 @@
-"""Base of all stage configs: strict fields, presets, fingerprints, errors."""
+"""Base of all stage configs."""
 
 from __future__ import annotations
 
@@ -23,31 +23,32 @@ from core.config.options import (
     HUB_ID_PATTERN,
     LANGUAGE_PATTERN,
     MIRROR_PATTERN,
+    TARGET_PATTERN,
     field_extra,
     plain_type,
 )
 from core.errors import ConfigError
 from core.presets import Preset
 
-# For error messages.
 _WORDS_OF_PATTERNS = {
     HUB_ID_PATTERN: "a name like my-model or owner/my-model, with letters, digits, and . _ - "
     "inside",
     BRANCH_PATTERN: "a name like trial-2, with letters, digits, and . _ - inside; no /",
     MIRROR_PATTERN: "gs://bucket/folder, s3://bucket/folder, ssh://host/folder or file:///folder",
+    TARGET_PATTERN: "ssh://host, hf://flavor, tpu://type?zone=…&project=… or sky://resources",
     LANGUAGE_PATTERN: "comma-separated language codes, such as en, or de, fr",
 }
 
 
 class StageConfig(BaseModel):
-    """Base of all stage configs: strict fields, presets, fingerprints."""
+    """Base of all stage configs."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=()
     )
 
     presets: ClassVar[dict[str, Preset]] = {}
-    # The field that selects a preset's variant, such as the family.
+    # Field that selects a preset's variant.
     variant: ClassVar[str] = ""
 
     @model_validator(mode="before")
@@ -60,10 +61,7 @@ class StageConfig(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _refuse_mistyped(cls, value: Any, info: ValidationInfo) -> Any:
-        """Rejects integers with a dot (10.000 may mean 10 or 10,000) and text that isn't UTF-8.
-
-        File names may hold undecodable bytes, which can't be stored.
-        """
+        """Rejects ambiguous integers such as 10.000, and text that isn't UTF-8."""
         field = cls.model_fields[info.field_name or ""]
         if isinstance(value, str) and any("\ud800" <= one <= "\udfff" for one in value):
             raise PydanticCustomError("not_utf_8", "text in UTF-8; rename the file if necessary")
@@ -75,12 +73,12 @@ class StageConfig(BaseModel):
     def inferred(
         cls, values: dict[str, Any], before: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Returns `values` completed by inferred ones; `before` are those they will be added to."""
+        """Adds values that `values` imply, given those before."""
         return values
 
     @classmethod
     def preset_values(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Returns a preset's values; reads only the preset and the variant field of `values`."""
+        """Returns the values of the chosen preset and variant."""
         preset, variant = (
             values.get(name, cls.model_fields[name].default) if name else None
             for name in ("preset", cls.variant)
@@ -98,11 +96,7 @@ class StageConfig(BaseModel):
         return sorted({name for values in filled for name in values})
 
     def __init__(self, **values: Any) -> None:
-        """Validates plain values.
-
-        Raises ConfigError if a value is unknown, missing, of the wrong type or out of bounds. Its
-        `field` names the first such field.
-        """
+        """Validates values; raises ConfigError for the first wrong field."""
         try:
             super().__init__(**values)
         except ValidationError as error:
@@ -110,40 +104,40 @@ class StageConfig(BaseModel):
 
     @classmethod
     def parse(cls, values: dict[str, Any]) -> typing.Self:
-        """Makes a config from a dict; raises ConfigError like the constructor."""
+        """Makes a config from a dict; raises ConfigError."""
         return cls(**values)
 
     @classmethod
     def fields_outside_identity(cls) -> frozenset[str]:
-        """Names the fields that affect only naming, location or execution, not the result."""
+        """Returns fields that don't affect the result."""
         fields = cls.model_fields.items()
         return frozenset(name for name, field in fields if not field_extra(field)["identity"])
 
     def fingerprint(self) -> str:
-        """Returns 16 hex digits that identify the fields that affect the result."""
+        """Returns 16 hex digits of the fields affecting the result."""
         excluded = set(self.fields_outside_identity())
         return fingerprint_of(self.model_dump(mode="json", exclude=excluded))
 
     def pin_inferred(self, changed: dict[str, Any]) -> dict[str, Any]:
-        """Completes changed values by those that parsing would infer differently from them."""
+        """Adds values that parsing would infer differently."""
         return changed
 
 
 def fingerprint_of(value: Any) -> str:
-    """Returns 16 hex digits of the SHA-256 of a JSON value, independent of key order."""
+    """Returns 16 hex digits, independent of key order."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return sha256(text.encode("utf-8")).hexdigest()[:16]
 
 
 def describe_expected(problem: Mapping[str, Any]) -> str:
-    """Describes the expected value of one of `ValidationError.errors()`; patterns in words."""
+    """Describes the expected value of a pydantic error."""
     if problem["type"] == "string_pattern_mismatch":
         return _WORDS_OF_PATTERNS[problem["ctx"]["pattern"]]
     return str(problem["msg"]).removeprefix("Input should be ")
 
 
 def config_error(model: type[StageConfig], error: ValidationError) -> ConfigError:
-    """Converts pydantic's first error into a ConfigError that counts the others."""
+    """Converts pydantic's first error into a ConfigError."""
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
     name = str(first["loc"][-1]) if first["loc"] else ""

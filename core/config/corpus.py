@@ -1,4 +1,4 @@
-"""Options of the corpus, which the tokenizer and the shards read."""
+"""Options of the corpus."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from core.config.base import StageConfig
 from core.config.options import option
 from core.errors import ConfigError
 
-# The default dataset. It has several configurations, none of them the default.
+# It has no default configuration.
 _OFFERED_DATASET, _OFFERED_CONFIG = "Salesforce/wikitext", "wikitext-103-raw-v1"
 
 
-# Fields that name text, and the source that each implies.
 _SOURCES = {"validation_path": "files", "path": "files", "dataset_name": "hub"}
 
 
 class CorpusConfig(StageConfig):
-    """The source of the text, and how some of it is held out for validation."""
+    """The source of text and its validation split."""
 
     source: Literal["docs", "files", "hub"] = option(
         "docs",
@@ -201,7 +200,7 @@ class CorpusConfig(StageConfig):
 
     @property
     def has_leftover_configuration(self) -> bool:
-        """True if a changed dataset name still has the default dataset's configuration."""
+        """True if another dataset has the default dataset's configuration."""
         is_offered = self.dataset_name == _OFFERED_DATASET
         return self.dataset_config == _OFFERED_CONFIG and not is_offered
 
@@ -213,11 +212,7 @@ class CorpusConfig(StageConfig):
     def inferred(
         cls, values: dict[str, Any], before: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Infers the source from the fields that name text, unless one is chosen.
-
-        A newly named dataset doesn't inherit the previous one's configuration. Raises ConfigError
-        if the values name two sources.
-        """
+        """Infers the source from fields that name text; raises ConfigError."""
         name = values.get("dataset_name")
         if name and name != (before or {}).get("dataset_name"):
             values = {"dataset_config": "", **values}

@@ -1,4 +1,4 @@
-"""Declares options as fields of a config model, and reads their properties."""
+"""Declares options and reads their properties."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from core.models.families import find_family, list_family_names
 from core.models.family import Size as Size
 
 PresetName = Literal["classic", "flax", "custom"]
-# Precision of inference.
 Dtype = Literal["auto", "float32", "mixed_bfloat16", "bfloat16"]
 DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 
 
 @dataclass(frozen=True)
 class OneOf:
-    """Limits a text field to names that are listed when a value is validated."""
+    """Limits a field to names listed at validation."""
 
     names: Callable[[], Sequence[str]]
 
@@ -43,12 +42,10 @@ Family = Annotated[str, OneOf(list_family_names)]
 
 
 def _short_label(objective: str) -> str:
-    """Returns the label of an objective without the family in brackets: masked LM."""
     label = OBJECTIVE_OPTIONS[objective][0].partition(" (")[0]
     return label[:1].lower() + label[1:]
 
 
-# Labels and explanations of choices that several stages have, by value.
 OBJECTIVE_OPTIONS = {
     "mlm": ("Masked LM (BERT)", "predicts masked tokens"),
     "clm": ("Causal LM (GPT)", "predicts the next token"),
@@ -64,9 +61,10 @@ FAMILY_OPTIONS = {
 }
 
 HUB_ID_PATTERN = r"^$|^([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*$"
-# Branch names on the Hub may contain /, but not in the owner/name@branch notation used here.
+# A / would be ambiguous in owner/name@branch.
 BRANCH_PATTERN = r"^$|^[A-Za-z0-9][\w-]*(\.[\w-]+)*$"
 MIRROR_PATTERN = r"^$|^(gs|s3|ssh|file)://\S+$"
+TARGET_PATTERN = r"^$|^(ssh|hf|tpu|sky)://\S+$"
 LANGUAGE_PATTERN = r"^[A-Za-z, -]*$"
 
 # The Hub accepts more: https://huggingface.co/docs/hub/repositories-licenses.
@@ -92,21 +90,12 @@ def option(
     """Declares an option as a config field.
 
     Args:
-        default: Default value.
-        help: One short sentence, shown below the field; `--help` continues it.
-        title: Label in the form; derived from the name if empty.
-        group: Heading in the advanced form.
         basic: Whether the basic form shows it.
-        flag: Command-line flag, if it differs from the field's name.
-        choices: Suggested values of a field that also allows others.
-        artifact: Kind of artifact that it names.
-        path: Whether it is a local path, which the web app confines to the allowed folders.
-        identity: Whether it affects the result, and so counts in the fingerprint; False for naming,
-            location and execution.
-        options: Label and explanation of each choice, by value. The form shows the explanation of
-            the choice that is taken.
-        details: More help, which the form keeps behind a "?".
-        **bounds: For pydantic's `Field`, such as `ge`, `max_length` or `pattern`.
+        choices: Suggested values.
+        path: Whether the web app confines it as a local path.
+        identity: Whether it affects the result and fingerprint.
+        options: Label and explanation by choice.
+        **bounds: For pydantic's `Field`.
     """
     extra: dict[str, Any] = {
         "group": group,
@@ -123,12 +112,12 @@ def option(
 
 
 def flag_of(name: str, field: FieldInfo) -> str:
-    """Returns a field's command-line flag without the dashes, as in `max-seq-length`."""
+    """Returns a field's flag without dashes."""
     return str(field_extra(field)["flag"] or name.replace("_", "-"))
 
 
 def field_extra(field: FieldInfo) -> dict[str, Any]:
-    """Returns the properties of a field that `option` adds to pydantic's."""
+    """Returns a field's properties set by `option`."""
     defaults = {
         "group": "General",
         "basic": False,
@@ -149,7 +138,7 @@ def title_of(name: str, field: FieldInfo) -> str:
 
 
 def help_of(field: FieldInfo) -> str:
-    """Joins a field's help, the explanations of its choices and its details into one text."""
+    """Joins a field's help, choices and details."""
     extra = field_extra(field)
     explained = "; ".join(
         f"{value}: {text}" for value, (_, text) in extra["options"].items() if text
@@ -159,13 +148,13 @@ def help_of(field: FieldInfo) -> str:
 
 
 def option_label(field: FieldInfo, value: str) -> str:
-    """Returns the label of a choice: `byte_level_bpe` is Byte-level BPE."""
+    """Returns a choice's label."""
     texts = field_extra(field)["options"].get(value)
     return str(texts[0]) if texts else value
 
 
 def plain_type(field: FieldInfo) -> tuple[Any, bool]:
-    """Returns a field's type without None, and whether None is allowed."""
+    """Returns a field's type, and whether it may be None."""
     annotation = field.annotation
     if typing.get_origin(annotation) not in (typing.Union, types.UnionType):
         return annotation, False

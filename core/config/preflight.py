@@ -8,7 +8,7 @@ from core.training.topologies import TOPOLOGIES
 
 
 class PreflightConfig(TrainConfig):
-    """Options for estimating what a training run needs and costs on a TPU, attached or not."""
+    """Options for estimating needs and cost on a TPU."""
 
     topology: str = option(
         "v5e-8",

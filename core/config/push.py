@@ -11,10 +11,7 @@ from core.config.options import BRANCH_PATTERN, HUB_ID_PATTERN, LANGUAGE_PATTERN
 
 
 class PushConfig(StageConfig):
-    """Options for publishing on the Hugging Face Hub.
-
-    Access tokens are not options: they come from HF_TOKEN or the Hub's own login.
-    """
+    """Options for publishing; tokens are never options."""
 
     kind: Literal["model", "tokenizer", "shards"] = option(
         "model",
@@ -114,7 +111,6 @@ class PushConfig(StageConfig):
     @model_validator(mode="before")
     @classmethod
     def _infer_kind(cls, values: Any) -> Any:
-        """Infers the kind from the artifact that is named, and drops names of other kinds."""
         if not isinstance(values, dict):
             return values
         kinds = ("model", "tokenizer", "shards")

@@ -9,7 +9,7 @@ from core.config.options import option
 
 
 class QuickstartConfig(StageConfig):
-    """Options for running all stages on the built-in corpus, in minutes on two CPU cores."""
+    """Options for the quickstart."""
 
     size: Literal["tiny", "mini"] = option(
         "tiny", "Size of the RoBERTa model to train.", basic=True

@@ -11,7 +11,7 @@ from core.presets import SHARD_PRESETS
 
 
 class ShardConfig(StageConfig):
-    """Options for packing text into TFRecord shards of fixed-length sequences."""
+    """Options for packing text into TFRecord shards."""
 
     presets = SHARD_PRESETS
     variant = "objective"

@@ -9,7 +9,7 @@ from core.config.corpus import CorpusConfig
 from core.config.options import FAMILY_OPTIONS, Family, PresetName, option
 from core.presets import TOKENIZER_PRESETS
 
-# Far above any tokenizer in use; ids fit in an unsigned 32-bit integer.
+# Ids fit in an unsigned 32-bit integer.
 _MAX_VOCAB_SIZE = 1 << 24
 
 

@@ -13,6 +13,7 @@ from core.config.options import (
     LICENSES,
     MIRROR_PATTERN,
     OBJECTIVE_OPTIONS,
+    TARGET_PATTERN,
     Family,
     Size,
     option,
@@ -575,6 +576,45 @@ class TrainConfig(StageConfig):
         group="Device",
         identity=False,
     )
+    target: str = option(
+        "",
+        "The machine that trains; empty: this one.",
+        details=(
+            "ssh://[user@]host[:port], hf://flavor, tpu://type?zone=…&project=… or "
+            "sky://resources: docs/remote.md."
+        ),
+        title="Where to run",
+        group="Where to run",
+        pattern=TARGET_PATTERN,
+        identity=False,
+    )
+    max_hours: float | None = option(
+        None,
+        "The machine saves and ends after so many hours; empty: no limit.",
+        title="Most hours",
+        group="Where to run",
+        gt=0,
+        le=10_000,
+        identity=False,
+    )
+    max_cost: float | None = option(
+        None,
+        "US dollars after which the machine saves and ends; empty: no limit.",
+        title="Most cost",
+        group="Where to run",
+        gt=0,
+        le=1_000_000,
+        identity=False,
+    )
+    price_per_hour: float | None = option(
+        None,
+        "US dollars per hour of the machine; empty: as the target says.",
+        title="Price per hour",
+        group="Where to run",
+        ge=0,
+        le=100_000,
+        identity=False,
+    )
     mirror: str = option(
         "",
         "Address that receives events, checkpoints and the model during the run.",
@@ -656,16 +696,43 @@ class TrainConfig(StageConfig):
             raise _needs_jax("coordinator_address", self.coordinator_address, "nothing")
         return self
 
+    @model_validator(mode="after")
+    def _check_target(self) -> TrainConfig:
+        limits = ("max_hours", "max_cost", "price_per_hour")
+        if not self.target:
+            given = next((name for name in limits if getattr(self, name) is not None), "")
+            if given:
+                raise _needs_other(given, "a target", str(getattr(self, given)), "set target too")
+            return self
+        for name in ("output", "num_processes", "process_id", "coordinator_address", "tpu_name"):
+            if value := getattr(self, name):
+                raise _needs_other(
+                    name, "nothing with a target", str(value), "leave it out: see docs/remote.md"
+                )
+        if self.evaluate_only:
+            raise _needs_other("evaluate_only", "false with a target", "true", "evaluate here")
+        return self
+
     @classmethod
     def preset_values(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Returns the preset's values, without warm-up steps if a warm-up ratio is given."""
+        """Returns preset values; a warm-up ratio replaces warm-up steps."""
         found = super().preset_values(values)
         return {**found, "warmup_steps": None} if "warmup_ratio" in values else found
 
     def pin_inferred(self, changed: dict[str, Any]) -> dict[str, Any]:
-        # Without its steps, the warm-up ratio would take precedence.
+        # Otherwise the ratio would take precedence.
         pinned = "warmup_ratio" in changed and self.warmup_steps
         return {**changed, "warmup_steps": self.warmup_steps} if pinned else changed
+
+
+def _needs_other(name: str, expected: str, received: str, fix: str) -> ConfigError:
+    return ConfigError(
+        f"{name} doesn't go with the target",
+        expected=expected,
+        received=received,
+        fix=fix,
+        field=name,
+    )
 
 
 def _needs_jax(name: str, value: str, other: str) -> ConfigError:

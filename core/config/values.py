@@ -1,4 +1,4 @@
-"""Reads config files, and reduces configs to the values that differ from their defaults."""
+"""Reads config files and finds changed values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST_CONFIG_BYTES = 16 << 20
 
 
 def changed_values(config: StageConfig) -> dict[str, Any]:
-    """Returns the fields whose values differ from their defaults under the same preset."""
+    """Returns values that differ from the preset's defaults."""
     model = type(config)
     values: dict[str, Any] = {
         name: getattr(config, name)
@@ -37,9 +37,9 @@ def changed_values(config: StageConfig) -> dict[str, Any]:
 
 
 def load_config_file(path: str | Path) -> dict[str, Any]:
-    """Reads a JSON object of config values; raises ConfigError if that fails."""
+    """Reads a JSON object of config values; raises ConfigError."""
     try:
-        # Pipes too: a shell makes one of --config <(command).
+        # Also from pipes: --config <(command).
         with Path(path).open("rb") as file:
             data = file.read(_MOST_CONFIG_BYTES + 1)
         if len(data) > _MOST_CONFIG_BYTES:

@@ -1,8 +1,4 @@
-"""Reads text corpora as streams of documents, with a held-out validation split.
-
-Sources: the documentation of the installed packages, local files, and datasets on the Hugging Face
-Hub.
-"""
+"""Reads text corpora as streams of documents, with a validation split."""
 
 from core.corpus.reading import Corpus, CorpusPreview, Split, open_corpus, preview
 

@@ -9,10 +9,9 @@ from core.errors import ConfigError
 
 USUAL_NAME = "text"
 _SUGGESTED = 8
-# How far down fields are looked for to suggest them.
 _DEEPEST_SUGGESTED = 8
 
-# A suffix of a column name: joins the strings of a list.
+# Joins the strings of a list.
 JOINED = "[]"
 
 
@@ -23,19 +22,14 @@ def choose_text_column(
     where: str,
     within: Sequence[str] = (),
 ) -> str:
-    """Chooses the column that holds the text.
+    """Returns the requested column, else `text`, else the only string column.
 
     Args:
-        wanted: The requested column, or empty.
-        strings: The columns that hold strings.
-        where: Name of the table in errors.
-        within: Nested columns to suggest, such as meta.title and tags[].
-
-    Returns:
-        The requested column; else the one called `text`; else the only column of strings.
+        where: The table's name in errors.
+        within: Nested columns, such as meta.title and tags[].
 
     Raises:
-        ConfigError: The column is missing, or the choice is ambiguous.
+        ConfigError: The column is missing or ambiguous.
     """
     if wanted:
         if wanted in columns or wanted in within:
@@ -62,13 +56,7 @@ def no_such_column(wanted: str, columns: Sequence[str], where: str) -> ConfigErr
 
 
 def texts_within(name: str, value: Any, levels: int = _DEEPEST_SUGGESTED) -> list[str]:
-    """Lists the names by which the texts within a value can be read.
-
-    Args:
-        name: The value's column.
-        value: Its value in some row.
-        levels: How far down to look: the value may be nested deeper than Python can follow.
-    """
+    """Lists the column names of nested texts, at most `levels` deep."""
     if isinstance(value, Mapping) and levels:
         found = [texts_within(f"{name}.{key}", one, levels - 1) for key, one in value.items()]
         strings = [f"{name}.{key}" for key, one in value.items() if isinstance(one, str)]
@@ -79,12 +67,10 @@ def texts_within(name: str, value: Any, levels: int = _DEEPEST_SUGGESTED) -> lis
 
 
 def value_at(row: Mapping[str, Any], column: str) -> tuple[bool, Any]:
-    """Looks up a column in a row: (whether it exists, its value).
+    """Returns whether a row has a column, and its value.
 
     Args:
-        row: Values by column.
-        column: A name; a.b is field b of a, a[] the strings of list a joined by newlines. An exact
-            name takes precedence.
+        column: a.b is a nested field; a[] joins a list by newlines.
     """
     if column in row:
         return True, row[column]
@@ -100,10 +86,7 @@ def value_at(row: Mapping[str, Any], column: str) -> tuple[bool, Any]:
 
 
 def string_columns(rows: Iterable[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
-    """Finds the columns that hold strings, and all columns, of some rows.
-
-    A string column has at least one string and otherwise only nulls.
-    """
+    """Returns columns of only strings and nulls, and all columns."""
     kinds: dict[str, set[bool]] = {}
     for row in rows:
         for name, value in row.items():

@@ -1,8 +1,4 @@
-"""Reads rows of CSV and TSV files: detects delimiter, quoting and header.
-
-If a file is ambiguous, it is refused with an error that names the option to set. Rows are never
-merged silently.
-"""
+"""Reads CSV and TSV files; refuses ambiguous ones, so rows are never merged silently."""
 
 from __future__ import annotations
 
@@ -20,11 +16,11 @@ from core.errors import ConfigError, CorpusError
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
 _NAMES = {mark: name for name, mark in DELIMITERS.items()}
 
-# Appended after the last line: if it doesn't come out as its own row, a quotation mark is open.
+# The last line: unless it becomes its own row, a quotation mark is open.
 _END = "\x1e\x04 end of the file \x04\x1e"
 SAMPLED_LINES = 200
 _NUMBER_OR_DATE = re.compile(r"\s*(\d{4}-\d\d-\d\d.*|true|false)?\s*", re.IGNORECASE)
-# Common column names. A first row that contains one of these is a header.
+# Any of these makes the first row a header.
 _USUAL_NAMES = frozenset(
     """
     text texts content contents body sentence sentences document documents doc docs title id ids
@@ -48,12 +44,10 @@ _LINE = re.compile(r"[^\n]+")
 
 @dataclass(frozen=True)
 class CsvTable:
-    """An open CSV file.
+    """An open CSV file, of which the sample was read.
 
     Attributes:
-        columns: Column names; numbers from 1 if there is no header.
-        rows: The rows after the sample.
-        has_quotes: Whether quotation marks enclose cells.
+        columns: Names; numbers from 1 without a header.
     """
 
     columns: list[str]
@@ -82,14 +76,10 @@ def read_csv(
     is_tsv: bool,
     count: Callable[[str, str], None],
 ) -> CsvTable:
-    """Opens a CSV file.
+    """Opens a CSV file; raises CorpusError if it is ambiguous.
 
     Args:
-        config: Overrides automatic detection.
         count: Called with (kind, place) for each irregular row.
-
-    Raises:
-        CorpusError: The file is unreadable or ambiguous.
     """
     csv.field_size_limit(min(config.max_document_mb * 1_000_000, 2**31 - 1))
     sample = list(itertools.islice(lines, SAMPLED_LINES))
@@ -107,11 +97,7 @@ def read_csv(
 
 
 def find_delimiter(shown: str, lines: Sequence[str], config: CorpusConfig, *, is_tsv: bool) -> str:
-    """Finds the delimiter: one that splits every sampled line into the same number of cells.
-
-    Raises:
-        CorpusError: More than one delimiter fits.
-    """
+    """Returns the delimiter that splits lines evenly, or a guess; CorpusError if several do."""
     if config.delimiter != "auto":
         return DELIMITERS[config.delimiter]
     first = next((line for line in lines if line), "")
@@ -138,7 +124,6 @@ def _split(line: str, mark: str) -> list[str]:
 
 
 def _is_even(lines: Sequence[str], mark: str) -> bool:
-    """Checks whether a delimiter splits all rows into the same number of cells."""
     rows = [row for row in csv.reader((f"{line}\n" for line in lines), delimiter=mark) if row]
     if len(lines) >= SAMPLED_LINES:
         rows.pop()  # it may continue after the sample
@@ -183,12 +168,7 @@ class _Reader:
         return row
 
     def rows(self, cells: int, has_first: bool, first: list[str]) -> Iterator[list[str]]:
-        """Yields the non-empty rows.
-
-        Raises:
-            CorpusError: A row has more cells than the header, or quotation marks don't pair up;
-                text would be lost or rows merged.
-        """
+        """Raises CorpusError if text would be lost or rows merged."""
         if has_first and first:
             yield first
         line = self._reader.line_num
@@ -237,7 +217,6 @@ class _Reader:
         )  # fmt: skip
 
     def _check_merged(self, row: list[str], began: int, line: int, cells: int) -> None:
-        """Counts a row of several lines, or refuses it if each line could be its own row."""
         if self._quoting == "auto" and self._may_be_rows(row, cells):
             raise CorpusError(
                 f"Lines {began} to {line} of {self._shown} can be read as one row or as "
@@ -252,13 +231,9 @@ class _Reader:
         self._count("rows have cells that span several lines", where)
 
     def _may_be_rows(self, row: list[str], cells: int) -> bool:
-        """Checks whether each line of a multi-line row could be a row of its own.
-
-        Each needs the expected number of cells, with numbers or dates where the sample has them. If
-        the sample has none, its own lines must also be valid without quoting.
-        """
+        """True if each line has the expected cells, with numbers in columns of numbers."""
         plain, figures = self._sample_facts(cells)
-        # One line at a time: a list of millions of short lines takes a gigabyte.
+        # A list of millions of short lines takes a gigabyte.
         found = _LINE.finditer(self._delimiter.join(row))
         lines = (line[0].split(self._delimiter) for line in found)
         return (plain or bool(figures)) and all(
@@ -267,7 +242,6 @@ class _Reader:
         )
 
     def _sample_facts(self, cells: int) -> tuple[bool, list[int]]:
-        """Checks if sampled lines all have `cells` cells unquoted; finds the columns of numbers."""
         if self._facts is None:
             lines = [line for line in self._sample[1:] if line]
             is_plain = all(line.count(self._delimiter) + 1 == cells for line in lines)
@@ -294,11 +268,7 @@ class _Reader:
 
 
 def check_header(shown: str, table: CsvTable, config: CorpusConfig) -> None:
-    """Refuses a table whose first row may not be a header, unless the config decides.
-
-    Raises:
-        ConfigError: The header is ambiguous.
-    """
+    """Raises ConfigError if the first row may be no header and the config doesn't decide."""
     if config.csv_header != "auto" or config.text_column in table.columns:
         return
     if doubt := _doubt(table.columns, table.sample, table.strings):
@@ -313,7 +283,6 @@ def check_header(shown: str, table: CsvTable, config: CorpusConfig) -> None:
 
 
 def _doubt(names: list[str], rows: list[list[str]], strings: list[str]) -> str:
-    """Returns the reason to doubt that the first row is a header, empty if it certainly is."""
     if any(name.casefold() in _USUAL_NAMES for name in names):
         return ""
     columns = {
@@ -352,7 +321,6 @@ def _has_usual_part(name: str) -> bool:
 
 
 def _is_text_below(name: str, value: str) -> bool:
-    """Checks whether a value is too long to be of the same kind as a column name."""
     is_long = len(value) >= max(_LEAST_TEXT_CHARACTERS, _TIMES_AS_LONG * len(name))
     return len(value.split()) >= _LEAST_TEXT_WORDS or is_long
 

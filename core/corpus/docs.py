@@ -1,9 +1,4 @@
-"""Extracts the docstrings of the installed packages as a corpus.
-
-This is real English that needs no download and no licence, and every machine has it: the packages
-are those of `requirements.txt` and the standard library. They are read, never imported. Extraction
-uses all cores for some seconds and is cached in the workspace.
-"""
+"""Extracts English docstrings of installed packages, without download, licence or imports."""
 
 from __future__ import annotations
 
@@ -28,7 +23,7 @@ from core.events import Reporter
 from core.workspace import Workspace, writing_whole_file
 from core.workspace.places import make_folder
 
-# Distribution to top-level module. All come with requirements.txt.
+# All come with requirements.txt.
 PACKAGES: dict[str, str] = {
     "tensorflow": "tensorflow",
     "keras": "keras",
@@ -77,7 +72,7 @@ _POLL_SECONDS = 0.1
 
 
 class DocsSource:
-    """The distinct docstrings of the installed packages, in a fixed mixed order."""
+    """Distinct docstrings in a fixed mixed order."""
 
     has_validation = False
 
@@ -101,7 +96,7 @@ class DocsSource:
 
 
 def installed_versions() -> dict[str, str]:
-    """Returns the versions of Python and of the installed packages."""
+    """Returns the versions of Python and the installed packages."""
     found = {name: version for name in PACKAGES if (version := _version(name))}
     if not found:
         raise CorpusError(
@@ -121,10 +116,9 @@ def _version(distribution: str) -> str:
 
 
 def _source_files(versions: dict[str, str]) -> list[Path]:
-    """Lists the packages' Python files, largest first."""
     folders = [Path(sysconfig.get_path("stdlib"))]
     for name in versions.keys() & PACKAGES.keys():
-        spec = util.find_spec(PACKAGES[name])  # finds a top-level package without importing it
+        spec = util.find_spec(PACKAGES[name])  # without importing it
         folders += [Path(folder) for folder in (spec and spec.submodule_search_locations) or []]
     files = (path for folder in folders for path in _python_files(folder) if path.is_file())
     return sorted(files, key=lambda path: (-path.stat().st_size, path))
@@ -137,12 +131,9 @@ def _python_files(folder: Path) -> Iterator[Path]:
 
 
 def _extract(files: Sequence[Path], reporter: Reporter) -> list[str]:
-    """Reads the docstrings of source files with a process per core.
+    """Returns distinct docstrings, ordered by hash.
 
-    Plain subprocesses need no guard in the calling script and no fork of the threaded web app.
-
-    Returns:
-        The distinct texts, ordered by hash: packages mixed, and the same order on every machine.
+    Plain subprocesses need no main guard and don't fork the threaded web app.
     """
     answers: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     count = max(1, min(usable_cores(), len(files)))
@@ -176,10 +167,7 @@ def _extract(files: Sequence[Path], reporter: Reporter) -> list[str]:
 
 
 def _place(text: str) -> int:
-    """Computes the sort key of a text: a hash unrelated to that of the held-out split.
-
-    Sorted by the split's own hash, the first documents would all be held out.
-    """
+    """Returns a sort key unrelated to the split's hash, which would put validation first."""
     return document_hash(b"place " + text.encode("utf-8"))
 
 
@@ -206,7 +194,7 @@ def _converse(
         for line in worker.stdout:
             answers.put(line)
     except OSError:
-        pass  # the process was killed; the caller counts the answers
+        pass  # killed; the caller counts answers
     finally:
         answers.put(None)
 

@@ -1,7 +1,6 @@
-"""Prints the docstrings of Python source files; run as a subprocess by `core.corpus.docs`.
+"""Subprocess of `core.corpus.docs`: prints the docstrings of source files as JSON.
 
-Reads one path per line and answers with a JSON list of cleaned docstrings per line. It parses files
-without importing them and uses only the standard library, so it starts in milliseconds.
+Standard library only, so it starts in milliseconds.
 """
 
 from __future__ import annotations
@@ -18,10 +17,7 @@ _QUOTES = (b'"""', b"'''")
 
 
 def docstrings(source: bytes, shortest: int) -> list[str]:
-    """Returns the docstrings of a source file that have at least `shortest` characters.
-
-    Files that this Python can't parse yield an empty list.
-    """
+    """Returns the docstrings with at least `shortest` characters; none if parsing fails."""
     if not any(quotes in source for quotes in _QUOTES):
         return []
     try:
@@ -33,7 +29,6 @@ def docstrings(source: bytes, shortest: int) -> list[str]:
 
 
 def _documented(tree: ast.Module) -> Iterator[ast.Module | ast.ClassDef | ast.FunctionDef]:
-    """Yields nodes that can carry a docstring, in no particular order, visiting statements only."""
     pending: list[ast.AST] = [tree]
     while pending:
         node = pending.pop()
@@ -50,7 +45,7 @@ def _is_usable(text: str, shortest: int) -> bool:
         return False
     try:
         text.encode("utf-8")
-    except UnicodeEncodeError:  # a lone surrogate, written as an escape
+    except UnicodeEncodeError:  # an escaped lone surrogate
         return False
     return "\0" not in text
 
@@ -65,7 +60,7 @@ def _read(path: str) -> bytes:
 
 def main() -> None:
     warnings.simplefilter("ignore")
-    gc.disable()  # syntax trees hold no cycles; looking for some takes a quarter of the time
+    gc.disable()  # no cycles; looking for some takes a quarter of the time
     shortest = int(sys.argv[1])
     for path in sys.stdin.buffer.read().decode("utf-8", "surrogateescape").splitlines():
         sys.stdout.write(json.dumps(docstrings(_read(path), shortest)) + "\n")

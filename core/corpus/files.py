@@ -1,8 +1,4 @@
-"""Streams documents from files: plain text, JSON, CSV, TSV and Parquet, optionally compressed.
-
-Memory grows with the largest document, which is limited, not with the file. Line ends become
-newlines. An ambiguous file is refused with an error that names the option to set.
-"""
+"""Streams documents from files; memory grows with the largest document."""
 
 from __future__ import annotations
 
@@ -35,23 +31,20 @@ from core.errors import ConfigError, CorpusError
 T = TypeVar("T")
 
 _SAMPLED_ROWS = 200
-# Up to this size files are identified by content, above by size, time and both ends.
+# Larger files are identified by size, time and both ends.
 _HASHED_BYTES = 1 << 30
 _HASHED_END_BYTES = 1 << 20
 _COPIED_BYTES = 1 << 20
-# A lone \r, which ends a line. The first versions didn't recognise it.
+# The first versions didn't end lines here.
 _LONE_RETURN = re.compile(rb"\r[^\r\n]")
 
 
 class FilesSource:
     """Documents of the files that a config names.
 
-    Attributes:
-        report: Grows as files are opened.
-
     Raises:
-        ConfigError: The path is empty, or all its files are validation files.
-        CorpusError: A file doesn't exist or is of an unknown type.
+        ConfigError: There is no path, or all files are held out.
+        CorpusError: A file is missing or of an unknown type.
     """
 
     def __init__(self, config: CorpusConfig) -> None:
@@ -84,11 +77,11 @@ class FilesSource:
         return {part: [self._identity(one, by_content) for one in files] for part, files in parts}
 
     def column_names(self) -> list[str]:
-        """Returns the columns of the first table with rows, without choosing one of them."""
+        """Returns the columns of the first table with rows."""
         return self._of_first_table(lambda table: table.columns) or []
 
     def columns(self) -> tuple[list[str], str]:
-        """Returns the columns of the first table with rows, and its text column."""
+        """Returns the first table's columns, and the text column."""
         found = self._of_first_table(lambda table: (table.columns, table.text_column()))
         return found or ([], "")
 
@@ -242,10 +235,7 @@ class FilesSource:
         return self._hashes[file.path]
 
     def _departures(self, file: TextFile) -> list[str]:
-        """Lists how reading a file differs from the first versions.
-
-        Files that are read as before keep their identity.
-        """
+        """Lists departures from the first versions; files without any keep their identity."""
         if file.format == "text" and self._config.text_unit != "file":
             return ["lone returns"] * self._has_lone_return(file)
         if file.format == "csv" and self._config.delimiter == "auto":
@@ -265,13 +255,6 @@ class FilesSource:
 
 @dataclass(frozen=True)
 class _Table:
-    """An open table.
-
-    Attributes:
-        columns: All columns; for JSON, those of the first rows.
-        has_rows: Whether there is more than a header.
-    """
-
     columns: list[str]
     has_rows: bool
     text_column: Callable[[], str]
@@ -279,7 +262,6 @@ class _Table:
 
 
 def _without(files: list[TextFile], held_out: list[TextFile]) -> list[TextFile]:
-    """Returns the files that are not also held out under any path."""
     taken = {(os.path.realpath(file.path), file.member) for file in held_out}
     left = [file for file in files if (os.path.realpath(file.path), file.member) not in taken]
     if not left:
@@ -300,7 +282,6 @@ def _paragraphs(lines: Iterator[str], decoder: Decoder) -> Iterator[str]:
 
 
 def _joined(lines: Iterator[str], decoder: Decoder) -> str:
-    """Joins the lines of a document, up to the size limit."""
     kept: list[str] = []
     size = 0
     for line in lines:
@@ -311,7 +292,7 @@ def _joined(lines: Iterator[str], decoder: Decoder) -> str:
 
 @contextmanager
 def _seekable(stream: IO[bytes], compression: str) -> Iterator[IO[bytes]]:
-    """Yields a seekable stream; compressed data is unpacked to a temporary file."""
+    """Unpacks compressed data to a temporary file."""
     if not compression:
         yield stream
         return
@@ -351,7 +332,6 @@ def _has_lone_return(data: bytes) -> bool:
 
 
 def _first_delimiter(lines: list[str]) -> str:
-    """Returns the delimiter that the first versions chose, by the header alone."""
     header = lines[0] if lines else ""
     others = (mark for mark in (";", "\t") if mark in header)
     return "," if "," in header else next(others, ",")
@@ -359,7 +339,6 @@ def _first_delimiter(lines: list[str]) -> str:
 
 @contextmanager
 def _naming(file: TextFile) -> Iterator[None]:
-    """Turns reading errors into an error that names the file."""
     try:
         yield
     except (OSError, EOFError, zlib.error, csv.Error) as error:

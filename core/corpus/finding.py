@@ -1,7 +1,4 @@
-"""Finds the files that a path refers to: a file, a folder (recursively) or a glob pattern.
-
-Every file that is skipped is reported with the reason.
-"""
+"""Finds the files of a path, folder or glob pattern, and reports those it skips."""
 
 from __future__ import annotations
 
@@ -33,27 +30,22 @@ _FORMATS: dict[str, Format] = {
     ".tsv": "tsv",
     ".parquet": "parquet",
 }
-_NOT_IN_FOLDERS = {".md"}  # a README among the data isn't data
-# Beside other files these often hold settings, or the same text again.
+_NOT_IN_FOLDERS = {".md"}  # READMEs aren't data
+# These often hold settings, or the same text again.
 _ONLY_ALONE = {".json", ".zip"}
 _PACKED_SUFFIXES = (*SUFFIXES, ".zip")
-# The first versions read these even beside the same file uncompressed.
+# The first versions read these beside the uncompressed file.
 _READ_BESIDE = {".gz"}
 _COMPRESSED = ", also with .gz, .zst, .xz, .bz2 or .zip"
 _KNOWN = ", ".join(_FORMATS) + _COMPRESSED
 _KNOWN_IN_FOLDERS = ", ".join(sorted(_FORMATS.keys() - _NOT_IN_FOLDERS)) + _COMPRESSED
-# Unsupported compression; files with text in it must be reported, not ignored.
 _NOT_UNPACKED = (".lz4", ".7z", ".rar")
 _OFFICE_MEMBER = "[Content_Types].xml"
 
 
 @dataclass(frozen=True)
 class TextFile:
-    """A file of documents.
-
-    Attributes:
-        member: Name within the zip archive, empty for other files.
-    """
+    """A file of documents, or a zip archive's member."""
 
     path: Path
     format: Format
@@ -65,17 +57,13 @@ class TextFile:
 
     @property
     def shown(self) -> str:
-        """The name in errors and reports."""
+        """The name in errors."""
         return self.packed.shown
 
 
 @dataclass
 class Found:
-    """The files that a path refers to.
-
-    Attributes:
-        files: Files to read, in a fixed order.
-    """
+    """The files of a path, in a fixed order."""
 
     files: list[TextFile] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
@@ -87,14 +75,12 @@ def find_files(
     """Finds the files that a path refers to.
 
     Args:
-        pattern: `*`, `?`, `[...]` and `**` are wildcards unless such a file exists.
-        field: Config field of the path, for errors.
-        file_format: Format of all files; auto: by suffix.
-        skip_unreadable: Skip unreadable and non-regular files instead of raising.
+        pattern: Characters are wildcards unless a file has that name.
+        field: Config field, for errors.
 
     Raises:
         ConfigError: The path is empty or a URL.
-        CorpusError: The path doesn't exist, holds no known format, or may not be read.
+        CorpusError: No readable file of a known format exists.
     """
     _check_pattern(pattern, field)
     return _Finder(field, file_format, skip_unreadable).find(pattern)
@@ -147,7 +133,6 @@ class _Finder:
         return found
 
     def _chosen(self, paths: list[Path], left_out: set[str]) -> list[Path]:
-        """Selects the files to read, sorted, and records the others as skipped."""
         if self._format != "auto":
             return sorted(paths)
         there = set(paths)
@@ -163,7 +148,6 @@ class _Finder:
         return sorted(main)
 
     def _is_copy(self, path: Path, there: set[Path]) -> bool:
-        """Checks whether a compressed file also lies uncompressed beside it; if so, skips it."""
         suffix = path.suffix.lower()
         if suffix not in _PACKED_SUFFIXES or suffix in _READ_BESIDE:
             return False
@@ -220,7 +204,6 @@ class _Finder:
         return TextFile(path, _FORMATS[kind])
 
     def _members(self, path: Path) -> list[TextFile]:
-        """Selects the files to read in a zip archive and records the others as skipped."""
         try:
             names = zip_members(path)
         except OSError as error:
@@ -253,7 +236,7 @@ class _Finder:
         )  # fmt: skip
 
     def _visible(self, folder: Path) -> Iterator[Path]:
-        """Yields the files below a folder, following links, visiting each folder once."""
+        """Yields files, following links but visiting each folder once."""
         seen = set()
         for parent, children, names in os.walk(
             folder, onerror=self._on_closed_folder, followlinks=True
@@ -280,7 +263,6 @@ class _Finder:
         self._skip(Path(str(error.filename)), error.strerror or str(error))
 
     def _refuse_packed(self, paths: list[Path]) -> None:
-        """Refuses files like text.jsonl.lz4 without a readable copy beside them."""
         there = set(paths)
         texts = {path: path.with_suffix("") for path in paths if path.suffix in _NOT_UNPACKED}
         missed = [
@@ -330,7 +312,6 @@ def _check_pattern(pattern: str, field: str) -> None:
 
 
 def _matches(path: Path) -> list[Path]:
-    """Lists the files that match a path or pattern, without folders."""
     if path.exists() or path.is_symlink():
         return [path]
     first, *rest = path.parts
@@ -341,10 +322,7 @@ def _matches(path: Path) -> list[Path]:
 
 
 def _expanded(base: Path, parts: list[str]) -> Iterator[Path]:
-    """Yields the matches of a pattern below a folder.
-
-    An existing name takes precedence over a pattern, so folder names may contain brackets.
-    """
+    """Yields matches; existing names take precedence, so folder names may contain brackets."""
     if not parts:
         yield base
         return
@@ -366,7 +344,6 @@ def _expanded(base: Path, parts: list[str]) -> Iterator[Path]:
 
 
 def _is_main(path: Path, kind: str, left_out: set[str]) -> bool:
-    """Checks whether a file is read beside others; a zip archive only if named for its format."""
     if kind == ".zip":
         kind = _kind(path.with_suffix(""))
     if path.suffix.lower() in _PACKED_SUFFIXES and path.suffix.lower() not in _READ_BESIDE:
@@ -375,12 +352,10 @@ def _is_main(path: Path, kind: str, left_out: set[str]) -> bool:
 
 
 def _is_passed_over(folder: str) -> bool:
-    # lost+found belongs to the file system and to root.
     return folder.startswith(".") or folder == "lost+found"
 
 
 def _kind(path: Path) -> str:
-    """Returns a file's suffix without the compression's, empty if unknown."""
     name = path.name.lower()
     for suffix in SUFFIXES:
         if name.endswith(suffix):
@@ -394,7 +369,7 @@ def _is_zip(path: Path) -> bool:
     try:
         return head_of(Packed(path)).startswith((b"PK\x03\x04", b"PK\x05\x06"))
     except OSError:
-        return False  # opening it later reports the reason
+        return False  # opening it reports the reason
 
 
 def _foreign_kind(path: Path) -> str:

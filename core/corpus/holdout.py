@@ -1,8 +1,6 @@
-"""Selects held-out validation documents by hash, and finds those that overlap with training text.
+"""Selects held-out documents by their hash, and finds those that overlap with training documents.
 
-A document's own hash decides its split, so equal documents always land in the same split, whatever
-the order or machine. Held-out documents that share a window of words with a training document can
-be dropped, so that the validation loss doesn't reward memorisation.
+Overlap would reward memorisation with a lower validation loss.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ WINDOW_WORDS = 20
 
 _HASH_SPACE = 1 << 64
 _BLOCK_BYTES = 1 << 20
-# Odd, hence invertible modulo 2**64; the fraction of the golden ratio spreads hashes well.
+# Odd, hence invertible modulo 2**64.
 _BYTE_BASE = 0x9E3779B97F4A7C15
 _WORD_BASE = 0xC2B2AE3D27D4EB4F
 _TABLE_SLOTS_PER_WINDOW = 16
@@ -28,19 +26,17 @@ Hashes = npt.NDArray[np.uint64]
 
 
 def document_hash(data: bytes) -> int:
-    """Hashes a document's UTF-8 bytes to 64 bits."""
+    """Returns a 64-bit hash."""
     return int.from_bytes(blake2b(data, digest_size=8).digest(), "little")
 
 
 def held_out_below(hashes: Iterable[int], percent: float) -> int:
-    """Finds the hash threshold below which documents are held out.
+    """Returns the hash threshold below which documents are held out.
 
-    The threshold is `percent` of the hash space. If a split would be empty, the threshold moves
-    just enough to give it one document; a single document goes to training. Stops reading as soon
-    as both splits have a document.
+    It leaves no split empty; a single document goes to training.
 
     Args:
-        percent: Percentage to hold out, above 0, at most 50.
+        percent: Above 0, at most 50.
     """
     threshold = int(_HASH_SPACE * percent / 100)
     lowest, highest = _HASH_SPACE, -1
@@ -55,12 +51,12 @@ def held_out_below(hashes: Iterable[int], percent: float) -> int:
 
 @dataclass(frozen=True)
 class WindowSet:
-    """The hashed word windows of a set of documents.
+    """The hashed word windows of documents.
 
     Attributes:
-        hashes: Sorted unique hashes, (windows,).
-        occurrences: For each window of each document, its index in `hashes`, (occurrences,).
-        owners: For each occurrence, its document's index, (occurrences,).
+        hashes: Sorted and unique, (windows,).
+        occurrences: Indices into `hashes`, (occurrences,).
+        owners: Document indices, (occurrences,).
     """
 
     hashes: Hashes
@@ -69,7 +65,7 @@ class WindowSet:
 
     @classmethod
     def of(cls, documents: Iterable[bytes]) -> WindowSet:
-        """Builds the set from UTF-8 documents. Memory grows with the number of windows."""
+        """Builds the set; memory grows with the windows."""
         parts = list(window_hashes(documents))
         if not parts:
             empty = np.zeros(0, np.int64)
@@ -80,16 +76,13 @@ class WindowSet:
         return cls(hashes, occurrences, np.concatenate([owners for _, owners in parts]))
 
     def owners_sharing_with(self, documents: Iterable[bytes]) -> npt.NDArray[np.int64]:
-        """Returns the indices of the set's documents that share a window with any of `documents`.
-
-        `documents` is streamed; memory doesn't grow with it.
-        """
+        """Returns the documents that share a window with any streamed one."""
         if not len(self.hashes):
             return np.zeros(0, np.int64)
         shared = np.zeros(len(self.hashes), bool)
         bits = max(10, (len(self.hashes) * _TABLE_SLOTS_PER_WINDOW).bit_length())
         shift = np.uint64(64 - bits)
-        table = np.zeros(1 << bits, bool)  # a cheap filter that rejects nearly all absent hashes
+        table = np.zeros(1 << bits, bool)  # a cheap filter
         table[self.hashes >> shift] = True
         for hashes, _ in window_hashes(documents):
             candidates = hashes[table[hashes >> shift]]
@@ -102,14 +95,7 @@ class WindowSet:
 def window_hashes(
     documents: Iterable[bytes], words: int = WINDOW_WORDS
 ) -> Iterator[tuple[Hashes, npt.NDArray[np.int64]]]:
-    """Hashes each window of `words` consecutive words within a document.
-
-    A word is a run of letters, digits, underscores and bytes outside ASCII, compared
-    case-insensitively.
-
-    Yields:
-        Window hashes (windows,) and the indices of their documents (windows,).
-    """
+    """Yields hashes of case-insensitive word windows, and their documents, both (windows,)."""
     kept_hashes, kept_owners = np.zeros(0, np.uint64), np.zeros(0, np.int64)
     for hashes, owners in _word_hashes(documents):
         hashes = np.concatenate([kept_hashes, hashes])
@@ -126,7 +112,6 @@ def window_hashes(
 def _word_hashes(
     documents: Iterable[bytes],
 ) -> Iterator[tuple[Hashes, npt.NDArray[np.int64]]]:
-    """Yields word hashes and the indices of their documents, block by block."""
     for block, ends, numbers in _blocks(documents):
         codes = _CODES[np.frombuffer(block, np.uint8)]
         is_word = np.concatenate([[False], codes > 0, [False]])
@@ -137,11 +122,7 @@ def _word_hashes(
 
 
 def _blocks(documents: Iterable[bytes]) -> Iterator[tuple[bytes, list[int], list[int]]]:
-    """Joins documents, or pieces of long ones, into blocks of about 1 MiB.
-
-    Yields:
-        The block, the end offset of each piece, and the index of each piece's document.
-    """
+    """Yields blocks of about 1 MiB with their pieces' end offsets and documents."""
     pieces: list[bytes] = []
     ends: list[int] = []
     numbers: list[int] = []
@@ -160,7 +141,6 @@ def _blocks(documents: Iterable[bytes]) -> Iterator[tuple[bytes, list[int], list
 
 
 def _pieces(document: bytes) -> Iterator[bytes]:
-    """Cuts a long document between words."""
     start = 0
     while len(document) - start > _BLOCK_BYTES:
         gap = _BETWEEN_WORDS.search(document, start + _BLOCK_BYTES)
@@ -176,9 +156,9 @@ def _range_hashes(
     stops: npt.NDArray[np.int64],
     base: int,
 ) -> Hashes:
-    """Hashes `values[start:stop]` for each range, independent of position, from one running sum.
+    """Hashes `values[start:stop]` for each range, independent of position.
 
-    The hash is the polynomial sum of value[start + k] * base**k modulo 2**64 (Rabin and Karp).
+    Source: Rabin and Karp, sum of value[start + k] * base**k modulo 2**64
     """
     powers = _powers(base, len(values))
     sums = np.zeros(len(values) + 1, np.uint64)
@@ -188,20 +168,19 @@ def _range_hashes(
 
 
 def _powers(base: int, count: int) -> Hashes:
-    """Returns base**0, base**1, ... modulo 2**64."""
     factors = np.full(max(count, 1), base, np.uint64)
     factors[0] = 1
     return np.cumprod(factors, dtype=np.uint64)[:count]
 
 
 def _mix(hashes: Hashes) -> Hashes:
-    """Breaks the algebraic relation between the polynomial hashes of words and of windows."""
+    """Breaks the algebraic relation between hashes of words and windows."""
     hashes = (hashes ^ (hashes >> np.uint64(31))) * np.uint64(0xBF58476D1CE4E5B9)
     return hashes ^ (hashes >> np.uint64(29))
 
 
 def _character_codes() -> npt.NDArray[np.uint64]:
-    """Maps each byte to 0 between words, else to a case-insensitive code."""
+    """Maps bytes to case-insensitive codes, those between words to 0."""
     word = [byte for byte in range(256) if byte >= 128 or chr(byte).isalnum() or byte == ord("_")]
     codes = np.zeros(256, np.uint64)
     codes[word] = [byte if byte >= 128 else ord(chr(byte).lower()) for byte in word]

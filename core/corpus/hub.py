@@ -1,8 +1,4 @@
-"""Streams documents of a dataset on the Hugging Face Hub.
-
-The revision is pinned, so every pass reads the same dataset. Remote code is never run: a dataset
-that needs its own script is refused, with a known replacement in the error.
-"""
+"""Streams documents of a Hub dataset at a pinned revision, without remote code."""
 
 from __future__ import annotations
 
@@ -30,7 +26,6 @@ _NOT_ALLOWED = (401, 403)
 
 _LISTED = re.compile(r"\[(.*?)\]", re.DOTALL)
 
-# Datasets that need a script, and a Parquet replacement for each.
 _REPLACEMENTS: dict[str, str] = {
     "bookcorpus": "rojagtap/bookcorpus",
     "cc100": "HuggingFaceFW/fineweb-2 (a configuration is a language, as nob_Latn or kor_Hang)",
@@ -39,7 +34,7 @@ _REPLACEMENTS: dict[str, str] = {
     "wikipedia": "wikimedia/wikipedia (a configuration is a dump and a language, as 20231101.en)",
     "wikitext": "Salesforce/wikitext (wikitext-103-raw-v1)",
 }
-# Datasets known to need a script; used if the Hub can't be reached.
+# Known to need a script, if the Hub is unreachable.
 _SCRIPTED = re.compile(
     r"(oscar-corpus/)?oscar(-2\d{3})?|(legacy-datasets/)?(mc4|wikipedia)|(statmt/)?cc100",
     re.IGNORECASE,
@@ -51,9 +46,8 @@ class HubSource:
     """Documents of a dataset on the Hub.
 
     Raises:
-        ConfigError: The name is not a valid dataset id.
-        CorpusError: The dataset doesn't exist, needs a script or permission, or the Hub is
-            unreachable.
+        ConfigError: The id is invalid.
+        CorpusError: The dataset can't be read.
     """
 
     def __init__(self, config: CorpusConfig) -> None:
@@ -77,7 +71,7 @@ class HubSource:
         return [self._name, self._config.dataset_config, self._revision, *splits]
 
     def columns(self) -> tuple[list[str], str]:
-        """Returns the dataset's columns and the text column."""
+        """Returns the columns and the text column."""
         with _explaining(self._config):
             return self._columns_of(self._open("train"))
 
@@ -90,7 +84,6 @@ class HubSource:
                 yield from map(self._text, batch[column].to_pylist())
 
     def _open(self, part: str) -> Any:
-        """Returns a split as a stream that can be read repeatedly."""
         if part not in self._opened:
             split = self._config.train_split if part == "train" else self._config.validation_split
             self._opened[part] = self._load_split(split)
@@ -109,7 +102,7 @@ class HubSource:
 
         guard_fsspec()
         check_card(self._name, self._revision)
-        # An hf:// address, as a plain name could be taken for a local folder.
+        # A plain name could be taken for a local folder.
         builder = load_dataset_builder(
             f"hf://datasets/{self._name}", configuration or None, revision=self._revision
         )
@@ -138,7 +131,7 @@ class HubSource:
 
 
 def replacement_for(name: str, configuration: str) -> str:
-    """Returns a Parquet replacement for a dataset that needs a script; empty if unknown."""
+    """Returns a scripted dataset's Parquet replacement; "" if unknown."""
     short = name.rsplit("/", 1)[-1].lower()
     if short.startswith("oscar"):
         language = _OSCAR_CONFIG.fullmatch(configuration)
@@ -151,7 +144,6 @@ def replacement_for(name: str, configuration: str) -> str:
 
 
 def _look_up(config: CorpusConfig) -> tuple[str, str]:
-    """Returns the dataset's current id and its newest revision."""
     from huggingface_hub import HfApi
 
     if not _NAME.fullmatch(config.dataset_name) or flaw_of_hub_id(config.dataset_name):
@@ -173,11 +165,10 @@ def _look_up(config: CorpusConfig) -> tuple[str, str]:
 
 @contextmanager
 def _explaining(config: CorpusConfig) -> Iterator[None]:
-    """Turns errors of the Hub's libraries into errors that say what to do."""
     from datasets.exceptions import DatasetsError
     from huggingface_hub.errors import HfHubHTTPError
 
-    # The HTTP client's base error, whichever client this huggingface_hub uses.
+    # The base class of the HTTP client's errors.
     client_error: type[Exception] = HfHubHTTPError.__bases__[0]
     try:
         yield

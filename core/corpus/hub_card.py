@@ -1,7 +1,6 @@
-"""Restricts the data files that a dataset repository on the Hub may name to its own.
+"""Restricts a Hub dataset's data files to its own repository.
 
-`datasets` opens whatever a repository's card names: any URL, a local path, another repository's
-file. The card is checked before `datasets` acts on it, and the resolved files again afterwards.
+`datasets` opens any URL or local path in a card, so cards and resolved files are checked.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any
 from core.errors import CorpusError
 from core.workspace.names import has_control
 
-# Files that configure a dataset. datasets merges the second into the first.
+# datasets merges the second into the first.
 _CARDS = ("README.md", ".huggingface.yaml")
 _CONFIGS = "configs"
 _NAMING_KEYS = ("data_files", "data_dir")
@@ -22,7 +21,7 @@ _MOST_VALUES = 100_000
 
 
 def check_card(name: str, revision: str) -> None:
-    """Refuses a dataset whose card is unreadable or names files outside its repository."""
+    """Refuses unreadable cards and files outside the repository."""
     for file in _CARDS:
         values = _read_card(name, revision, file)
         for text in _named_files(name, values):
@@ -31,7 +30,7 @@ def check_card(name: str, revision: str) -> None:
 
 
 def check_data_files(name: str, revision: str, data_files: Any) -> None:
-    """Refuses resolved data files outside the repository's commit."""
+    """Refuses resolved files outside the repository's commit."""
     own = f"hf://datasets/{name}@{revision}/"
     if not isinstance(data_files, Mapping):
         return
@@ -42,7 +41,7 @@ def check_data_files(name: str, revision: str, data_files: Any) -> None:
 
 
 def flaw_of_data_file(text: object) -> str:
-    """Returns the reason to refuse a data file's name, empty if it is allowed."""
+    """Returns the reason to refuse a name, or ""."""
     if not isinstance(text, str):
         return "is not a string"
     if has_control(text):
@@ -57,7 +56,7 @@ def flaw_of_data_file(text: object) -> str:
 
 
 def _read_card(name: str, revision: str, file: str) -> dict[str, Any]:
-    """Parses a card's YAML as datasets does; empty if there is no card."""
+    """Parses YAML as datasets does."""
     import yaml
     from huggingface_hub import DatasetCard, hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError
@@ -80,7 +79,6 @@ def _read_card(name: str, revision: str, file: str) -> dict[str, Any]:
 
 
 def _named_files(name: str, values: dict[str, Any]) -> Iterator[object]:
-    """Yields the data files and folders that a card's configurations name."""
     configs = values.get(_CONFIGS) or []
     for config in configs if isinstance(configs, list) else [configs]:
         if not isinstance(config, dict):
@@ -90,7 +88,6 @@ def _named_files(name: str, values: dict[str, Any]) -> Iterator[object]:
 
 
 def _leaves(name: str, value: Any) -> Iterator[object]:
-    """Yields the leaves of nested lists and mappings, including keys, such as split names."""
     left, count = [value], 0
     while left:
         one = left.pop()

@@ -1,7 +1,4 @@
-"""Streams rows of JSON files: JSON lines, an array of objects, or concatenated objects.
-
-The kind is detected from the content. Memory holds one row.
-"""
+"""Streams rows of JSON lines, an array of objects, or concatenated objects."""
 
 from __future__ import annotations
 
@@ -19,9 +16,9 @@ from core.corpus.columns import JOINED, no_such_column, texts_within, value_at
 from core.corpus.lines import Decoder, too_large
 from core.errors import CorpusError
 
-# A column may be missing from many rows, but not from this many at the beginning.
+# Reading fails if so many first rows lack the column.
 MOST_ROWS_WITHOUT = 100_000
-# Published data sets stay below 20. A parser that recurses ends at some hundred.
+# Published datasets stay below 20; recursive parsers fail at some hundred.
 _DEEPEST = 200
 _SUGGESTED = 5
 _SHOWN_CHARACTERS = 90
@@ -29,18 +26,14 @@ _MOST_DIGITS = sys.int_info.default_max_str_digits
 _MANY_DIGITS = re.compile(rb"[0-9]{%d}" % (_MOST_DIGITS + 1))
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)
 
-# A row with its line or item number.
 Row = tuple[int, dict[str, Any]]
 
 
 def read_json(shown: str, blocks: Iterator[str], decoder: Decoder) -> tuple[str, Iterator[Row]]:
-    """Reads the rows of a file of any supported kind of JSON.
-
-    Returns:
-        The unit of a row ("line" or "item"), and the rows with their numbers from 1.
+    """Returns the unit ("line" or "item") and the rows, numbered from 1.
 
     Raises:
-        CorpusError: A row isn't a JSON object; raised during iteration.
+        CorpusError: During iteration, if a row isn't an object.
     """
     head, blocks = _up_to_content(blocks)
     start = head.lstrip()
@@ -57,11 +50,7 @@ def read_json(shown: str, blocks: Iterator[str], decoder: Decoder) -> tuple[str,
 def texts_of(
     shown: str, rows: Iterable[Row], unit: str, column: str, columns: list[str]
 ) -> Iterator[str]:
-    """Yields a column's values; null and missing values are empty strings.
-
-    Args:
-        unit: "line" or "item".
-        columns: Columns of the first rows, for errors.
+    """Yields a column's values; null and missing values are empty.
 
     Raises:
         ConfigError: No row has the column.
@@ -91,7 +80,6 @@ def wrong_value(
     """Returns the error for a value that isn't text.
 
     Args:
-        received: The value or its type.
         within: Nested text columns to suggest.
     """
     fix = "set text_column to the column that contains the text"
@@ -107,7 +95,6 @@ def wrong_value(
 
 
 def _up_to_content(blocks: Iterator[str]) -> tuple[str, Iterator[str]]:
-    """Returns the first non-blank block, and all blocks from it on."""
     for block in blocks:
         if not block.isspace():
             return block, itertools.chain([block], blocks)
@@ -115,7 +102,6 @@ def _up_to_content(blocks: Iterator[str]) -> tuple[str, Iterator[str]]:
 
 
 def _is_line_of_array(start: str) -> bool:
-    """Checks whether the first line is a complete array, followed by more lines."""
     first, _, rest = start.partition("\n")
     return bool(rest.strip()) and _is_json(first)
 
@@ -142,11 +128,7 @@ def _lines(shown: str, lines: Iterator[str]) -> Iterator[Row]:
 
 
 def parse_json(line: str) -> Any:
-    """Parses a line of JSON.
-
-    orjson takes a third of the time. It refuses what Python's parser accepts beyond the standard,
-    such as NaN and lone surrogates, and its error messages differ.
-    """
+    """Parses with orjson, or with Python, which also accepts NaN and lone surrogates."""
     try:
         return orjson.loads(line)
     except orjson.JSONDecodeError:
@@ -169,24 +151,19 @@ def _items(shown: str, blocks: Iterator[str], decoder: Decoder, is_array: bool) 
 
 
 def _ijson_error() -> type[Exception]:
-    """Returns the error class of ijson, which is imported only if a file needs it."""
     import ijson
 
     return ijson.JSONError
 
 
 def _values(stream: _Bytes, is_array: bool) -> Iterator[Any]:
-    """Yields the elements of an array, or the values that stand one after the other.
+    """Yields elements, or concatenated values.
 
-    `ijson.items` would keep the path of each level: gigabytes for deep levels with long names.
-
-    Raises:
-        ValueError: They are nested too deeply.
+    `ijson.items` would keep each level's path: gigabytes for deep levels with long names.
     """
     import ijson
 
     outer = 1 if is_array else 0
-    # The containers that are open, and the name under which each goes into the one around it.
     containers: list[Any] = []
     names: list[str] = []
     name = ""
@@ -213,8 +190,6 @@ def _values(stream: _Bytes, is_array: bool) -> Iterator[Any]:
 
 
 class _Bytes:
-    """A UTF-8 byte stream over text blocks that limits the size of an item."""
-
     def __init__(self, shown: str, blocks: Iterator[str], decoder: Decoder) -> None:
         self._shown = shown
         self._blocks = blocks
@@ -223,11 +198,7 @@ class _Bytes:
         self.since_item = 0
 
     def read(self, size: int = -1) -> bytes:
-        """Returns the next bytes, none at the end: more than asked for where an item is long.
-
-        The parser begins a value anew with each part that it gets, so parts grow with it. It asks
-        for no bytes first, to see that there will be bytes.
-        """
+        """Returns longer parts within longer items: the parser rescans a value with each part."""
         if not size:
             return b""
         parts: list[bytes] = []
@@ -247,15 +218,14 @@ class _Bytes:
 
 
 class _NumberCheck:
-    """Refuses integers of more digits than Python converts, on which ijson 3.6 crashes."""
+    """Refuses integers too long for Python, on which ijson 3.6 crashes."""
 
     def __init__(self) -> None:
         self._in_string = False
         self._in_escape = False
-        self._digits = 0  # At the end of the last part, outside of strings.
+        self._digits = 0  # at the last part's end
 
     def check(self, data: bytes) -> None:
-        """Checks the next part of a JSON text; raises ValueError for a number that is too long."""
         if self._in_escape:
             data = data[1:]
         if b"\\" in data:
@@ -264,7 +234,6 @@ class _NumberCheck:
         if not self._in_string:
             data = b"0" * self._digits + data
         if _MANY_DIGITS.search(data):
-            # Strings and what lies between them take turns.
             between = data.split(b'"')[int(self._in_string) :: 2]
             if any(map(_MANY_DIGITS.search, between)):
                 raise ValueError(f"a number of more than {_MOST_DIGITS:,} digits")

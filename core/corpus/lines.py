@@ -1,7 +1,4 @@
-"""Decodes byte streams into lines of text, and guesses a file's encoding for error messages.
-
-A line ends only at `\\n`, `\\r\\n` or a lone `\\r`: U+2028 and the like are text.
-"""
+"""Decodes bytes into lines and guesses encodings. U+2028 and the like end no line."""
 
 from __future__ import annotations
 
@@ -23,34 +20,24 @@ _BOMS: tuple[tuple[bytes, str], ...] = (
     (b"\xfe\xff", "utf-16"),
 )
 _SAMPLE_BYTES = 1 << 16
-# Common in text of any language.
 _USUAL_CHARACTERS = " \n\t.,etaoinsr0123456789\u3002\uff0c"
-# Codecs that Python counts as text encodings, though no text file uses them.
 _NO_ENCODINGS = {"idna", "punycode", "unicode_escape", "raw_unicode_escape", "undefined"}
-# Candidates for a guess, most common first.
 _GUESSED = [
     "cp1252", "cp949", "cp932", "euc_jp", "gb18030", "big5", "cp1251", "koi8_r", "cp1250",
     "iso8859_2", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp874",
 ]  # fmt: skip
-# Score bonus of the first candidate.
 _USUAL_BONUS = 0.25
 _COHERENCE_WEIGHT = 0.3
 _GUESSES_NAMED = 3
-# UTF-8 with a few invalid bytes is damaged; with many it is another encoding.
+# With more invalid bytes, it is another encoding.
 _INVALID_PER_VALID = 0.1
 _FEW_INVALID = 3
-# Minimum share of usual characters in UTF-16 text.
 _LEAST_USUAL = 0.03
-# A run of \r before \n is one line end.
 _LINE_END = re.compile(r"\r+\n|\r")
 
 
 def encoding_named(name: str, *, field: str = "encoding") -> str:
-    """Normalises an encoding's name; an empty name means UTF-8.
-
-    Raises:
-        ConfigError: There is no such text encoding.
-    """
+    """Normalises an encoding's name, empty for UTF-8; raises ConfigError if it is unknown."""
     if not name.strip():
         return "utf-8"
     try:
@@ -68,15 +55,11 @@ def encoding_named(name: str, *, field: str = "encoding") -> str:
 
 
 class Decoder:
-    """Decodes one file block by block.
+    """Decodes one file; a UTF-8 byte order mark overrides `encoding`.
 
     Args:
-        encoding: A name from `encoding_named`.
-        errors: For invalid bytes: strict, replace or ignore.
+        errors: strict, replace or ignore.
         max_bytes: Largest line or document.
-
-    Attributes:
-        encoding: The encoding in use; a UTF-8 byte order mark overrides the requested one.
     """
 
     def __init__(self, shown: str, encoding: str, errors: str, max_bytes: int) -> None:
@@ -86,15 +69,10 @@ class Decoder:
         self.max_bytes = max_bytes
 
     def lines(self, blocks: Iterable[str], *, ends_at_returns: bool | None = True) -> Iterator[str]:
-        """Yields the lines without their ends.
+        r"""Yields lines without their ends; raises CorpusError if one is too long.
 
         Args:
-            blocks: Text from `blocks`.
-            ends_at_returns: Whether a lone `\\r` ends a line. None: only if the first block has no
-                `\\n`, for formats that allow `\\r` within a line.
-
-        Raises:
-            CorpusError: The text is not in the encoding, or a line is too long.
+            ends_at_returns: Whether a lone `\r` ends a line; None: unless the first block has `\n`.
         """
         rest: list[str] = []
         size = 0
@@ -102,7 +80,7 @@ class Decoder:
             if ends_at_returns is None:
                 ends_at_returns = "\r" in block and "\n" not in block
             if ends_at_returns and "\r" in block:
-                block = block.replace("\r\n", "\n")  # many times faster than the pattern
+                block = block.replace("\r\n", "\n")  # faster than the pattern
                 block = _LINE_END.sub("\n", block) if "\r" in block else block
             first, *lines = block.split("\n")
             if not lines:
@@ -117,18 +95,14 @@ class Decoder:
             yield "".join(rest)
 
     def counted(self, size: int, text: str) -> int:
-        """Adds a text's length to a document's size, and raises CorpusError above the limit."""
+        """Adds a text's size; raises CorpusError above the limit."""
         size += len(text)
         if size > self.max_bytes:
             raise too_large(self.shown, self.max_bytes)
         return size
 
     def blocks(self, stream: IO[bytes]) -> Iterator[str]:
-        """Yields blocks of text, never split between `\\r` and `\\n`.
-
-        Raises:
-            CorpusError: The data is not in the encoding, or has NUL characters.
-        """
+        r"""Yields text, never split between `\r` and `\n`; raises CorpusError at invalid data."""
         held = ""
         for block in self._decoded(stream):
             text = held + block if held else block
@@ -161,7 +135,7 @@ class Decoder:
             if "\0" in text:
                 text = self._without_nul(text, data)
             if is_first and text:
-                # The byte order mark, if UTF-16 or UTF-32 was named with its byte order.
+                # Codecs with a fixed byte order keep the mark.
                 is_first, text = False, text.removeprefix("\ufeff")
             if text:
                 yield text
@@ -172,7 +146,6 @@ class Decoder:
             data = stream.read(_READ_BYTES)
 
     def _with_byte_order(self, data: bytes) -> str:
-        """Returns the encoding, with a detected byte order for UTF-16 or UTF-32 without a mark."""
         if self.encoding not in ("utf-16", "utf-32") or not data or _bom_of(data):
             return self.encoding
         found = _byte_order(data[:_SAMPLE_BYTES], self.encoding)
@@ -230,7 +203,7 @@ def too_large(shown: str, max_bytes: int) -> CorpusError:
 
 
 def _advice(sample: bytes, encoding: str, place: int) -> tuple[str, str, str]:
-    """Returns the likely cause of an invalid byte, the fix, and the config field to set."""
+    """Returns an invalid byte's cause, fix and config field."""
     if name := _bom_of(sample) if place < len(_UTF8_BOM) + 1 else "":
         return f" but {name.upper()}", f"set encoding to {name}", "encoding"
     if (kind := foreign_kind_of(sample)) == "Parquet":
@@ -263,13 +236,13 @@ def _advice(sample: bytes, encoding: str, place: int) -> tuple[str, str, str]:
 
 
 def guess_encodings(sample: bytes) -> list[str]:
-    """Returns the encodings that a sample may be in, most likely first."""
+    """Returns possible encodings, most likely first."""
     from charset_normalizer import from_bytes
 
     found = from_bytes(sample, cp_isolation=_GUESSED, enable_fallback=False)
     scores: dict[str, float] = {}
     for one in found:
-        # charset_normalizer groups encodings in which the sample decodes identically.
+        # charset_normalizer groups encodings that decode alike.
         for name in {one.encoding, *one.could_be_from_charset} & set(_GUESSED):
             bonus = _USUAL_BONUS if name == _GUESSED[0] else 0
             scores[name] = one.chaos - _COHERENCE_WEIGHT * one.coherence - bonus
@@ -281,7 +254,6 @@ def _bom_of(data: bytes) -> str:
 
 
 def _unmarked_wide(sample: bytes) -> str:
-    """Detects UTF-16 or UTF-32 in a sample with NUL bytes; empty if neither."""
     if b"\0" not in sample:
         return ""
     for encoding in ("utf-32", "utf-16"):
@@ -291,7 +263,7 @@ def _unmarked_wide(sample: bytes) -> str:
 
 
 def _byte_order(sample: bytes, encoding: str) -> str:
-    """Returns the encoding with the byte order with more common characters; empty if unclear."""
+    """Chooses the order with more usual characters; empty if unclear."""
     width = 4 if encoding == "utf-32" else 2
     whole = sample[: len(sample) // width * width]
     counts: dict[str, int] = {}
@@ -316,7 +288,6 @@ def _is_utf8(sample: bytes) -> bool:
 
 
 def _count_utf8(sample: bytes) -> tuple[int, int]:
-    """Counts the valid non-ASCII characters and the invalid bytes of a sample in UTF-8."""
     text = sample.decode("utf-8", "replace")
     invalid = text.count("\ufffd") - sample.count(b"\xef\xbf\xbd")
     return sum(character > "\x7f" for character in text) - text.count("\ufffd"), invalid

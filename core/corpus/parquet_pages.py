@@ -1,9 +1,8 @@
-"""Reads the unpacked page sizes from the page headers of a Parquet file.
+"""Reads unpacked sizes from Parquet page headers.
 
-pyarrow allocates what a page's header says, and copies a dictionary value for each row that refers
-to it, so a file of some hundred bytes can request gigabytes. The footer's sizes are no protection:
-they may be wrong, and they count a dictionary once. Page headers are structs in Thrift's compact
-protocol (https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift).
+pyarrow allocates as headers say, so small files can request gigabytes; footers may be wrong.
+
+Source: https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import IO, Any
 _FIRST_READ_BYTES = 256
 _MOST_HEADER_BYTES = 1 << 20
 _DATA_PAGE, _DICTIONARY_PAGE, _DATA_PAGE_V2 = 0, 2, 3
-# The header field that describes each page type.
+# Header field of each page type.
 _DESCRIPTIONS = {_DATA_PAGE: 5, _DICTIONARY_PAGE: 7, _DATA_PAGE_V2: 8}
 _MOST_NESTED = 8
 _LONGEST_NUMBER_BITS = 63
@@ -25,8 +24,7 @@ class PageSizes:
     """Unpacked sizes of a column chunk's pages.
 
     Attributes:
-        dictionary_bytes: 0 if there is no dictionary page.
-        bytes_per_value: Highest ratio over the data pages.
+        bytes_per_value: Highest ratio over data pages.
     """
 
     largest_bytes: int
@@ -35,11 +33,7 @@ class PageSizes:
 
 
 def page_sizes(file: IO[bytes], start: int, stop: int) -> PageSizes:
-    """Reads the headers of the pages between two offsets.
-
-    Raises:
-        ValueError: A header is malformed.
-    """
+    """Reads page headers between offsets; raises ValueError if malformed."""
     largest = dictionary = 0
     density = 0.0
     place = start
@@ -60,7 +54,6 @@ def page_sizes(file: IO[bytes], start: int, stop: int) -> PageSizes:
 
 
 def _number(fields: dict[int, Any], field: int) -> int:
-    """Returns a field's number; -1 where it is missing, or something else."""
     value = fields.get(field)
     return value if isinstance(value, int) and not isinstance(value, bool) else -1
 
@@ -80,7 +73,7 @@ def _read_header(file: IO[bytes], place: int) -> tuple[dict[int, Any], int]:
 
 
 class _Compact:
-    """Reads Thrift's compact protocol; raises IndexError if the data is cut off."""
+    """Reads Thrift's compact protocol; raises IndexError at truncated data."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

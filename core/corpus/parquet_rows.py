@@ -1,4 +1,4 @@
-"""Streams the texts of a Parquet file, with a limit on the unpacked size of a page."""
+"""Streams a Parquet file's texts, with limited unpacked page size."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from core.corpus.parquet_pages import PageSizes, page_sizes
 from core.errors import CorpusError
 
 _MOST_ROWS_AT_ONCE = 1024
-# Upper limit for the rows that are decoded at once.
 _BATCH_BYTES = 256_000_000
 _DOCUMENTS_PER_PAGE = 4
 _BUFFER_BYTES = 1 << 20
@@ -22,11 +21,10 @@ class ParquetTexts:
     """An open Parquet file.
 
     Args:
-        stream: A seekable stream.
+        stream: Must be seekable.
 
     Attributes:
-        strings: Columns of strings.
-        within: Names of texts within nested columns.
+        within: Nested text columns.
     """
 
     def __init__(self, shown: str, stream: IO[bytes], max_document_mb: int) -> None:
@@ -36,7 +34,7 @@ class ParquetTexts:
         self._stream = stream
         self._max_document_mb = max_document_mb
         with self._explaining():
-            # With a buffer, pyarrow reads a column in small parts, however large its row groups.
+            # With a buffer, pyarrow reads large row groups in small parts.
             self._file = pq.ParquetFile(stream, pre_buffer=False, buffer_size=_BUFFER_BYTES)
             schema = self._file.schema_arrow
         self.columns: list[str] = schema.names
@@ -46,10 +44,10 @@ class ParquetTexts:
         self._kinds = {field.name: field.type for field in schema}
 
     def texts(self, column: str) -> Iterator[str]:
-        """Yields a column's values, null as an empty string.
+        """Yields a column's values, null as "".
 
         Raises:
-            CorpusError: The column doesn't hold text, a page is too large, or the file is damaged.
+            CorpusError: Not text, too large a page, or damage.
         """
         if column in self._kinds and column not in self.strings:
             kind = self._kinds[column]
@@ -67,7 +65,6 @@ class ParquetTexts:
                         yield from (value_at(row, column)[1] or "" for row in batch.to_pylist())
 
     def _rows_at_once(self, group: int, name: str) -> int:
-        """Computes how many rows of a row group fit in `_BATCH_BYTES`."""
         most = self._max_document_mb * 1_000_000 * _DOCUMENTS_PER_PAGE
         metadata = self._file.metadata.row_group(group)
         chunks = [metadata.column(number) for number in range(metadata.num_columns)]
@@ -106,7 +103,7 @@ class ParquetTexts:
 
         try:
             yield
-        except MemoryError:  # pyarrow's own is an ArrowException as well
+        except MemoryError:  # pyarrow's is also an ArrowException
             raise
         except (pa.ArrowException, UnicodeDecodeError, OverflowError) as error:
             raise self._damaged(error) from error
@@ -137,7 +134,6 @@ def _is_list(kind: Any) -> bool:
 
 
 def _within(name: str, kind: Any) -> list[str]:
-    """Lists the names by which texts within a nested column can be read."""
     import pyarrow.types as types
 
     if _is_list(kind):

@@ -1,8 +1,4 @@
-"""Previews text files in a subprocess with limits on memory and time.
-
-A file that crashes its reader must not take the web app down. Run as a module, this is the
-subprocess: JSON on standard input and output.
-"""
+"""Previews files in a subprocess (this module): a crashing reader can't take down the web app."""
 
 from __future__ import annotations
 
@@ -25,26 +21,20 @@ from core.workspace import Workspace
 
 MEMORY_BYTES = 1_500_000_000
 TIMEOUT_SECONDS = 90.0
-# Counting stops here; the counts are then lower bounds.
+# After this time, counts are lower bounds.
 _SCAN_SECONDS = 10.0
 _CHECK_SECONDS = 1.0
 _SAMPLE_CHARACTERS = 2000
 _MOST_COLUMNS = 1000
 _ROOT = Path(__file__).parents[2]
-# The rest of the app's environment is withheld from the subprocess.
+# The rest of the environment is withheld.
 _PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "SYSTEMROOT", "PYTHONUTF8")
 _FRUGAL = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
 
 
 @dataclass(frozen=True)
 class CheckedFiles:
-    """The problems and columns found at the beginning of files.
-
-    Attributes:
-        problems: Problem and fix of each file that can't be read.
-        columns: Columns of the first table among the files that can be read; among all of them if
-            none can. Empty without a table.
-    """
+    """Problems of files, and the first table's columns."""
 
     problems: dict[Path, str]
     columns: list[str]
@@ -58,14 +48,10 @@ def preview_apart(
     memory_bytes: int = MEMORY_BYTES,
     timeout_seconds: float = TIMEOUT_SECONDS,
 ) -> CorpusPreview:
-    """Previews a corpus like `preview`, but reads files in a subprocess and truncates samples.
+    """Previews files in a subprocess and truncates samples; raises like `preview`.
 
     Args:
-        memory_bytes: Memory limit, on top of the process's initial size.
-
-    Raises:
-        ConfigError: A path or column is missing or ambiguous.
-        CorpusError: There is no text, it can't be read, or a limit was exceeded.
+        memory_bytes: Limit above the initial size.
     """
     if config.source != "files":
         return preview(config, workspace, documents)
@@ -86,11 +72,11 @@ def check_files(
     """Reads the beginning of each file in one subprocess.
 
     Args:
-        config: How to read them; its path is ignored.
-        timeout_seconds: Time limit for all files.
+        config: Its path is ignored.
+        timeout_seconds: For all files.
 
     Raises:
-        CorpusError: One of the files crashed the subprocess.
+        CorpusError: The subprocess crashed or timed out.
     """
     question = _question(config, workspace, MEMORY_BYTES)
     answer = _ask({**question, "files": list(map(str, paths))}, timeout_seconds)
@@ -104,10 +90,7 @@ def check_files(
 def list_columns(
     config: CorpusConfig, workspace: Workspace, *, timeout_seconds: float = TIMEOUT_SECONDS
 ) -> list[str]:
-    """Returns the columns of the first table among the files, read in a subprocess.
-
-    Empty if the corpus has no files, no table, or one that can't be read.
-    """
+    """Returns the first table's columns, read in a subprocess."""
     if config.source != "files" or not config.path:
         return []
     question = {**_question(config, workspace, MEMORY_BYTES), "columns": True}
@@ -195,7 +178,6 @@ def _check(paths: Sequence[str], config: CorpusConfig) -> dict[str, Any]:
 
 
 def _problem(path: str, config: CorpusConfig) -> str:
-    """Describes the problem that the beginning of a config's file shows; empty if none."""
     deadline = time.monotonic() + _CHECK_SECONDS
     try:
         for _ in FilesSource(config).documents("train"):
@@ -208,7 +190,6 @@ def _problem(path: str, config: CorpusConfig) -> str:
 
 
 def _columns(config: CorpusConfig) -> list[str]:
-    """Returns the columns of the first table; none if it can't be read."""
     with suppress(StudioError, MemoryError):
         return FilesSource(config).column_names()[:_MOST_COLUMNS]
     return []
@@ -230,7 +211,6 @@ def _described(error: StudioError) -> dict[str, Any]:
 
 
 def _limit_memory(memory_bytes: int) -> None:
-    """Limits this process's memory, if the system supports it."""
     with suppress(ImportError, OSError, ValueError):
         import resource
 

@@ -1,8 +1,4 @@
-"""Streams the documents of a corpus with a held-out validation split.
-
-Documents are never collected: every pass reads the source again, in the same order. Blank documents
-are skipped and counted.
-"""
+"""Streams a corpus's documents from its source again at each pass, always in the same order."""
 
 from __future__ import annotations
 
@@ -32,10 +28,10 @@ from core.workspace.places import make_folder
 
 Split = Literal["train", "validation"]
 
-# Increment when the same source and settings yield other documents.
+# Increment when the same settings yield other documents.
 _READING = 2
 _DOCUMENTS_BETWEEN_REPORTS = 1000
-# Options that enter the fingerprint of files only if they differ from the default.
+# Fingerprinted only if not default, to keep older fingerprints valid.
 _READING_OPTIONS = ("encoding", "encoding_errors", "csv_header", "delimiter", "quoting")
 
 
@@ -43,8 +39,7 @@ class Source(Protocol):
     """A source of documents.
 
     Attributes:
-        has_validation: Whether the source names its own validation split.
-        identity: JSON that changes when the documents do.
+        identity: JSON that changes with the documents.
     """
 
     @property
@@ -52,19 +47,14 @@ class Source(Protocol):
     @property
     def identity(self) -> Any: ...
     def columns(self) -> tuple[list[str], str]:
-        """Returns the table's columns (if it is one) and the text column."""
+        """Returns the columns, and the text column."""
 
     def documents(self, part: Split) -> Iterator[str]:
         """Yields a split's documents, blank ones too, always in the same order."""
 
 
 class Document(NamedTuple):
-    """A non-blank document.
-
-    Attributes:
-        data: The text in UTF-8.
-        hash: 64-bit hash of `data`.
-    """
+    """A non-blank document, also in UTF-8, with the 64-bit hash of that."""
 
     text: str
     data: bytes
@@ -73,7 +63,7 @@ class Document(NamedTuple):
 
 @dataclass
 class Tally:
-    """Document counts; lengths in characters."""
+    """Document counts."""
 
     documents: int = 0
     bytes: int = 0
@@ -89,7 +79,7 @@ class Tally:
 
 @dataclass
 class PartReader:
-    """Reads one split of a source: skips blank documents, stops at the limit, counts."""
+    """Reads and counts non-blank documents up to the limit."""
 
     source: Source
     part: Split
@@ -111,14 +101,10 @@ class PartReader:
 
 
 class Corpus:
-    """A stream of documents in two splits.
+    """A stream of documents in two splits; raises CorpusError if there are none.
 
     Args:
-        cache: Folder for results of earlier passes.
-        reporter: Receives progress of long passes, and may stop them.
-
-    Raises:
-        CorpusError: The corpus has no text.
+        cache: Folder for counts and hashes.
     """
 
     def __init__(
@@ -139,7 +125,6 @@ class Corpus:
         return _report_of(self._source, self.config).to_dict()
 
     def _announce(self) -> None:
-        """Reports the reading settings seen in the first documents."""
         report = _report_of(self._source, self.config)
         self._told = report.describe_files()
         for line in self._told:
@@ -148,7 +133,6 @@ class Corpus:
             self._reporter.warn(skipped)
 
     def _announce_rest(self) -> None:
-        """Reports new settings and findings after a complete pass."""
         report = _report_of(self._source, self.config)
         for line in [*report.describe_files(), *report.describe_findings()]:
             if line not in self._told:
@@ -157,37 +141,25 @@ class Corpus:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Document counts; filled by the first complete pass and cached.
+        """Document counts; cached by the first complete pass.
 
-        `documents`, `bytes`, `characters`, `longest_characters` and `blank_skipped` cover all
-        documents read; `train_documents`, `train_bytes`, `validation_documents` and
-        `validation_bytes` the splits before dropping; `validation_dropped`, once known, the dropped
-        ones.
+        The counts of splits include dropped documents.
         """
         counts = _merged_counts(self._passes)
         if set(self._parts()) - set(self._passes):
-            # The named validation split was not counted yet.
             counts = {name: count for name, count in counts.items() if "validation" not in name}
         if counts and "_dropped" in self.__dict__:
             counts["validation_dropped"] = len(self._dropped)
         return counts
 
     def documents(self, split: Split) -> Iterator[str]:
-        """Yields the documents of a split, in the same order at each call.
-
-        Raises:
-            CorpusError: There is no validation text.
-        """
+        """Yields a split's documents; raises CorpusError without validation text."""
         if split == "train":
             return (document.text for document in self._train())
         return (document.text for document in self._kept_validation())
 
     def labelled_documents(self) -> Iterator[tuple[Split, str]]:
-        """Yields (split, document) for both splits in one pass over the source.
-
-        Raises:
-            CorpusError: A single document can't be split.
-        """
+        """Yields (split, document) in one pass; raises CorpusError without validation text."""
         if not self._source.has_validation and not self._threshold:
             raise self._no_validation_error()
         dropped = self._dropped
@@ -216,7 +188,6 @@ class Corpus:
         return ["train", "validation"] if self._source.has_validation else ["train"]
 
     def _read(self, part: Split) -> Iterator[tuple[Split, Document]]:
-        """Yields (split, document) of a part, and stores the counts of a complete pass."""
         reader = PartReader(self._source, part, self.config.limit)
         tallies: dict[Split, Tally] = {"train": Tally(), "validation": Tally()}
         for document in reader:
@@ -229,7 +200,6 @@ class Corpus:
             self._keep_counts(part, tallies, reader.blank_skipped)
 
     def _find_threshold(self) -> int:
-        """Finds the hash threshold for held-out documents, reading as little as possible."""
         reader = iter(PartReader(self._source, "train", self.config.limit))
         first = next(reader, None)
         if first is None:
@@ -241,14 +211,13 @@ class Corpus:
         return held_out_below(hashes, self.config.validation_percent)
 
     def _check_validation(self) -> None:
-        """Refuses a missing or empty named validation split before any work."""
         if next(iter(PartReader(self._source, "validation", self.config.limit)), None) is None:
             field = "validation_split" if self.config.source == "hub" else "validation_path"
             raise _empty_error(self.config, field)
 
     @cached_property
     def _dropped(self) -> frozenset[int]:
-        """Hashes of the validation documents that overlap with training documents."""
+        """Hashes of validation documents that overlap with training documents."""
         if not _drops_overlapping(self.config):
             return frozenset()
         path = self._cache / f"{self.fingerprint}.dropped.npy"
@@ -310,13 +279,7 @@ class Corpus:
 
 @dataclass(frozen=True)
 class CorpusPreview:
-    """Samples and counts of a corpus.
-
-    Attributes:
-        documents: Non-blank documents read.
-        bytes: Their size in UTF-8.
-        complete: Whether the whole corpus was read; otherwise reading stopped at the scan limit.
-    """
+    """Samples and counts; `complete` unless a limit ended reading."""
 
     samples: list[str]
     documents: int
@@ -333,15 +296,11 @@ class CorpusPreview:
 def open_corpus(
     config: CorpusConfig, workspace: Workspace, reporter: Reporter | None = None
 ) -> Corpus:
-    """Opens a corpus and reads the first documents to check that there are some.
-
-    Args:
-        workspace: Caches extracted documentation, counts and the validation documents to drop.
-        reporter: Receives progress of long passes, and may stop them.
+    """Opens a corpus and checks that it has text.
 
     Raises:
         ConfigError: A path or column is missing or ambiguous.
-        CorpusError: There is no text, or it can't be read.
+        CorpusError: There is no readable text.
     """
     reporter = reporter or Reporter()
     source = _open_source(config, workspace, reporter)
@@ -355,16 +314,10 @@ def preview(
     scan_limit: int | None = None,
     scan_seconds: float | None = None,
 ) -> CorpusPreview:
-    """Returns the first documents and counts.
+    """Returns the first documents and counts; raises like `open_corpus`.
 
     Args:
-        config: The corpus. Its `limit` applies too.
-        scan_limit: Most documents to count; None: a default of a few seconds, lower for the Hub,
-            where documents come over the network.
-
-    Raises:
-        ConfigError: A path or column is missing or ambiguous.
-        CorpusError: There is no text, or it can't be read.
+        scan_limit: Most documents counted; None chooses a few seconds' worth.
     """
     source = _open_source(config, workspace, Reporter())
     most = min(scan_limit or _SCAN_LIMITS[config.source], config.limit or _UNLIMITED)
@@ -415,7 +368,7 @@ def _report_of(source: Source, config: CorpusConfig) -> ReadingReport:
 
 
 def _fingerprint(config: CorpusConfig, source: Source) -> str:
-    """Hashes the settings that decide the documents and splits, but not the files' location."""
+    """Hashes what decides documents and splits."""
     settings: dict[str, Any] = {
         "reading": _READING, "source": config.source, "limit": config.limit,
         "drops_overlapping": _drops_overlapping(config),
@@ -430,7 +383,6 @@ def _fingerprint(config: CorpusConfig, source: Source) -> str:
 
 
 def _set_options(config: CorpusConfig) -> dict[str, Any]:
-    """Returns the non-default reading options; omitting defaults keeps older fingerprints valid."""
     fields = CorpusConfig.model_fields
     set_here = {
         name: getattr(config, name)
@@ -452,14 +404,13 @@ def _document(text: str) -> Document:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     try:
         data = text.encode("utf-8")
-    except UnicodeEncodeError:  # lone surrogates, which JSON can carry and tokenizers refuse
+    except UnicodeEncodeError:  # lone surrogates
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         data = text.encode("utf-8")
     return Document(text, data, document_hash(data))
 
 
 def _data_of(documents: Iterator[Document], hashes: list[int]) -> Iterator[bytes]:
-    """Yields the documents' bytes and appends their hashes to `hashes`."""
     for document in documents:
         hashes.append(document.hash)
         yield document.data

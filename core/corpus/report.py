@@ -1,4 +1,4 @@
-"""Collects how a corpus's files were read, and which were skipped and why."""
+"""Records how files were read, and which were skipped."""
 
 from __future__ import annotations
 
@@ -16,9 +16,6 @@ class Facts:
 
     Attributes:
         format: text, jsonl, json, csv, tsv or parquet.
-        encoding: Empty for Parquet.
-        delimiter: Its name; CSV and TSV only, like header and quoting.
-        quoting: Whether quotation marks enclose cells.
     """
 
     format: str
@@ -42,37 +39,28 @@ class Facts:
 
 @dataclass(frozen=True)
 class Skipped:
-    """A file that was not read.
-
-    Attributes:
-        name: Path relative to the folder given by the user.
-    """
+    """A skipped file, named relative to the user's folder."""
 
     name: str
     reason: str
 
 
 class Findings:
-    """Counts irregularities in a file that the user should know of, such as short rows."""
+    """Counts a file's irregularities, such as short rows."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.first: dict[str, str] = {}
 
     def count(self, text: str, where: str) -> None:
-        """Counts one occurrence.
-
-        Args:
-            text: The kind of irregularity, as a plural noun.
-            where: Its place; the first one is kept.
-        """
+        """Counts an irregularity (a plural noun) and keeps its first place."""
         self.counts[text] += 1
         self.first.setdefault(text, where)
 
 
 @dataclass
 class ReadingReport:
-    """Records how files were read; grows as files are opened."""
+    """Records files as they are opened."""
 
     found: int = 0
     skipped: list[Skipped] = field(default_factory=list)
@@ -80,12 +68,12 @@ class ReadingReport:
     _findings: dict[str, Findings] = field(default_factory=dict)
 
     def add(self, shown: str, facts: Facts, findings: Findings | None = None) -> None:
-        """Records a file's settings and the findings of the current pass over it."""
+        """Replaces a file's settings and findings."""
         self._facts[shown] = facts
         self._findings[shown] = findings or Findings()
 
     def describe_files(self) -> list[str]:
-        """Returns one line for each distinct combination of settings."""
+        """Returns a line per combination of settings."""
         groups: dict[Facts, list[str]] = {}
         for shown, facts in self._facts.items():
             groups.setdefault(facts, []).append(shown)
@@ -96,7 +84,7 @@ class ReadingReport:
         ]
 
     def describe_skipped(self) -> str:
-        """Returns a sentence about the skipped files, empty if there are none."""
+        """Describes skipped files, if any."""
         if not self.skipped:
             return ""
         by_reason: dict[str, list[str]] = {}
@@ -107,7 +95,7 @@ class ReadingReport:
         return f"Skipped {total:,} {'file' if total == 1 else 'files'}. {'; '.join(parts)}"
 
     def describe_findings(self) -> list[str]:
-        """Returns one line per kind of finding, summed over the files."""
+        """Returns a line per kind of finding."""
         counts: Counter[str] = Counter()
         first: dict[str, str] = {}
         for found in self._findings.values():
@@ -122,7 +110,7 @@ class ReadingReport:
         ]  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the report as JSON values, with lists of bounded length."""
+        """Returns JSON values, with lists of bounded length."""
         facts = dict(list(self._facts.items())[:_LISTED])
         return {
             "found": self.found,

@@ -1,16 +1,6 @@
-"""Splits text into sentences by rules alone, without a model or a download.
+"""Splits text into sentences by rules for English, Norwegian, Korean and similar languages.
 
-A sentence ends after `.`, `!`, `?`, `…` (and closing quotes and brackets) before white space, after
-`。`, `！`, `？` anywhere, after such a mark between two Hangul syllables, and at the end of a line
-unless the next line continues in lower case. A full stop doesn't end a sentence after an
-abbreviation, an initial or a list number, before a lower-case letter, or between letters and
-digits. Punctuation alone is no sentence. The rules are for English, Norwegian and Korean, and work
-for languages with similar punctuation.
-
-Every cut comes before white space, so a tokenizer that attaches a space to the following word gives
-the same tokens as for the uncut text. Objectives that permute sentences need a padding token after
-each sentence in the stored sequence; `core.shards.encode` inserts it, so the sentences can be found
-again without the text.
+Cuts come before white space, so tokenizers that attach it to the next word give unchanged tokens.
 """
 
 from __future__ import annotations
@@ -20,7 +10,6 @@ from collections.abc import Iterator
 
 _CLOSING = r"[\"'”’»›)\]}」』〉》】）]*+"
 _HANGUL = r"[가-힣ㄱ-ㅎㅏ-ㅣ]"
-# The context after a mark is matched by lookahead only.
 _CANDIDATE = re.compile(
     rf"(?<![.!?…])(?P<mark>[.!?…]++){_CLOSING}(?: [\"”»](?=\s*(?:\n|\Z)))?(?=\s|\Z)"
     rf"|(?P<wide>[。！？｡]++){_CLOSING}"
@@ -35,7 +24,7 @@ _WORD = re.compile(r"\w")
 _LONGEST_WORD = 32
 _LOOKED_AHEAD = 200
 
-# Abbreviations that mostly precede another word. Others, such as `etc.`, may end a sentence.
+# These mostly precede a word; others, such as `etc.`, may end a sentence.
 _ABBREVIATIONS = frozenset(
     """
     mr mrs ms dr prof st mt ft gen col maj capt cpt lt sgt cmdr adm gov sen rep rev hon pres supt
@@ -43,7 +32,7 @@ _ABBREVIATIONS = frozenset(
     bl bl.a f.eks d.v.s p.g.a hr fr frk evt dvs jf jfr pga mht ift iht inkl ekskl tlf anm tidl vedr
     """.split()
 )
-# Abbreviations only before a number: "no" and "red" end sentences, "No. 5" doesn't.
+# "no" and "red" end sentences, "No. 5" doesn't.
 _BEFORE_NUMBERS = frozenset(
     """
     no nos fig figs eq eqs sec chap vol vols ed op pp p ca art
@@ -51,21 +40,20 @@ _BEFORE_NUMBERS = frozenset(
     nr kl kap pkt bd
     """.split()
 )
-# Characters that can't begin a sentence.
+# Can't begin a sentence.
 _CONTINUES = frozenset(",;:)%]}»”")
 
 
 def sentence_ends(text: str) -> list[int]:
-    """Returns the ascending end offsets of sentences in characters; the last is the text's length.
+    """Returns ascending end offsets in characters, up to the text's length.
 
-    White space between two sentences begins the second; at the end it belongs to the last. A blank
-    text has no sentences.
+    White space between sentences belongs to the second; blank text has none.
     """
     if not text or text.isspace():
         return []
     ends = list(_ends(text))
     if ends and not _WORD.search(text, ends[-1]):
-        ends.pop()  # the remainder is no sentence
+        ends.pop()
     return [*ends, len(text)]
 
 
@@ -101,10 +89,10 @@ def _is_blank_line(text: str, place: int) -> bool:
 
 
 def _is_abbreviated(text: str, start: int, stop: int, following: str) -> bool:
-    """Checks whether the full stop at `stop` belongs to the word before it.
+    """True if the full stop belongs to the word before it.
 
     Args:
-        following: The next character after white space and opening marks.
+        following: The character after white space and opening marks.
     """
     if stop - start < _LONGEST_WORD and _LIST_NUMBER.match(text[start:stop]):
         return True

@@ -1,7 +1,4 @@
-"""Opens files as decompressed byte streams, with a limit on the unpacked size.
-
-The compression is detected from a file's first bytes, not from its name.
-"""
+"""Opens files as decompressed streams of limited size, detecting compression by content."""
 
 from __future__ import annotations
 
@@ -26,9 +23,7 @@ _MAGIC: tuple[tuple[bytes, str], ...] = (
     (b"PK\x03\x04", "zip"),
     (b"PK\x05\x06", "zip"),
 )
-# The bytes after the first four of a bzip2 file, with and without content.
 _BZIP2_BLOCKS = (b"1AY&SY", b"\x17rE8P\x90")
-# File types that are not read, so that an error can name them.
 _FOREIGN: tuple[tuple[bytes, str], ...] = (
     (b"\x04\x22\x4d\x18", "lz4 (unpack it first: lz4 -d)"),
     (b"7z\xbc\xaf\x27\x1c", "7-Zip (unpack it first)"),
@@ -47,9 +42,9 @@ _TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257
 
 SUFFIXES = {".gz": "gzip", ".zst": "zstd", ".xz": "xz", ".bz2": "bzip2"}
 _HEAD_BYTES = 512
-# Up to this size any ratio is allowed, as it is read quickly.
+# Smaller files may have any ratio.
 RATIO_FREE_BYTES = 256_000_000
-# Python keeps about half a kilobyte for each entry of a directory.
+# Python keeps half a kilobyte per entry.
 _MOST_ZIP_DIRECTORY_BYTES = 16 << 20
 _ZIP_END_BYTES = (1 << 16) + 22
 _READ_BYTES = 1 << 18
@@ -57,27 +52,19 @@ _READ_BYTES = 1 << 18
 
 @dataclass(frozen=True)
 class Packed:
-    """A file, or a member of a zip archive.
-
-    Attributes:
-        member: Name within the zip archive, empty for other files.
-    """
+    """A file, or a zip archive's member."""
 
     path: Path
     member: str = ""
 
     @property
     def shown(self) -> str:
-        """The name in errors and reports."""
+        """The name in errors."""
         return f"{self.path}/{self.member}" if self.member else str(self.path)
 
 
 class UnpackMeter:
-    """Counts a file's unpacked bytes and refuses too many for its size.
-
-    Args:
-        ratio: Largest allowed ratio of unpacked to packed bytes.
-    """
+    """Limits the ratio of unpacked to packed bytes."""
 
     def __init__(self, shown: str, packed_bytes: int, ratio: int) -> None:
         self._shown = shown
@@ -87,7 +74,7 @@ class UnpackMeter:
         self._bytes = 0
 
     def add(self, count: int) -> None:
-        """Counts bytes, and raises CorpusError above the limit."""
+        """Counts bytes; raises CorpusError above the limit."""
         self._bytes += count
         if self._bytes > self._most:
             raise CorpusError(
@@ -100,8 +87,6 @@ class UnpackMeter:
 
 
 class _Counted(io.RawIOBase):
-    """A stream that reports its bytes to a `Meter`."""
-
     def __init__(self, stream: Any, meter: UnpackMeter) -> None:
         self._stream = stream
         self._meter = meter
@@ -117,7 +102,7 @@ class _Counted(io.RawIOBase):
 
 
 def compression_of(head: bytes) -> str:
-    """Detects the compression from a file's first bytes; empty if none."""
+    """Detects compression from a file's first bytes."""
     for magic, name in _MAGIC:
         if head.startswith(magic):
             is_other = name == "bzip2" and not head[4:].startswith(_BZIP2_BLOCKS)
@@ -126,15 +111,15 @@ def compression_of(head: bytes) -> str:
 
 
 def foreign_kind_of(head: bytes) -> str:
-    """Detects a known file type that holds no readable text; empty if none."""
+    """Detects a known file type without readable text."""
     if head[_TAR_MAGIC_AT:].startswith(_TAR_MAGIC):
         return "tar (unpack it first: tar -xf)"
     return next((name for magic, name in _FOREIGN if head.startswith(magic)), "")
 
 
 def open_regular(path: Path) -> IO[bytes]:
-    """Opens a regular file for reading; raises OSError for pipes, devices and the like."""
-    # Without O_NONBLOCK, opening a pipe waits for a writer.
+    """Opens a file; raises OSError for pipes and devices."""
+    # Otherwise opening a pipe waits for a writer.
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -143,20 +128,16 @@ def open_regular(path: Path) -> IO[bytes]:
 
 
 def head_of(packed: Packed) -> bytes:
-    """Returns the first bytes of a file or archive member, before decompression."""
+    """Returns the first bytes before decompression."""
     with _raw(packed) as stream:
         return stream.read(_HEAD_BYTES)
 
 
 @contextmanager
 def unpacked(packed: Packed, ratio: int) -> Iterator[tuple[IO[bytes], str]]:
-    """Opens a file and decompresses it if necessary.
+    """Yields a decompressed stream and the compression; raises CorpusError above the ratio.
 
-    Yields:
-        The stream (seekable for a plain file) and the compression's name, empty if none.
-
-    Raises:
-        CorpusError: The unpacked size exceeds `ratio` times the packed size.
+    A plain file's stream is seekable.
     """
     with _raw(packed) as raw:
         stream = raw if isinstance(raw, io.BufferedReader) else io.BufferedReader(cast(Any, raw))
@@ -203,7 +184,7 @@ def _decompressor(stream: IO[bytes], name: str) -> Iterator[Any]:
 
 
 class _Lzma:
-    """An xz stream that raises OSError, as the other decompressors do."""
+    """Raises OSError, like other decompressors."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -232,7 +213,7 @@ def _raw(packed: Packed) -> Iterator[IO[bytes]]:
         with _opened_member(file, packed.member) as member:
             try:
                 yield member
-            except zipfile.BadZipFile as error:  # a wrong checksum, found while reading
+            except zipfile.BadZipFile as error:  # a wrong checksum
                 raise OSError(0, str(error)) from error
 
 
@@ -243,7 +224,7 @@ def _opened_member(file: IO[bytes], name: str) -> IO[bytes]:
 
 
 def zip_members(path: Path) -> list[str]:
-    """Lists the files in a zip archive, sorted by name; raises OSError if it is damaged."""
+    """Lists a zip archive's files, sorted; raises OSError if it is damaged."""
     with open_regular(path) as file, _explaining_zip():
         _check_zip_directory(file)
         with zipfile.ZipFile(file) as archive:
@@ -252,7 +233,7 @@ def zip_members(path: Path) -> list[str]:
 
 @contextmanager
 def _explaining_zip() -> Iterator[None]:
-    """Turns errors of opening an archive into an OSError; a damaged one can raise almost any."""
+    """Raises OSError, as a damaged archive can raise almost any error."""
     try:
         yield
     except (zipfile.BadZipFile, RuntimeError, NotImplementedError, KeyError, ValueError, EOFError,
@@ -261,7 +242,6 @@ def _explaining_zip() -> Iterator[None]:
 
 
 def _check_zip_directory(file: IO[bytes]) -> None:
-    """Refuses an archive whose directory is too large to list in memory."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - _ZIP_END_BYTES))
     tail = file.read()

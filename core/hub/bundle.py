@@ -1,7 +1,4 @@
-"""Selects the files to publish on the Hub, by an allow-list per kind.
-
-Training state and raw logs are never sent. Local paths and cloud names are removed from the files.
-"""
+"""Selects the files to publish, by an allow-list per kind."""
 
 from __future__ import annotations
 
@@ -47,24 +44,24 @@ _MODEL_FILES = re.compile(
     r"(flax_model|tf_model)(-\d+-of-\d+)?\.(msgpack|h5)(\.index\.json)?|vocab\.(txt|json)|merges\.txt|added_tokens\.json|"
     + "|".join(re.escape(name) for name in (*TOKENIZER_FILES, EVAL_RESULTS_FILE))
 )
-# Files tied to specific weights; stale ones are removed when new weights are pushed.
+# Stale ones are removed when new weights are pushed.
 _OF_WEIGHTS = re.compile(
     r"(model|pytorch_model|flax_model|tf_model)(-\d+-of-\d+)?"
     r"\.(safetensors|bin|msgpack|h5)(\.index\.json)?|"
     + "|".join(map(re.escape, (EVAL_RESULTS_FILE, LOG_FILE, CURVES_FILE, TRAINING_CONFIG_FILE)))
 )
-# Private: cloud accounts and locations on the user's machines.
+# Private: cloud accounts and local paths.
 _PRIVATE_FIELDS = (
     "tpu_name", "tpu_zone", "gcp_project", "coordinator_address", "num_processes", "process_id",
     "output",
 )  # fmt: skip
-# transformers stores here the folder that a file was loaded from.
+# Folder that transformers loaded a file from.
 _ORIGINS = ("_name_or_path", "name_or_path")
 
 
 @dataclass(frozen=True)
 class Upload:
-    """A file to upload: its path in the repository, and its source path or content."""
+    """A file to upload, from a path or bytes."""
 
     path: str
     source: Path | bytes
@@ -79,8 +76,7 @@ class Bundle:
     """All files of a repository.
 
     Attributes:
-        outdates: Checks whether a path in the repository is of a kind that this bundle replaces.
-            None: replaces nothing.
+        outdates: Returns whether a remote path is replaced.
     """
 
     kind: RepositoryKind
@@ -93,25 +89,25 @@ class Bundle:
         return sum(upload.size_bytes for upload in self.uploads)
 
     def outdated(self, paths: Iterable[str]) -> list[str]:
-        """Lists the repository's files that belong to earlier shards or weights."""
+        """Lists remote files of earlier shards or weights."""
         if self.outdates is None:
             return []
         sent = {upload.path for upload in self.uploads}
         return [path for path in paths if path not in sent and self.outdates(PurePath(path))]
 
     def content(self, path: str) -> bytes:
-        """Returns a small file's content; empty if there is no such file."""
+        """Returns a small file's content, or b""."""
         found = (upload.source for upload in self.uploads if upload.path == path)
         source = next(found, b"")
         return source if isinstance(source, bytes) else source.read_bytes()
 
     def listing(self) -> list[dict[str, Any]]:
-        """Returns path and size of each file, as JSON values."""
+        """Returns each file's path and size."""
         return [{"path": upload.path, "bytes": upload.size_bytes} for upload in self.uploads]
 
 
 def model_bundle(facts: ModelFacts, notes: CardNotes) -> Bundle:
-    """Bundles a model: weights, tokenizer, configs, log, curves and card."""
+    """Bundles weights, tokenizer, configs, log, curves and card."""
     folder = facts.folder
     kept = sorted(path for path in folder.iterdir() if _MODEL_FILES.fullmatch(path.name))
     check_whole(folder, [path.name for path in kept])
@@ -134,7 +130,7 @@ def tokenizer_bundle(folder: Path, notes: CardNotes) -> Bundle:
 
 
 def shards_bundle(shards: Shards, notes: CardNotes) -> Bundle:
-    """Bundles shards, with a manifest for verification after download."""
+    """Bundles shards with a manifest for verification."""
     folder = shards.path
     names = sorted(
         str(path.relative_to(folder))
@@ -157,7 +153,7 @@ def shards_bundle(shards: Shards, notes: CardNotes) -> Bundle:
 
 
 def clean_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Removes local paths and cloud names from a training config."""
+    """Removes local paths and cloud names from a config."""
     fields = TrainConfig.model_fields
     values = {name: value for name, value in config.items() if name not in _PRIVATE_FIELDS}
     for name, value in values.items():
@@ -168,7 +164,6 @@ def clean_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _clean(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Reduces paths in any config, recursively, to their last component."""
     cleaned: dict[str, Any] = {}
     for name, value in config.items():
         if isinstance(value, Mapping):
@@ -179,10 +174,7 @@ def _clean(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _public_reading(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the report on the corpus files without the folders of this machine.
-
-    The findings name places in files; they stay on this machine.
-    """
+    """Removes folder names and findings, which name local files."""
     read = report.get("read")
     facts = {_last_part(name): one for name, one in read.items()} if isinstance(read, dict) else {}
     return {"found": report.get("found", 0), "read": facts,
@@ -190,7 +182,6 @@ def _public_reading(report: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _last_part(value: str) -> str:
-    """Returns the last component of a local path; leaves Hub ids and other text unchanged."""
     is_local = value.startswith(("/", "~", ".")) or ("/" in value and not parse_hub_id(value))
     return PurePath(value).name if is_local else value
 
@@ -209,7 +200,6 @@ def _bundle(
 
 
 def _upload(path: Path) -> Upload:
-    """Returns a file, without the folder that it was once loaded from."""
     if path.name in TOKENIZER_FILES and path.name != TOKENIZER_FILES[0]:
         return Upload(path.name, _without_origin(path))
     return Upload(path.name, path)
@@ -236,7 +226,6 @@ def _log_lines(log: Iterable[LoggedFigures]) -> bytes:
 
 
 def _draw(facts: ModelFacts) -> bytes:
-    """Draws the losses by step, with the unigram baseline."""
     curves = []
     for name, figure, faint in (
         ("validation loss", "eval_loss", False),
@@ -249,7 +238,7 @@ def _draw(facts: ModelFacts) -> bytes:
 
 
 def check_whole(folder: Path, names: Iterable[str]) -> None:
-    """Verifies files against the folder's manifest, if it has one."""
+    """Verifies files against the folder's manifest, if any."""
     try:
         manifest = read_manifest(folder)
     except StudioError:

@@ -1,8 +1,4 @@
-"""Writes cards: the README.md of a model, tokenizer or dataset repository.
-
-The YAML header is written by `huggingface_hub`'s own classes. The demo reads a model's key figures
-from it.
-"""
+"""Writes the README.md of a repository."""
 
 from __future__ import annotations
 
@@ -46,7 +42,6 @@ _ALGORITHMS = {
     "byte_level_bpe": "byte-level BPE",
     "wordpiece": "WordPiece",
 }
-# Settings that affect the trained model, in table order.
 _HYPERPARAMETERS = (
     "preset", "optimizer", "learning_rate", "lr_scheduler_type", "warmup_steps", "warmup_ratio",
     "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "muon_momentum",
@@ -72,11 +67,8 @@ class CardNotes:
     """Card content that only the author knows.
 
     Attributes:
-        repo_id: Target repository.
-        license: A licence id of the Hub, such as apache-2.0.
+        license: Hub licence id, such as apache-2.0.
         language: Comma-separated ISO 639 codes.
-        description: The card's first sentences.
-        branch: Target branch, empty for the default one.
     """
 
     repo_id: str
@@ -96,7 +88,7 @@ class CardNotes:
 
     @property
     def arguments(self) -> str:
-        """The arguments for `from_pretrained` and `pipeline`."""
+        """Arguments for `from_pretrained` and `pipeline`."""
         return f'"{self.repo_id}"' + (f', revision="{self.branch}"' if self.branch else "")
 
     @property
@@ -164,7 +156,7 @@ def tokenizer_card(manifest: Manifest | None, notes: CardNotes) -> str:
 
 
 def shards_card(manifest: Manifest, notes: CardNotes) -> str:
-    """Returns the card of shards, which are a dataset on the Hub."""
+    """Returns the dataset card of shards."""
     from huggingface_hub import DatasetCardData
 
     counts = manifest.counts
@@ -209,10 +201,7 @@ def _card(data: CardData, sections: Iterable[str]) -> str:
 
 
 def _eval_results(facts: ModelFacts) -> list[EvalResult]:
-    """Returns the header's metrics, under stable names.
-
-    Empty for models trained elsewhere, as it is unknown what was measured and how.
-    """
+    """Returns the header's metrics, unless measured elsewhere."""
     from huggingface_hub import EvalResult
 
     if not facts.config:
@@ -261,7 +250,6 @@ def _about_model(facts: ModelFacts) -> str:
 
 
 def _origin(checkpoint: str) -> tuple[str, str]:
-    """Describes a model's starting point, and its knowledge beyond the training text."""
     if not checkpoint:
         leanings = "including its errors and biases"
         return "trained from scratch", f"It has learned only from that text, {leanings}."
@@ -430,7 +418,6 @@ def _datasets(corpus: Mapping[str, Any]) -> list[str] | None:
 
 
 def _text_name(corpus: Mapping[str, Any]) -> str:
-    """Describes the corpus without local paths."""
     if datasets := _datasets(corpus):
         return f"[{datasets[0]}](https://hf.co/datasets/{datasets[0]})"
     return {
@@ -444,7 +431,6 @@ def _section(title: str, body: str) -> str:
 
 
 def _table(rows: Iterable[tuple[str, str]]) -> str:
-    """Formats the non-empty rows as a table."""
     lines = [f"| {name} | {value} |" for name, value in rows if value]
     return "\n".join(["| | |", "|---|---|", *lines]) if lines else ""
 

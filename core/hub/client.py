@@ -1,8 +1,4 @@
-"""Wraps the Hub client: authentication, retries and error messages.
-
-Tokens are never passed on, stored or shown: `huggingface_hub` reads them from `HF_TOKEN` or its own
-login, and they are redacted from messages.
-"""
+"""Wraps the Hub client: authentication, retries and error messages."""
 
 from __future__ import annotations
 
@@ -31,28 +27,24 @@ LOG_IN += "`hf auth login`, or set HF_TOKEN"
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _REVISION = re.compile(r"[A-Za-z0-9][\w.-]*")
-# Requests that huggingface_hub doesn't retry; it tries all others six times.
+# huggingface_hub retries all others itself.
 _ASKED_ONCE = re.compile(
     r"/api/(whoami-v2|repos/create|validate-yaml)|/commit/|/variables|/branch/|/settings$"
 )
-# Retried only if the Hub answers; offline, the cache is used instead.
+# Not retried offline, where the cache is used.
 _LOOKED_UP = re.compile(r"/api/models/.*/revision/")
 _TRANSIENT = (429, 500, 502, 503, 504)
 _ATTEMPTS = 5
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 60.0
-# Signed storage URLs are as good as a password until they expire.
+# Signed storage URLs grant access.
 _QUERY = re.compile(r"(https?://[^\s?'\"]+)\?[^\s'\"]*")
 _LONGEST_REASON = 300
 
 
 @dataclass(frozen=True)
 class Account:
-    """The owner of the token.
-
-    Attributes:
-        can_write: True if the Hub doesn't say.
-    """
+    """The token's owner; `can_write` is True if unknown."""
 
     name: str
     can_write: bool
@@ -69,23 +61,19 @@ def connect() -> HfApi:
         logger = logging.getLogger(name)
         if _blot_out not in logger.filters:
             logger.addFilter(_blot_out)
-    # huggingface_hub itself reads HF_ENDPOINT only at import.
+    # huggingface_hub reads HF_ENDPOINT only at import.
     return HfApi(endpoint=os.environ.get("HF_ENDPOINT") or None)
 
 
 def is_signed_in() -> bool:
-    """Checks offline whether a token exists."""
+    """Returns whether a token exists, offline."""
     from huggingface_hub import get_token
 
     return bool(get_token())
 
 
 def sign_in(attempts: int = _ATTEMPTS) -> Account:
-    """Returns the token's account.
-
-    Raises:
-        HubError: There is no valid token, or the Hub is unreachable.
-    """
+    """Returns the token's account; raises HubError."""
     if not is_signed_in():
         raise HubError(
             "You are not signed in to the Hugging Face Hub",
@@ -101,7 +89,7 @@ def sign_in(attempts: int = _ATTEMPTS) -> Account:
 
 
 def parse_hub_id(reference: str) -> tuple[str, str] | None:
-    """Splits `owner/name[@revision]` into id and revision; None for anything else."""
+    """Splits `owner/name[@revision]`; None if invalid."""
     name, _, revision = reference.partition("@")
     if not _HUB_ID.fullmatch(name) or ("@" in reference and not _REVISION.fullmatch(revision)):
         return None
@@ -111,7 +99,7 @@ def parse_hub_id(reference: str) -> tuple[str, str] | None:
 
 
 def hub_id(name: str, branch: str = "") -> str:
-    """Formats an id for `parse_hub_id`, with `@branch` if given."""
+    """Formats an id for `parse_hub_id`."""
     return f"{name}@{branch}" if branch else name
 
 
@@ -123,14 +111,10 @@ def ask(
     attempts: int = _ATTEMPTS,
     **named: Any,
 ) -> T:
-    """Calls a client method with retries, and explains errors.
+    """Calls a client method with retries; raises HubError.
 
     Args:
-        what: Beginning of the error message: "owner/name can't be written to".
-        attempts: Most attempts for errors that may pass.
-
-    Raises:
-        HubError: The Hub refused, or was unreachable at every attempt.
+        what: Beginning of the error message.
     """
     for attempt in range(attempts):
         try:
@@ -146,10 +130,10 @@ def ask(
 
 @contextmanager
 def explaining(what: str, *, field: str = "") -> Iterator[None]:
-    """Turns the Hub client's exceptions into a HubError that says what to do."""
+    """Converts the Hub client's exceptions into HubError."""
     from huggingface_hub.errors import HfHubHTTPError
 
-    # The HTTP client's base error, whichever client this huggingface_hub uses.
+    # Depends on huggingface_hub's version.
     client_error: type[Exception] = HfHubHTTPError.__bases__[0]
     try:
         yield
@@ -162,7 +146,7 @@ def explaining(what: str, *, field: str = "") -> Iterator[None]:
 
 
 def without_secrets(text: str) -> str:
-    """Redacts secrets from a text, including the login's token and URL signatures."""
+    """Redacts secrets and URL signatures."""
     from huggingface_hub import get_token
 
     token = get_token()
@@ -178,7 +162,6 @@ def _explained(what: str, error: Exception, field: str) -> HubError:
 
 
 def _advice(error: BaseException, status: int | None) -> tuple[str, str]:
-    """Returns the expectation and the fix for an error."""
     from huggingface_hub.errors import (
         GatedRepoError,
         LocalTokenNotFoundError,
@@ -218,7 +201,7 @@ def _advice(error: BaseException, status: int | None) -> tuple[str, str]:
     )
 
 
-# The Hub's client raises these for answers that it doesn't expect.
+# The Hub's client raises these for unexpected answers.
 _NO_ANSWER = (TypeError, KeyError, IndexError, AttributeError, AssertionError)
 _CHECK_TOKEN = f"check whether the token has expired (`hf auth whoami`); if so, {LOG_IN}"
 _CHECK_RIGHTS = (
@@ -229,7 +212,6 @@ _CHECK_NAME = "check the spelling; for a private repository, sign in first: hf a
 
 
 def _root(error: BaseException) -> BaseException:
-    """Unwraps errors that the client wraps during uploads and cache look-ups."""
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     wrapped = isinstance(error, LocalEntryNotFoundError) or type(error) is RuntimeError
@@ -242,7 +224,6 @@ def _status(error: BaseException | None) -> int | None:
 
 
 def _reason(error: BaseException, status: int | None) -> str:
-    """Describes an error on one line: status, then the server's message."""
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
     if isinstance(error, _NO_ANSWER):
@@ -259,11 +240,10 @@ def _reason(error: BaseException, status: int | None) -> str:
 
 
 def _address(error: BaseException | None) -> str:
-    """Returns the URL of the failed request; empty if unknown."""
     response = getattr(error, "response", None)
     try:
         request = response.request if response is not None else getattr(error, "request", None)
-    except RuntimeError:  # raised by the HTTP client's errors without a request
+    except RuntimeError:  # Raised by errors without a request.
         return ""
     return str(getattr(request, "url", ""))
 
@@ -275,7 +255,7 @@ def _is_unreachable(error: BaseException) -> bool:
 
 
 def _pause_seconds(error: BaseException | None, attempt: int) -> float | None:
-    """Returns the pause before a retry; None if this error must not be retried here."""
+    """Returns the pause before a retry; None: don't retry."""
     from huggingface_hub.errors import HfHubHTTPError
 
     root = _root(error) if error else None

@@ -1,7 +1,4 @@
-"""Gathers the metadata of a model from its files, its run and the artifacts it was made from.
-
-All metadata is optional: a model trained elsewhere is just a folder with `config.json` and weights.
-"""
+"""Gathers a model's metadata, as far as known."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ from core.workspace import MANIFEST_FILE, Manifest, Workspace, read_manifest
 
 @dataclass(frozen=True)
 class LoggedFigures:
-    """Metrics that a run logged at a step, `seconds` after its first."""
+    """Metrics logged at a step."""
 
     step: int
     seconds: float
@@ -37,13 +34,11 @@ class LoggedFigures:
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """Metadata of a model; unknown values are empty, None or 0.
+    """A model's metadata; unknown values are empty, None or 0.
 
     Attributes:
         config: Training config with resolved `auto` values.
-        seconds: Duration of the run over all attempts.
-        figures: Results: `eval_loss` and the like, `num_train_steps`, `tokens`, `seconds`.
-        fingerprints: Fingerprints of shards and tokenizer.
+        seconds: Duration over all attempts.
     """
 
     folder: Path
@@ -69,13 +64,13 @@ class ModelFacts:
 
     @property
     def size(self) -> str:
-        """The published size's name, or layers x hidden size."""
+        """The published size, or layers x hidden size."""
         layers, width = self.architecture.num_hidden_layers, self.architecture.hidden_size
         return size_of(self.architecture) or f"{layers} x {width}"
 
     @property
     def corpus(self) -> dict[str, Any]:
-        """The corpus config of the shards, else of the tokenizer; empty if unknown."""
+        """Corpus config of the shards, else of the tokenizer."""
         for manifest in (self.shards, self.tokenizer_manifest):
             if manifest and isinstance(manifest.config.get("corpus"), dict):
                 return dict(manifest.config["corpus"])
@@ -83,13 +78,7 @@ class ModelFacts:
 
 
 def gather_facts(folder: Path, workspace: Workspace, run: Path | None = None) -> ModelFacts:
-    """Gathers a model's metadata.
-
-    Args:
-        folder: A model of the workspace, a run's checkpoint, or any folder with a model.
-        workspace: Searched for the run, shards and tokenizer.
-        run: The run's folder, if it can't be derived from the model's.
-    """
+    """Gathers a model's known metadata."""
     architecture = read_architecture(folder)
     manifest = _manifest(folder)
     made = _of_state(folder) if (folder / STATE_FILE).is_file() else _of_manifest(manifest)
@@ -118,7 +107,6 @@ def gather_facts(folder: Path, workspace: Workspace, run: Path | None = None) ->
 
 
 def _manifest(folder: Path) -> Manifest | None:
-    """Reads a folder's manifest; None if missing or foreign."""
     try:
         return read_manifest(folder) if (folder / MANIFEST_FILE).is_file() else None
     except StudioError:
@@ -137,7 +125,6 @@ def _of_manifest(manifest: Manifest | None) -> dict[str, Any]:
 
 
 def _of_state(folder: Path) -> dict[str, Any]:
-    """Reads the metadata of a checkpoint, whose run may still be active."""
     state = read_state(folder)
     plan = state.plan
     figures = {
@@ -161,7 +148,6 @@ def _training_config(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _used(config: Mapping[str, Any], resolved: Mapping[str, Any]) -> dict[str, Any]:
-    """Fills in the values that the run resolved for open settings."""
     return {
         name: resolved.get(name, value) if value in (None, "auto") else value
         for name, value in config.items()
@@ -192,7 +178,7 @@ def _run_of(folder: Path, manifest: Manifest | None, workspace: Workspace) -> Pa
 
 
 def _log(run: Path | None) -> tuple[LoggedFigures, ...]:
-    """Reads a run's metrics, without those discarded by a resume from a checkpoint."""
+    """Reads metrics, except those discarded by resuming."""
     events, _ = read_events(run / EVENTS_FILE) if run else ([], 0)
     rows: list[LoggedFigures] = []
     first = 0.0

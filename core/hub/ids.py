@@ -1,15 +1,15 @@
-"""Validates ids for the Hugging Face Hub offline, before anything is sent or queued."""
+"""Validates ids for the Hugging Face Hub offline."""
 
 from __future__ import annotations
 
 from core.errors import ConfigError
 
-# The Hub refuses both endings; huggingface_hub only knows the first.
+# The Hub refuses both; huggingface_hub only knows the first.
 _REFUSED_ENDINGS = (".git", ".ipynb")
 
 
 def flaw_of_hub_id(repo_id: str) -> str:
-    """Returns the reason why the Hub refuses an id; empty if it is valid."""
+    """Returns why the Hub refuses an id; "" if valid."""
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
@@ -25,11 +25,7 @@ def flaw_of_hub_id(repo_id: str) -> str:
 
 
 def check_hub_id(repo_id: str, *, field: str = "") -> None:
-    """Refuses an invalid id, offline.
-
-    Raises:
-        ConfigError: Gives the reason and the field's name.
-    """
+    """Raises ConfigError for an invalid id, offline."""
     if flaw := flaw_of_hub_id(repo_id):
         raise ConfigError(
             f"{ascii(repo_id)[1:-1][:120]!r} is not a valid repository id",

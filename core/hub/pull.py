@@ -1,7 +1,4 @@
-"""Downloads models and tokenizers from the Hub into its own cache.
-
-Only the files needed are fetched, never pickles or code.
-"""
+"""Downloads models and tokenizers, never pickles or code."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from core.hub.ids import check_hub_id
 from core.workspace.names import relative_name
 from core.workspace.places import apply_umask_below
 
-# Read beside the weights; the card holds the key figures shown in a demo.
+# The card holds a demo's metrics.
 _CONFIG = "config.json"
 _MODEL_FILES = (
     _CONFIG,
@@ -36,51 +33,43 @@ _WEIGHTS = (
     ("tf_model.h5", "tf_model.h5.index.json", "tf_model-*-of-*.h5"),
 )
 _PICKLES = "pytorch_model*.bin"
-# Repeated requests for a model look it up on the Hub once in this time.
 _REMEMBERED_SECONDS = 600.0
 
 _fetched: dict[tuple[str, Collection[str]], tuple[float, Path]] = {}
 
 
 def pull_model(reference: str, reporter: Reporter | None = None, *, field: str = "model") -> Path:
-    """Returns the cached folder of a model, downloading missing files.
-
-    Args:
-        reference: `owner/name` or `owner/name@revision`.
+    """Downloads a model's missing files; returns its cached folder.
 
     Raises:
-        HubError: The repository is missing or inaccessible, or the Hub is unreachable.
+        HubError: The repository or the Hub is inaccessible.
         CheckpointError: The weights are a pickle.
     """
     return _pull(reference, _MODEL_FILES, _WEIGHTS, reporter or Reporter(), field)
 
 
 def pull_config(reference: str, *, field: str = "model") -> Path:
-    """Returns the cached path of a model's `config.json`, downloading it if necessary.
-
-    The file doesn't exist if the repository has none. Arguments and errors as for `pull_model`.
-    """
+    """Downloads `config.json`; its path is missing if there is none."""
     return _pull(reference, (_CONFIG,), (), Reporter(), field) / _CONFIG
 
 
 def pull_tokenizer(reference: str, names: tuple[str, ...]) -> Path:
-    """Returns the cached folder of a tokenizer, downloading missing files.
+    """Downloads a tokenizer's files, as far as they exist.
 
     Args:
-        reference: A reference for `pull_model`, or the bare name of one of the oldest models.
-        names: Files to fetch if they exist.
+        reference: As for `pull_model`, or an old model's bare name.
     """
     return _pull(reference, names, (), Reporter(), "tokenizer")
 
 
 def is_fetched(reference: str) -> bool:
-    """Checks whether a model's weights are cached."""
+    """Returns whether a model's weights are cached."""
     whole = (file for files in _WEIGHTS for file in files if "*" not in file)
     return any(find_fetched(reference, file) for file in whole)
 
 
 def find_fetched(reference: str, file: str) -> Path | None:
-    """Returns the cached path of a repository's file, or None; works offline."""
+    """Returns a file's cached path, or None, offline."""
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError
 
@@ -88,7 +77,7 @@ def find_fetched(reference: str, file: str) -> Path | None:
     try:
         found = try_to_load_from_cache(name, file, revision=revision)
     except HFValidationError:
-        return None  # not a valid id
+        return None
     return Path(found) if isinstance(found, str) else None
 
 
@@ -116,7 +105,6 @@ def _pull(
 
 
 def _split(reference: str) -> tuple[str, str]:
-    """Splits a reference into id (here optionally without owner) and revision."""
     name, _, revision = reference.partition("@")
     return name, revision or "main"
 
@@ -142,7 +130,6 @@ def _matching(files: list[str], patterns: tuple[str, ...]) -> list[str]:
 
 
 def _list_files(name: str, revision: str, problem: str, field: str) -> tuple[list[str], bool]:
-    """Lists a repository's files, from the cache if offline; returns (files, whether online)."""
     from huggingface_hub import get_cached_repo_tree
 
     try:
@@ -181,12 +168,11 @@ def _download(
 
 
 def _progress_bar(reporter: Reporter, name: str) -> Any:
-    """Returns a progress bar class that reports to the run instead of the log."""
     from huggingface_hub.utils.tqdm import tqdm
 
     class Bar(tqdm):
         def __init__(self, *arguments: Any, **named: Any) -> None:
-            # huggingface_hub uses two: bytes received, and bytes written to files.
+            # huggingface_hub has two: bytes received and bytes written.
             self._counts = str(named.get("desc", "")).startswith("Reconstructing")
             super().__init__(*arguments, **{**named, "disable": True})  # type: ignore[no-untyped-call]
 

@@ -1,8 +1,4 @@
-"""Publishes a model, a tokenizer or shards as a repository on the Hub.
-
-A push is one commit. Large files are uploaded first, so an interrupted push doesn't send them
-again.
-"""
+"""Publishes an artifact on the Hub, in one commit."""
 
 from __future__ import annotations
 
@@ -34,7 +30,7 @@ from core.shards.read import open_shards
 from core.workspace import MANIFEST_FILE, Artifact, Manifest, Workspace, read_manifest
 
 _MAIN = "main"
-# Size of an upload step; a run can be stopped and reports progress between steps.
+# Between steps, a run reports progress and can stop.
 _BYTES_AT_ONCE = 64 << 20
 _FILES_AT_ONCE = 100
 _PREFIXES = {"model": "", "dataset": "datasets/", "space": "spaces/"}
@@ -46,11 +42,7 @@ _ADD_SECRET = (
 
 @dataclass(frozen=True)
 class Repository:
-    """The target repository.
-
-    Attributes:
-        id: owner/name; without an owner in a dry run without a login.
-    """
+    """The target repository; dry runs may lack an owner."""
 
     id: str
     kind: RepositoryKind
@@ -63,13 +55,13 @@ class Repository:
 
     @property
     def branch(self) -> str:
-        """The branch, empty for the default one."""
+        """The branch; empty for the default one."""
         return "" if self.revision == _MAIN else self.revision
 
 
 @dataclass(frozen=True)
 class Receipt:
-    """The result of a push or dry run; `commit` and `space_url` may be empty."""
+    """The result of a push or dry run."""
 
     repo_id: str
     kind: RepositoryKind
@@ -86,23 +78,19 @@ class Receipt:
 
 @dataclass(frozen=True)
 class Preview:
-    """A dry run's receipt, and the image of the training curves."""
+    """A dry run's receipt and curves."""
 
     receipt: Receipt
     picture: bytes = b""
 
 
 def run(config: PushConfig, workspace: Workspace, reporter: Reporter | None = None) -> Artifact:
-    """Publishes an artifact, or previews it with `dry_run`.
-
-    Returns:
-        The artifact, with a `Receipt` as its counts.
+    """Publishes or previews an artifact; returns a `Receipt` as its counts.
 
     Raises:
-        ConfigError: Something is missing or can't be published.
-        CheckpointError, ShardError: A file is missing or damaged.
-        HubError: There is no login, or the Hub refused or is unreachable.
-        RunStopped: The reporter asked for it; nothing is committed.
+        ConfigError, CheckpointError, ShardError: It can't be published.
+        HubError: The Hub refused or is unreachable.
+        RunStopped: Nothing is committed.
     """
     reporter = reporter or Reporter()
     name, folder = _find(config, workspace)
@@ -114,7 +102,7 @@ def run(config: PushConfig, workspace: Workspace, reporter: Reporter | None = No
 
 
 def preview(config: PushConfig, workspace: Workspace, reporter: Reporter | None = None) -> Preview:
-    """Returns the files and card that a push would send, offline; raises like `run`."""
+    """Returns a push's files and card, offline."""
     name, folder = _find(config, workspace)
     repository = _repository(config, config.repo_id or name)
     bundle = _bundle(config, folder, repository, workspace, reporter or Reporter())
@@ -146,17 +134,13 @@ def _publish(
 
 
 def check(config: PushConfig, workspace: Workspace) -> None:
-    """Checks offline that the artifact can be published; raises like `run`."""
+    """Checks offline that the artifact can be published."""
     name, _ = _find(config, workspace)
     check_hub_id(config.repo_id or name, field="repo_id")
 
 
 def resolve_repo_id(wanted: str) -> str:
-    """Completes an id without an owner with the logged-in user's name.
-
-    Raises:
-        HubError: There is no login, or the token is read-only.
-    """
+    """Adds the user's name to an ownerless id; raises HubError."""
     account = sign_in()
     if not account.can_write:
         raise HubError(
@@ -174,11 +158,7 @@ def resolve_repo_id(wanted: str) -> str:
 def upload(
     bundle: Bundle, repository: Repository, message: str, reporter: Reporter | None = None
 ) -> str:
-    """Uploads a bundle in one commit and returns the commit's id.
-
-    Creates repository and branch if necessary. The commit also deletes files of earlier shards or
-    weights that the bundle replaces. If the reporter stops the upload, nothing is committed.
-    """
+    """Uploads a bundle; returns the commit's id. Stopping commits nothing."""
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
     reporter = reporter or Reporter()
@@ -201,7 +181,7 @@ def upload(
         reporter.raise_if_stopped()
         reporter.progress(done, bundle.size_bytes, "bytes", f"uploading to {repository.id}")
         chosen = [operations[number] for number in part]
-        # The client retries this itself.
+        # The client itself retries this.
         with explaining(problem, field="repo_id"):
             connect().preupload_lfs_files(
                 repository.id,
@@ -226,10 +206,10 @@ def upload(
 
 
 def make_repository(repository: Repository) -> None:
-    """Creates a repository and its branch if they don't exist.
+    """Creates a missing repository and branch.
 
     Raises:
-        HubError: Creation is refused, or a repository that should be private exists and is public.
+        HubError: Refused, or an existing repository is public.
     """
     problem = f"{repository.id} could not be created"
     api = connect()
@@ -265,7 +245,7 @@ def make_repository(repository: Repository) -> None:
 
 
 def make_public(repository: Repository) -> None:
-    """Makes a repository public; creating it leaves an existing one private."""
+    """Makes a repository public, as creation leaves an existing one private."""
     problem = f"{repository.id} was uploaded, but could not be made public"
     if _is_private(repository.id, repository.kind, problem):
         ask(
@@ -279,7 +259,7 @@ def make_public(repository: Repository) -> None:
 
 
 def _find(config: PushConfig, workspace: Workspace) -> tuple[str, Path | None]:
-    """Returns the artifact's name and folder; the folder is None for a model on the Hub."""
+    """Returns the artifact's name and folder, None for a Hub model."""
     reference = str(getattr(config, config.kind))
     if not reference:
         raise ConfigError(
@@ -343,7 +323,6 @@ def _bundle(
     workspace: Workspace,
     reporter: Reporter,
 ) -> Bundle | None:
-    """Returns the files to send; None for a model that is already on the Hub."""
     if folder is None:
         return None
     reporter.progress(0, None, "bytes", "reading the files to upload")
@@ -358,7 +337,6 @@ def _bundle(
 
 
 def _shown(config: PushConfig, folder: Path | None, repository: Repository) -> str:
-    """Returns the id of the model that a Space shows, with a non-default branch."""
     return config.model if folder is None else hub_id(repository.id, repository.branch)
 
 
@@ -404,7 +382,6 @@ def _operation(upload: Upload, operation: Any) -> Any:
 
 
 def _parts(uploads: tuple[Upload, ...]) -> Iterator[list[int]]:
-    """Yields the indices of files that are uploaded together."""
     part: list[int] = []
     size = 0
     for number, one in enumerate(uploads):
@@ -419,7 +396,6 @@ def _parts(uploads: tuple[Upload, ...]) -> Iterator[list[int]]:
 def _receipt_artifact(
     config: PushConfig, name: str, folder: Path | None, receipt: Receipt
 ) -> Artifact:
-    """Returns the artifact with the receipt as its counts, without writing it."""
     place = folder or Path(config.model)
     known = read_manifest(place) if (place / MANIFEST_FILE).is_file() else None
     manifest = known or Manifest(config.kind, name, "")
@@ -427,7 +403,7 @@ def _receipt_artifact(
 
 
 def summarize_receipt(results: dict[str, Any]) -> str:
-    """Lists the URLs of a push; for a dry run, the files and the card."""
+    """Lists a push's URLs, or a dry run's files and card."""
     if not results["dry_run"]:
         links = [results["url"] if results["commit"] else "", results["space_url"]]
         return "\n".join(filter(None, links))

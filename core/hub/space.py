@@ -1,4 +1,4 @@
-"""Builds a Space that shows a model: this app itself, which is a demo if `STUDIO_MODEL` is set."""
+"""Builds a Space: this app with `STUDIO_MODEL` set."""
 
 from __future__ import annotations
 
@@ -12,17 +12,12 @@ from core.hub.bundle import CARD_FILE, Bundle, Upload
 _FILES = ("app.py", "requirements.txt", "LICENSE")
 _FOLDERS = ("core", "ui")
 _SKIPPED = ("__pycache__", ".pyc")
-# Defaults for the Space's header; this repository's README overrides them.
+# Defaults, which this repository's README overrides.
 _HEADER = {"sdk": "gradio", "app_file": "app.py", "python_version": "3.12"}
 
 
 def space_bundle(model_id: str, license: str = "") -> Bundle:
-    """Returns the files of a Space that shows a model.
-
-    Args:
-        model_id: The model's repository, optionally with @revision.
-        license: For the Space's card.
-    """
+    """Returns a Space's files."""
     root = Path(core.__file__).parent.parent
     missing = [name for name in (*_FILES[:2], *_FOLDERS) if not (root / name).exists()]
     if missing:
@@ -74,7 +69,6 @@ def _sdk_version() -> dict[str, str]:
 
 
 def _own_header(root: Path) -> dict[str, Any]:
-    """Returns the Space header in the repository's README, if it has one."""
     from huggingface_hub import SpaceCard
 
     path = root / CARD_FILE

@@ -1,7 +1,4 @@
-"""Runs trained models: fill-mask, generation and perplexity.
-
-Importing this package, or a module of it, imports no backend.
-"""
+"""Runs trained models: fill-mask, generation and perplexity; importing it imports no backend."""
 
 from core.config import DTYPES, Dtype
 from core.inference.generation import generate, generate_stream

@@ -1,8 +1,4 @@
-"""Runs fill-mask models on TensorFlow or JAX, which compile one program per input shape.
-
-If the best shape for a batch isn't compiled yet, a compiled one serves it while the best one
-compiles in the background.
-"""
+"""Runs fill-mask models on TensorFlow or JAX, which compile a program per shape."""
 
 from __future__ import annotations
 
@@ -25,16 +21,11 @@ from core.objectives.sequences import shift_right
 
 Ids = NDArray[np.int32]
 
-# Tokens of a typical sentence.
 _TYPICAL_TOKENS = 32
 
 
 class BackendModel:
-    """Runs a fill-mask model on the selected backend; loads it on first use.
-
-    Attributes:
-        ready: Shapes with a compiled program.
-    """
+    """A fill-mask model, loaded on first use; `ready` holds compiled shapes."""
 
     def __init__(
         self, folder: Path, architecture: Architecture, dtype: Dtype, mask_id: int
@@ -50,9 +41,9 @@ class BackendModel:
         self._preparing: Future[None] | None = None
 
     def plan(self, sizes: Sequence[Size]) -> BatchPlan:
-        """Returns the next batch, and compiles a better shape for it in the background."""
+        """Returns the next batch; a better shape compiles in the background."""
         plan = self._planner.plan(sizes, tuple(self.ready))
-        # One at a time: a process that exits waits for it.
+        # A process that exits waits for it: one at a time.
         is_free = self._preparing is None or self._preparing.done()
         if plan.better is not None and plan.better not in self._asked_for and is_free:
             self._asked_for.add(plan.better)
@@ -65,13 +56,7 @@ class BackendModel:
         rows: Sequence[Sequence[Ids]],
         masks: Sequence[Sequence[NDArray[np.intp]]],
     ) -> NDArray[np.float32]:
-        """Computes the logits at the masks of a batch, float32 (sequences, masks, V).
-
-        Args:
-            shape: Shape to compute in.
-            rows: Texts packed into each sequence, each int32 (tokens,).
-            masks: Mask positions in each text.
-        """
+        """Computes logits at the masks of packed texts, float32 (sequences, masks, V)."""
         logits = self._predict(_pad(shape, rows, masks, self._architecture))
         self.ready.add(shape)
         return logits
@@ -80,13 +65,13 @@ class BackendModel:
         return self._planner.usual_shapes()
 
     def warm_up(self, shape: Shape) -> None:
-        """Compiles the loaded model for a shape; concurrent requests don't wait for it."""
+        """Compiles for a shape; concurrent requests don't wait."""
         if shape not in self.ready:
             ids, places = np.array([self._mask_id], np.int32), np.zeros(1, np.intp)
             self.logits(shape, [[ids]], [[places]])
 
     def wait_until_warm(self) -> None:
-        """Waits for the background compilation, if any."""
+        """Waits for background compilation."""
         if self._preparing is not None:
             self._preparing.result()
 
@@ -104,7 +89,6 @@ def _planner_for(architecture: Any) -> Planner:
     width, layers = architecture.hidden_size, architecture.num_hidden_layers
     return Planner(
         longest=architecture.max_seq_length,
-        # Cost in the output projection, relative to a token's in the layers.
         mask_cost=architecture.vocab_size / (12 * width * layers),
         shares_rows=architecture.kind == "encoder",
     )
@@ -117,7 +101,6 @@ def _pad(
     architecture: Any,
 ) -> dict[str, Ids]:
     input_ids = np.full((shape.rows, shape.length), architecture.pad_token_id, np.int32)
-    # Padding counts as a text, so it attends only to itself.
     text_starts = np.zeros((shape.rows, shape.length), np.int32)
     masked_positions = np.zeros((shape.rows, shape.masks), np.int32)
     for number, (row, masks_of_each) in enumerate(zip(rows, places, strict=True)):
@@ -131,7 +114,7 @@ def _pad(
     inputs = {"input_ids": input_ids, "masked_positions": masked_positions}
     if architecture.kind == "encoder":
         return {**inputs, "text_starts": text_starts}
-    # One text per sequence, from 0 on. All zeros, for an empty one, would attend to nothing.
+    # All zeros, for an empty sequence, would attend to nothing.
     attention_mask = (text_starts == 0).astype(np.int32)
     shifted = shift_right(input_ids, architecture.decoder_start_token_id)
     return {**inputs, "attention_mask": attention_mask, "decoder_input_ids": shifted}

@@ -1,4 +1,4 @@
-"""Batches concurrent requests dynamically."""
+"""Batches concurrent requests."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ from core.inference.packing import BatchPlan, Shape, Size
 class DynamicBatcher:
     """Dynamic batching across threads: one caller leads a batch, then hands over in FIFO order.
 
-    A caller that finds no leader computes a batch, with other callers' texts as far as they fit.
-    Others queue meanwhile. No caller waits for requests to arrive, nor for anything once its own
-    texts are computed. Each further text of a call queues as if it had come one call later.
+    No caller waits for requests to arrive, nor once its own texts are computed. A call's n-th text
+    queues as if from n - 1 calls later.
 
     Args:
-        compute: Takes a shape and the texts of each sequence; returns an answer per text. Called by
-            one thread at a time.
-        plan: Takes the sizes of the waiting texts; returns a batch that includes the first.
+        compute: Takes a shape and each sequence's texts; one thread at a time calls it.
+        plan: Must plan the first text.
     """
 
     def __init__(
@@ -64,14 +62,12 @@ class DynamicBatcher:
         return mine
 
     def _leave(self, caller: _Caller) -> None:
-        """Removes a caller's unanswered texts; hands over if it leads."""
         with self._changing:
             self._waiting = [one for one in self._waiting if one.caller is not caller]
         if self._leader is caller:
             self._pass_on()
 
     def _pass_on(self) -> None:
-        """Makes the caller of the next text the leader."""
         with self._changing:
             self._leader = self._waiting[0].caller if self._waiting else None
             if self._leader is not None:
@@ -94,7 +90,7 @@ class DynamicBatcher:
                     one.error = error
             for one in every:
                 one.is_done = True
-        except BaseException:  # Concerns this thread alone: another leads the others' texts.
+        except BaseException:  # Another thread leads the others' texts.
             with self._changing:
                 self._line_up(one for one in every if not one.is_done)
             raise
@@ -103,7 +99,7 @@ class DynamicBatcher:
                 one.caller.tell()
 
     def _take(self, every: list[_Waiting]) -> tuple[Shape, list[list[_Waiting]]]:
-        """Removes the next batch from the queue, after noting its texts in `every`."""
+        """Removes the next batch; notes its texts in `every` first."""
         with self._changing:
             plan = self._plan([one.size for one in self._waiting])
             batch = [[self._waiting[number] for number in row] for row in plan.rows]
@@ -126,12 +122,6 @@ class _Caller:
 
 
 class _Waiting:
-    """A text in the queue.
-
-    Attributes:
-        turn: Order in the queue, lowest first.
-    """
-
     def __init__(self, size: Size, text: Any, caller: _Caller, turn: int) -> None:
         self.size = size
         self.text = text

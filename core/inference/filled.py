@@ -1,8 +1,4 @@
-"""Fills one mask at a time and keeps the rest of the text as written.
-
-transformers' sequences, which `fill_mask` returns, keep special tokens and lose spaces. Here the
-token joins the text as it joins the token before it when decoded.
-"""
+"""Fills one mask at a time and keeps the rest of the text as written, unlike transformers."""
 
 from __future__ import annotations
 
@@ -17,14 +13,9 @@ from core.tokenizer import StudioTokenizer
 def filled_texts(
     tokenizer: StudioTokenizer, text: str, found: Sequence[Sequence[dict[str, Any]]]
 ) -> list[list[str]]:
-    """Returns the text with one mask filled, for each prediction of each mask; other masks stay.
+    """Returns the text with one mask filled, per prediction of each mask.
 
-    Empty if the masks as written don't match the encoded or predicted ones.
-
-    Args:
-        tokenizer: The model's.
-        text: The text passed to `fill_mask`.
-        found: Its predictions, one list per mask.
+    Empty if the masks as written don't match `found`.
     """
     mask = tokenizer.mask_token
     parts = text.split(mask) if mask else []

@@ -1,7 +1,4 @@
-"""Generates text with a decoder (GPT-2) or an encoder-decoder (T5, BART), with a key-value cache.
-
-Greedy decoding gives the same tokens as transformers' `generate`.
-"""
+"""Generates text with a key-value cache; greedily, as transformers' `generate` does."""
 
 from __future__ import annotations
 
@@ -32,11 +29,11 @@ from core.models.finding import find_model
 from core.tokenizer.roles import without_lone_surrogates
 from core.workspace import Workspace
 
-# Padded to powers of two, so that few shapes are compiled.
+# Powers of two: few shapes are compiled.
 _SHORTEST_PROMPT = 16
 _SHORTEST_CACHE = 64
 MOST_NEW_TOKENS = 4096
-# T5 has no maximum position, but attention's cost grows with the square.
+# T5 has no maximum position, but attention's cost is quadratic.
 MOST_PROMPT_TOKENS = 4096
 _MASK = "<mask>"
 _UNFINISHED_CHARACTER = "\N{REPLACEMENT CHARACTER}"
@@ -61,24 +58,19 @@ def generate(
 
     Args:
         model: Name in the workspace, checkpoint folder, or Hub id.
-        prompt: Text that GPT-2 continues, or that T5 and BART encode, with `<mask>` for missing
-            words; T5 also takes `<extra_id_0>` and so on.
-        max_new_tokens: 1 to 4096; positions may run out earlier.
-        do_sample: Whether to sample; otherwise decoding is greedy.
-        temperature: Divisor of the logits, 0 to 100; 0 is greedy.
-        top_k: Number of most probable tokens to sample from; 0 or None: all.
-        top_p: Probability, in (0, 1], of the smallest set of most probable tokens to sample from.
-        seed: At least 0; the same seed gives the same text.
-        dtype: Compute precision. bfloat16 also takes less memory; auto uses it if faster here.
+        prompt: T5 and BART fill its `<mask>`s.
+        max_new_tokens: 1 to 4096.
+        temperature: 0 to 100; 0 is greedy.
+        top_k: 0 or None: all tokens.
+        top_p: In (0, 1].
+        dtype: auto uses bfloat16 if faster.
 
     Returns:
-        `text` (the new text), `generated_text` (GPT-2: prompt and new text), `token_ids` (new
-        tokens, end token included), `num_prompt_tokens`, `num_new_tokens`, and `finish_reason`:
-        `eos`, `length` (`max_new_tokens` reached) or `positions` (none left).
+        `text` (new), `generated_text` (GPT-2: with the prompt), `token_ids`, `num_prompt_tokens`,
+        `num_new_tokens`, and `finish_reason`: `eos`, `length` or `positions` (none left).
 
     Raises:
-        ConfigError: The model doesn't exist or can't generate, the prompt is empty or too long, or
-            an argument is out of range.
+        ConfigError: An unsuitable argument or model.
         CheckpointError, TokenizerError, HubError: The model can't be loaded.
     """
     stream = generate_stream(
@@ -109,14 +101,10 @@ def generate_stream(
     workspace: Workspace | None = None,
     dtype: Dtype = "float32",
 ) -> TextStream:
-    """Generates text and yields it as it comes; see `generate` for arguments and errors.
-
-    Returns:
-        A generator of pieces of `text`, each for one or a few tokens. Its return value is that of
-        `generate`. Closing it stops the generation.
+    """Yields pieces of `generate`'s text as they come; returns its result.
 
     Raises:
-        StudioError: Raised before the first piece.
+        StudioError: Before the first piece.
     """
     sampling = Sampling(do_sample, temperature, top_k, top_p, seed)
     folder = find_model(model, workspace or Workspace())
@@ -125,11 +113,7 @@ def generate_stream(
 
 
 class TextGenerator:
-    """A generative model with its tokenizer. Thread-safe.
-
-    Raises:
-        StudioError: See `generate`.
-    """
+    """A generative model with its tokenizer. Thread-safe."""
 
     def __init__(self, folder: Path, dtype: Dtype = "float32") -> None:
         kinds = ("decoder", "encoder-decoder")
@@ -143,16 +127,12 @@ class TextGenerator:
         """Checks the request; see `generate_stream`."""
         check_whole_number("max_new_tokens", max_new_tokens, 1, MOST_NEW_TOKENS, "50, say")
         if isinstance(prompt, str):
-            prompt = without_lone_surrogates(prompt)  # Lone surrogates couldn't be sent back.
+            prompt = without_lone_surrogates(prompt)
         ids = self._encode(prompt)
         return self._stream(prompt, ids, max_new_tokens, Sampler(sampling))
 
     def read(self, ids: NDArray[np.int32]) -> NDArray[np.float32]:
-        """Computes a decoder's next-token logits after each token, float32 (tokens, V).
-
-        Args:
-            ids: int32 (tokens,), at most the model's maximum length.
-        """
+        """Computes a decoder's logits after each token, float32 (tokens, V)."""
         with self._lock:
             logits = np.asarray(self._call(self._padded(ids)))[0, : len(ids)].astype(np.float32)
         check_finite(logits, self._folder)
@@ -160,11 +140,9 @@ class TextGenerator:
 
     @property
     def _continues(self) -> bool:
-        """True for a decoder, which continues the prompt instead of encoding it."""
         return self.architecture.kind == "decoder"
 
     def _encode(self, prompt: str) -> NDArray[np.int32]:
-        """Encodes a prompt; a decoder's without the end token."""
         if not isinstance(prompt, str) or not prompt.strip():
             raise ConfigError(
                 "The prompt is empty",
@@ -217,7 +195,6 @@ class TextGenerator:
     def _tokens(
         self, ids: NDArray[np.int32], max_new_tokens: int, sampler: Sampler
     ) -> Generator[int, None, None]:
-        """Yields tokens up to `max_new_tokens`, the last position or the end token."""
         done = len(ids) if self._continues else 1
         count = min(max_new_tokens, self.architecture.max_seq_length - done)
         # The last token is never fed back.
@@ -229,18 +206,17 @@ class TextGenerator:
             check_finite(last, self._folder)
             token = sampler.choose(last)
             if number < count and token != self.architecture.eos_token_id:
-                # The next one is computed while the caller decodes this one.
+                # Computed while the caller decodes this token.
                 logits, cache = self._advance(token, cache)
             yield token
 
     def _advance(self, token: int, cache: Any) -> tuple[Any, Any]:
-        """Feeds one token; returns the next one's logits and the new cache."""
         with self._lock:
             logits, new = self._predict_next(np.array([[token]], np.int32), cache)
             return logits, self._extend_cache(cache, new)
 
     def _start(self, ids: NDArray[np.int32], slots: int) -> tuple[Any, int]:
-        """Returns the initial cache and the first token to feed."""
+        """Returns the initial cache and the first token."""
         with self._lock:
             if not self._continues:
                 return self._start_cache(self._padded(ids), slots), self._first_token
@@ -252,7 +228,6 @@ class TextGenerator:
             return cache, int(ids[-1])
 
     def _padded(self, ids: NDArray[np.int32]) -> dict[str, NDArray[np.int32]]:
-        """Pads a sequence to a bucket; returns it as a batch with its attention mask."""
         length = bucket_size(len(ids), _SHORTEST_PROMPT, self.architecture.max_seq_length)
         row = np.full((1, length), self.architecture.pad_token_id, np.int32)
         row[0, : len(ids)] = ids
@@ -265,7 +240,7 @@ class TextGenerator:
 
     @cached_property
     def _model(self) -> Any:
-        """The model, loaded on first use, so that a bad request fails at once."""
+        """Loaded on first use: a bad request fails at once."""
         choose_backend()
         return load_model(self._folder, choose_dtype(self._dtype, self.architecture, tokens=1))
 
@@ -290,7 +265,6 @@ class TextGenerator:
         model = self._model
         from core.backends.compilation import compile_function
 
-        # The old cache's memory is reused.
         return compile_function(model.extend_cache, donated=(0,))
 
     def _compiled(self, method: str) -> Callable[..., Any]:
@@ -300,7 +274,7 @@ class TextGenerator:
         return compile_method(model, method)
 
     def _decode(self, ids: Sequence[int]) -> str:
-        """Decodes ids without special tokens, but with T5's sentinels."""
+        """Decodes text tokens and T5's sentinels."""
         kept = [token for token in ids if token not in self._unseen]
         return self.tokenizer.decode(kept, skip_special=False)
 
@@ -311,7 +285,7 @@ class TextGenerator:
 
 
 class _GrowingText:
-    """Decodes tokens as they come; holds back bytes of incomplete characters."""
+    """Decodes tokens as they come; holds back incomplete characters."""
 
     def __init__(self, decode: Callable[[Sequence[int]], str], before: list[int]) -> None:
         self._decode = decode
@@ -320,7 +294,6 @@ class _GrowingText:
         self.shown = ""
 
     def add(self, token: int) -> str:
-        """Returns the text that a token adds, which may be empty."""
         self._ids.append(token)
         return self._show(self._text().rstrip(_UNFINISHED_CHARACTER))
 
@@ -337,6 +310,6 @@ class _GrowingText:
 
 
 def with_sentinels(prompt: str) -> str:
-    """Replaces the masks of a prompt with `<extra_id_0>`, `<extra_id_1>` and so on."""
+    """Replaces masks by `<extra_id_0>` and so on."""
     first, *others = prompt.split(_MASK)
     return first + "".join(f"<extra_id_{number}>{text}" for number, text in enumerate(others))

@@ -1,11 +1,6 @@
-"""Runs an encoder as an OpenVINO graph on a CPU.
+"""Runs an encoder as an OpenVINO graph on a CPU; importing it imports no OpenVINO.
 
-TensorFlow and JAX compile a program per shape, and pack the kernel before each matrix
-multiplication: for a few dozen tokens that takes as long as the multiplication. OpenVINO packs
-kernels once and takes any number of tokens.
-
-The weights in the checkpoint decide which optional parts are built. The arithmetic is that of
-`core.models`. Importing this module imports no OpenVINO.
+Other backends repack kernels for each matmul: twice the time for a few dozen tokens.
 """
 
 from __future__ import annotations
@@ -34,21 +29,18 @@ from core.models.options import EmbeddingOptions
 
 Ids = NDArray[np.int32]
 
-# Tokens of a typical sentence; usual lengths of packed texts.
 _TYPICAL_TOKENS = 32
 _USUAL_TOKENS = (16, 32, 64, 128, 256)
-# Timing rounds of both precisions, and the seconds that suffice.
 _FEWEST_ROUNDS, _MOST_ROUNDS, _ENOUGH_SECONDS = 5, 40, 0.3
 
 
 def suits(architecture: Architecture, dtype: Dtype) -> bool:
-    """Checks whether a model should run as a graph in this process.
+    """Checks for an encoder, a CPU and OpenVINO.
 
-    Requires an encoder, a CPU and OpenVINO. If the processor can't multiply in bfloat16, other
-    backends at least store bfloat16 weights in less memory.
+    Without bfloat16 matmuls, other backends at least save memory.
     """
     found = find_spec(PACKAGE)
-    # A folder of that name is a namespace package, without an origin.
+    # A folder of that name is a package without origin.
     if architecture.kind != "encoder" or found is None or found.origin is None:
         return False
     if choose(TrainConfig(), find_hardware()).kind != "cpu":
@@ -57,14 +49,7 @@ def suits(architecture: Architecture, dtype: Dtype) -> bool:
 
 
 class GraphModel:
-    """Runs an encoder as an OpenVINO graph; loads it on first use.
-
-    If `dtype` is auto and the processor multiplies in bfloat16, the model is timed in both
-    precisions.
-
-    Attributes:
-        ready: Compiled shapes: always empty, because a graph takes any shape.
-    """
+    """An encoder as an OpenVINO graph, loaded on first use; `ready` stays empty."""
 
     ready: frozenset[Shape] = frozenset()
 
@@ -79,7 +64,7 @@ class GraphModel:
         self._embeddings = find_family(architecture.model_type).options(architecture).embeddings
 
     def plan(self, sizes: Sequence[Size]) -> BatchPlan:
-        """Returns the next batch: one packed sequence without padding."""
+        """Returns the next batch, without padding."""
         return plan_row(sizes)
 
     def logits(
@@ -88,25 +73,19 @@ class GraphModel:
         rows: Sequence[Sequence[Ids]],
         masks: Sequence[Sequence[NDArray[np.intp]]],
     ) -> NDArray[np.float32]:
-        """Computes the logits at the masks, float32 (1, masks, V); see `BackendModel.logits`.
-
-        Raises:
-            CheckpointError: The checkpoint is missing or damaged.
-            ConfigError: A text is too long.
-        """
+        """Computes the logits at the masks, float32 (1, masks, V)."""
         check_length(max(map(len, rows[0])), self._architecture)
         if self._refusal is not None:
             raise self._refusal
         try:
             answer = self._answer
         except StudioError as error:
-            # Later requests fail without reading the weights again.
             self._refusal = error
             raise
         return answer(_inputs(rows[0], masks[0], self._embeddings))[None]
 
     def usual_shapes(self) -> list[Shape]:
-        """Returns the shapes to warm up with: kernels are packed on first use."""
+        """Returns shapes to warm up with: kernels are packed on first use."""
         longest = self._architecture.max_seq_length
         lengths = dict.fromkeys(min(tokens, longest) for tokens in _USUAL_TOKENS)
         return [Shape(1, length, 1) for length in lengths]
@@ -115,7 +94,7 @@ class GraphModel:
         self.logits(shape, *self._question(shape.length))
 
     def wait_until_warm(self) -> None:
-        """Does nothing: no shape compiles in the background."""
+        """Does nothing."""
 
     @cached_property
     def _answer(self) -> Callable[[Sequence[NDArray]], NDArray[np.float32]]:
@@ -159,7 +138,6 @@ class GraphModel:
 def _inputs(
     texts: Sequence[Ids], masks: Sequence[NDArray[np.intp]], options: EmbeddingOptions
 ) -> list[Ids]:
-    """Returns a graph's inputs in order."""
     starts = np.cumsum([0, *map(len, texts)][:-1])
     places = [_position_ids(ids, options) for ids in texts]
     own = [np.full(len(ids), start) for ids, start in zip(texts, starts, strict=True)]
@@ -170,7 +148,6 @@ def _inputs(
 
 
 def _position_ids(ids: Ids, options: EmbeddingOptions) -> NDArray[np.integer[Any]]:
-    """Returns position ids as the family counts them, (tokens,)."""
     pad = options.padding_position
     if pad is None:
         return np.arange(len(ids)) + options.first_position

@@ -1,7 +1,4 @@
-"""Predicts masked tokens; the answers are those of transformers' `pipeline("fill-mask")`.
-
-A loaded model is kept for the next call, and loaded again when its files change.
-"""
+"""Predicts masked tokens, as transformers' `pipeline("fill-mask")` does."""
 
 from __future__ import annotations
 
@@ -28,12 +25,11 @@ from core.workspace import Workspace
 Prediction = dict[str, Any]
 Ids = NDArray[np.int32]
 
-# Texts computed at once: their probabilities are freed before the next ones.
 _TEXTS_AT_ONCE = 256
 
 
 class MaskedText(NamedTuple):
-    """An encoded text, int32 (tokens,), and the positions of its masks, (masks,)."""
+    """Token ids, int32 (tokens,), and positions of masks."""
 
     ids: Ids
     masked_positions: NDArray[np.intp]
@@ -47,7 +43,6 @@ def fills_masks(architecture: Architecture | None) -> bool:
 
 
 def _kinds_that_fill() -> tuple[str, ...]:
-    """Describes the models that fill masks, for errors: a kind, and further families."""
     others = [one.name for one in list_families() if one.decoder_reads_masks]
     return ("encoder", *others)
 
@@ -64,19 +59,14 @@ def fill_mask(
 
     Args:
         model: Name in the workspace, checkpoint folder, or Hub id.
-        text: A text with one or more mask tokens, or a list of such texts.
-        top_k: Predictions per mask, at least 1.
-        dtype: Compute precision. bfloat16 also takes less memory; auto uses it if it is faster
-            here.
+        dtype: auto uses bfloat16 if faster.
 
     Returns:
-        A list of dictionaries, the most probable first: `score` (a probability), `token` (its id),
-        `token_str`, `sequence` (the filled text). For several masks, a list of such lists; for a
-        list of texts, a list of results.
+        Dictionaries, most probable first, of `score` (a probability), `token` (its id),
+        `token_str`, `sequence`; nested lists for several masks or texts.
 
     Raises:
-        ConfigError: The model doesn't exist or fills no masks, a text has no mask or is too long,
-            or `top_k` is out of range.
+        ConfigError: An unsuitable argument or model.
         CheckpointError, TokenizerError, HubError: The model can't be loaded.
     """
     folder = find_model(model, workspace or Workspace())
@@ -87,16 +77,7 @@ def fill_mask(
 
 
 class FillMask:
-    """A fill-mask model with its tokenizer. Thread-safe: concurrent requests are batched.
-
-    Args:
-        folder: The checkpoint.
-        dtype: Compute precision.
-        on_engine: Whether to use TensorFlow or JAX even if OpenVINO would do.
-
-    Raises:
-        StudioError: See `fill_mask`.
-    """
+    """A fill-mask model with its tokenizer. Thread-safe; batches concurrent requests."""
 
     def __init__(self, folder: Path, dtype: Dtype = "float32", *, on_engine: bool = False) -> None:
         self.architecture = read_compatible(folder, _kinds_that_fill(), "can't fill masks")
@@ -110,7 +91,7 @@ class FillMask:
             )
         self._folder = folder
         is_graph = not on_engine and suits_graph(self.architecture, dtype)
-        # Loaded on first use, so that a bad request fails at once.
+        # Loaded on first use: a bad request fails at once.
         self.model: BackendModel | GraphModel = (GraphModel if is_graph else BackendModel)(
             folder, self.architecture, dtype, self.tokenizer.mask_id
         )
@@ -128,20 +109,12 @@ class FillMask:
         return answers
 
     def probabilities(self, encoded: Sequence[Ids]) -> list[NDArray[np.float32]]:
-        """Computes the probabilities at the masks of each text, float32 (masks, V).
-
-        Args:
-            encoded: Ids int32 (tokens,) with a mask, at most the model's maximum length.
-        """
+        """Computes the probabilities at each text's masks, float32 (masks, V)."""
         return self._probabilities([self._find_masks(ids) for ids in encoded])
 
     def prepare(self) -> Iterator[Shape]:
-        """Loads the model and warms it up for the most common shapes.
-
-        Yields:
-            Each shape when ready; after the first one the model answers at once.
-        """
-        # Loads through the queue, so that a concurrent request doesn't load it too.
+        """Loads the model; yields each common shape once warm."""
+        # Through the queue: a concurrent request mustn't load it too.
         self.probabilities([np.array([self.tokenizer.mask_id], np.int32)])
         for shape in self.model.usual_shapes():
             self.model.warm_up(shape)
@@ -198,14 +171,13 @@ class FillMask:
     def _score(
         self, shape: Shape, rows: Sequence[Sequence[MaskedText]]
     ) -> list[list[NDArray[np.float32]]]:
-        """Computes the probabilities of each text of each sequence, (masks, V)."""
         positions = [[text.masked_positions for text in row] for row in rows]
         logits = self.model.logits(shape, [[text.ids for text in row] for row in rows], positions)
         found = [
             [_softmax(some) for some in np.split(of_row, np.cumsum(list(map(len, row))))[:-1]]
             for of_row, row in zip(logits, positions, strict=False)
         ]
-        # One NaN logit makes all probabilities of its mask NaN.
+        # One NaN logit makes all its mask's probabilities NaN.
         first = [some[:, 0] for row in found for some in row]
         check_finite(np.concatenate(first), self._folder)
         return found
@@ -224,7 +196,6 @@ class FillMask:
     def _prediction(
         self, ids: Ids, position: int, token: int, score: float, single: bool
     ) -> Prediction:
-        """Fills in one token; the sequence keeps special tokens only beside other masks."""
         filled = ids.copy()
         filled[position] = token
         kept = filled[filled != self.tokenizer.pad_id]

@@ -1,4 +1,4 @@
-"""Loads models for inference, keeps them in memory, and chooses the backend."""
+"""Loads models for inference, keeps them, and chooses the backend."""
 
 from __future__ import annotations
 
@@ -25,17 +25,14 @@ from core.models.architecture import Architecture
 if TYPE_CHECKING:
     from core.tokenizer import StudioTokenizer
 
-# One model in two precisions, and another model.
 _MODELS_KEPT = 3
 _ENDINGS = (".json", ".safetensors", ".h5", ".msgpack")
-# Purpose of each kind of model, and the function to call.
 _TALENTS = {
     "encoder": "which fills masks (use fill_mask)",
     "decoder": "which continues a text (use generate)",
     "encoder-decoder": "which fills in missing spans (use generate)",
 }
 
-# Models in use: their users share the weights.
 _loaded: WeakValueDictionary[tuple[object, ...], Any] = WeakValueDictionary()
 _loading = threading.Lock()
 _kept: OrderedDict[tuple[object, ...], Any] = OrderedDict()
@@ -43,10 +40,9 @@ _kept_lock = threading.Lock()
 
 
 def force_cpu() -> None:
-    """Restricts an inference process to the CPU; call it before a backend is imported.
+    """Restricts a process to the CPU; call it before a backend is imported.
 
-    Accelerators are left to runs. On the CPU, JAX starts faster than TensorFlow and answers a
-    single text sooner.
+    On the CPU, JAX starts faster and answers sooner.
     """
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     os.environ["JAX_PLATFORMS"] = "cpu"
@@ -54,11 +50,7 @@ def force_cpu() -> None:
 
 
 def keep(folder: Path, dtype: Dtype, load: Callable[[Path, Dtype], Any]) -> Any:
-    """Returns `load(folder, dtype)`, cached until the folder's files change.
-
-    Raises:
-        ConfigError: The precision is unknown.
-    """
+    """Returns `load(folder, dtype)`, cached until the folder's files change."""
     check_dtype(dtype)
     key = (load, *_identity(folder), dtype)
     with _kept_lock:
@@ -73,11 +65,7 @@ def keep(folder: Path, dtype: Dtype, load: Callable[[Path, Dtype], Any]) -> Any:
 
 
 def load_model(folder: Path, dtype: str) -> Any:
-    """Loads a model, or returns the one in use in this precision, float32 or bfloat16.
-
-    Raises:
-        CheckpointError: The checkpoint is missing or damaged.
-    """
+    """Loads a model, or returns the one in use."""
     key = (*_identity(folder), dtype)
     with _loading:
         model = _loaded.get(key)
@@ -87,16 +75,11 @@ def load_model(folder: Path, dtype: str) -> Any:
 
 
 def read_compatible(folder: Path, kinds: tuple[str, ...], lack: str) -> Architecture:
-    """Reads a model's architecture and checks its kind.
-
-    Args:
-        folder: The checkpoint.
-        kinds: Accepted kinds (encoder, decoder, encoder-decoder) or families.
-        lack: Missing ability, for the error, as in "fills no masks".
+    """Reads a model's architecture and checks its kind or family.
 
     Raises:
-        CheckpointError: The checkpoint is missing or damaged.
-        ConfigError: The model is of another kind.
+        CheckpointError: A missing or damaged checkpoint.
+        ConfigError: Another kind of model.
     """
     architecture = hf.read_architecture(folder)
     if not {architecture.kind, architecture.model_type} & set(kinds):
@@ -111,10 +94,10 @@ def read_compatible(folder: Path, kinds: tuple[str, ...], lack: str) -> Architec
 
 
 def load_tokenizer(folder: Path, vocab_size: int) -> StudioTokenizer:
-    """Loads the tokenizer in a model's folder.
+    """Loads a model's tokenizer.
 
     Raises:
-        TokenizerError: The folder has none.
+        TokenizerError: There is none.
         CheckpointError: It has more tokens than the model.
     """
     from core.tokenizer import load
@@ -151,7 +134,7 @@ def check_finite(numbers: NDArray[np.floating[Any]], folder: Path) -> None:
 
 
 def choose_backend() -> None:
-    """Selects the backend that training would choose, unless one is selected."""
+    """Selects training's backend, unless one is selected."""
     if "keras" not in sys.modules and "KERAS_BACKEND" not in os.environ:
         os.environ["KERAS_BACKEND"] = choose(TrainConfig(), find_hardware()).engine
     if "keras" not in sys.modules:
@@ -159,15 +142,7 @@ def choose_backend() -> None:
 
 
 def bucket_size(size: int, smallest: int, largest: int, *, middles: bool = False) -> int:
-    """Rounds a size up to a power of two, or with `middles` to a midpoint (24, 48, 96), within
-    bounds.
-
-    Args:
-        size: At most `largest`.
-        smallest: A power of two.
-        largest: Upper bound.
-        middles: Whether midpoints count.
-    """
+    """Rounds up to a power of two, or with `middles` also 24, 48, ..."""
     power = 1 << max(0, size - 1).bit_length()
     if middles and smallest < power and size <= power * 3 // 4:
         power = power * 3 // 4
@@ -179,8 +154,7 @@ def _is_older(key: tuple[object, ...], newer: tuple[object, ...]) -> bool:
 
 
 def _identity(folder: Path) -> tuple[object, ...]:
-    """Returns a key that changes when a checkpoint is rewritten."""
-    # Runs before each answer: pathlib would take a tenth of a small model's answer.
+    # pathlib would take a tenth of a small model's answer.
     with os.scandir(folder) as entries:
         files = [(one.name, one.stat()) for one in entries if one.name.endswith(_ENDINGS)]
     return (

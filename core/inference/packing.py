@@ -1,14 +1,9 @@
-"""Plans batches: which waiting texts are computed together, and in which shape.
+"""Plans batches: which texts are computed together, and in which shape.
 
-Most texts are short. Several share a sequence, each attending only to itself, so that padding is
-rare.
+Several texts may share a sequence. Compiling a shape takes seconds and ten megabytes, so a compiled
+one serves meanwhile.
 
-TensorFlow and JAX compile a program per shape, which takes seconds and ten megabytes. So there are
-few shapes, and a compiled one serves while a better one compiles. A graph takes any length without
-padding.
-
-Source: Krell et al., "Efficient Sequence Packing without Cross-contamination",
-    https://arxiv.org/abs/2107.02027.
+Source: https://arxiv.org/abs/2107.02027
 """
 
 from __future__ import annotations
@@ -19,28 +14,22 @@ from typing import NamedTuple
 
 from core.inference.models import bucket_size
 
-# A single text's length is rounded up to a power of two or a midpoint.
 _SHORTEST_LENGTH = 16
-# Length of a packed sequence.
 _SHARED_LENGTH = 128
-# Masks per sequence are a power of four: in a packed one at least these, or half of them if a mask
-# costs more than _DEAR_MASK tokens.
+# Halved if a mask costs more than _DEAR_MASK tokens.
 _SHARED_MASKS = 8
 _DEAR_MASK = 2
 _ROWS = (1, 4, 8, 32)
-# Each has a probability for every token of the vocabulary.
+# Each has a probability per token of the vocabulary.
 _MOST_MASKS_AT_ONCE = 512
-# Includes padding, which costs attention, too.
 MOST_TOKENS_AT_ONCE = 32 * 512
-# Fixed cost of a batch, in tokens: 50 to 100, measured on a CPU.
+# 50 to 100, measured on a CPU.
 _TOKENS_BESIDE_A_BATCH = 64
-# Cost of compiling, in tokens; for a small model ten times that.
+# For a small model ten times that.
 _TOKENS_OF_COMPILING = 2048
-# Throughput gain from which compiling a better shape is worth it.
 _WORTH_COMPILING = 1.2
-# Tokens of a sequence without padding: more gain nothing, and attention covers them all.
+# More gain nothing, and attention covers them all.
 _ROW_TOKENS = 256
-# Waiting texts considered for a batch.
 _MOST_LOOKED_AT = 256
 
 
@@ -52,7 +41,7 @@ class Size(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """Shape of a batch: sequences, and tokens and masks in each."""
+    """Number of sequences, and tokens and masks in each."""
 
     rows: int
     length: int
@@ -60,13 +49,7 @@ class Shape(NamedTuple):
 
 
 class BatchPlan(NamedTuple):
-    """A planned batch.
-
-    Attributes:
-        shape: Shape to compute it in.
-        rows: Indices of the texts in each non-empty sequence.
-        better: A better shape for such texts, not compiled yet.
-    """
+    """A planned batch: a shape, indices of texts per sequence, and a better shape to compile."""
 
     shape: Shape
     rows: list[list[int]]
@@ -75,32 +58,22 @@ class BatchPlan(NamedTuple):
 
 @dataclass(frozen=True)
 class Planner:
-    """Plans batches for a model.
-
-    Attributes:
-        longest: Maximum sequence length.
-        mask_cost: Cost of a mask, in tokens.
-        shares_rows: Whether texts can be packed into one sequence.
-    """
+    """Plans batches for a model; `mask_cost` is in tokens."""
 
     longest: int
     mask_cost: float
     shares_rows: bool
 
     def usual_shapes(self) -> list[Shape]:
-        """Returns the most common shapes, the most frequent first."""
+        """Returns common shapes, most frequent first."""
         alone = [Shape(1, length, 1) for length in (16, 32, 24, 64, 48) if length <= self.longest]
         shared = [shape for shape in self._shapes_for_several(Size(1, 1)) if shape.rows < _ROWS[-1]]
         return [*alone, *shared]
 
     def plan(self, sizes: Sequence[Size], ready: Collection[Shape] | None = None) -> BatchPlan:
-        """Returns the batch with the most text per unit of time.
+        """Returns the batch with the most text per unit of time, the first text included.
 
-        Args:
-            sizes: Waiting texts, at least one, each within the maximum length. The first is always
-                in the batch.
-            ready: Compiled shapes; None: no shape needs compiling. One is used unless compiling a
-                better one takes less time.
+        `ready` are compiled shapes; None: none need compiling.
         """
         best = self._best(self._shapes_for(sizes), sizes)
         if ready is None or best.shape in ready:
@@ -134,7 +107,6 @@ class Planner:
         return bucket_size(size.tokens, _SHORTEST_LENGTH, self.longest, middles=True)
 
     def _shapes_for(self, sizes: Sequence[Size]) -> Iterator[Shape]:
-        """Yields shapes for the first text, alone or with others."""
         length = self._length_of(sizes[0])
         yield Shape(1, length, min(_masks_of(sizes[0]), length))
         if len(sizes) > 1:
@@ -186,7 +158,7 @@ class Planner:
 
 
 def plan_row(sizes: Sequence[Size]) -> BatchPlan:
-    """Plans one sequence without padding: the first text, and later ones that fit."""
+    """Plans one sequence without padding."""
     chosen, room = [0], max(_ROW_TOKENS, sizes[0].tokens) - sizes[0].tokens
     masks = sizes[0].masks
     for number, size in enumerate(sizes[1:], 1):
@@ -198,6 +170,6 @@ def plan_row(sizes: Sequence[Size]) -> BatchPlan:
 
 
 def _masks_of(size: Size) -> int:
-    """Rounds the masks up to a power of four."""
+    """Rounds up to a power of four."""
     bits = (size.masks - 1).bit_length()
     return int(1 << bits + bits % 2)

@@ -1,4 +1,4 @@
-"""Chooses the precision for inference: bfloat16 if the processor is faster with it."""
+"""Chooses the precision for inference."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FEWEST_ROUNDS, _MOST_ROUNDS = 7, 60
 _ENOUGH_SECONDS = 0.3
 # Below this, the speed-up isn't worth the rounding errors.
 _LEAST_INFERENCE_SPEEDUP = 1.2
-# Float32 bytes of the timed kernels: more than a processor's cache holds.
+# More than a processor's cache holds.
 _MOST_KERNEL_BYTES = 256 << 20
 
 _gains: dict[tuple[int, ...], float] = {}
@@ -38,16 +38,9 @@ def check_dtype(dtype: str) -> None:
 
 
 def choose_dtype(dtype: Dtype, architecture: Architecture, tokens: int) -> Dtype:
-    """Resolves auto to the faster precision on this machine; returns other precisions unchanged.
+    """Resolves auto to the faster precision on this machine.
 
-    For auto, matmuls of the model's feed-forward layers, up to 256 MiB of kernels, are timed in
-    both precisions, in turn. This takes some tenths of a second, once per model size. A backend
-    must be imported.
-
-    Args:
-        dtype: Requested precision.
-        architecture: Dimensions.
-        tokens: Typical number of tokens computed at once.
+    Times feed-forward matmuls of `tokens` tokens: some tenths of a second per model size.
     """
     if dtype != "auto":
         return dtype
@@ -61,12 +54,7 @@ def choose_dtype(dtype: Dtype, architecture: Architecture, tokens: int) -> Dtype
 
 
 def dtype_by_gain(gain: float, measured: str) -> Dtype:
-    """Chooses bfloat16 if its speed-up is worth it, and logs why.
-
-    Args:
-        gain: Speed-up over float32.
-        measured: Subject and verb of the log line.
-    """
+    """Chooses bfloat16 if its speed-up `gain` is worth it; logs why."""
     chosen: Dtype = "bfloat16" if gain >= _LEAST_INFERENCE_SPEEDUP else "float32"
     line = "Inference uses %s: in bfloat16, %s %.1f times as fast as in float32"
     logger.info(line, chosen, measured, gain)
@@ -74,7 +62,6 @@ def dtype_by_gain(gain: float, measured: str) -> Dtype:
 
 
 def _layers(architecture: Architecture) -> int:
-    """Returns the number of layers to time, within the memory limit."""
     layers = architecture.num_hidden_layers + getattr(architecture, "num_decoder_layers", 0)
     layer_bytes = 2 * 4 * architecture.hidden_size * architecture.intermediate_size
     return max(1, min(layers, _MOST_KERNEL_BYTES // layer_bytes))
@@ -91,7 +78,6 @@ def _measure(hidden: int, intermediate: int, layers: int, tokens: int) -> float:
 def _products(
     hidden: int, intermediate: int, layers: int, tokens: int, dtype: str
 ) -> Callable[[], Any]:
-    """Returns a function that runs the matmuls and waits for them."""
     from keras import ops
 
     from core.backends import kernels

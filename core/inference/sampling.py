@@ -1,7 +1,4 @@
-"""Chooses the next token from logits, in NumPy.
-
-Applies temperature, top-k and top-p in this order, as transformers' `generate` does.
-"""
+"""Chooses the next token: temperature, top-k and top-p in transformers' order."""
 
 from __future__ import annotations
 
@@ -20,11 +17,7 @@ _MOST_SEEDS = 1 << 63
 
 @dataclass(frozen=True)
 class Sampling:
-    """Sampling settings; `core.inference.generate` documents them.
-
-    Raises:
-        ConfigError: A number is out of range.
-    """
+    """Sampling settings; see `core.inference.generate`."""
 
     do_sample: bool = True
     temperature: float = 1.0
@@ -41,7 +34,6 @@ class Sampling:
 
     @property
     def is_greedy(self) -> bool:
-        """True if the most probable token is taken, whatever the seed."""
         return not self.do_sample or self.temperature == 0
 
 
@@ -62,14 +54,9 @@ class Sampler:
 
 
 def probabilities(logits: NDArray[np.float32], sampling: Sampling) -> NDArray[np.float64]:
-    """Computes the sampling distribution, float64 (V,), with 0 for excluded tokens.
+    """Computes the sampling distribution, float64 (V,).
 
-    Args:
-        logits: float (V,).
-        sampling: With a temperature above 0.
-
-    Source: TopKLogitsWarper and TopPLogitsWarper in transformers; Holtzman et al., "The Curious
-        Case of Neural Text Degeneration".
+    Source: TopKLogitsWarper and TopPLogitsWarper in transformers
     """
     scores = logits.astype(np.float64)
     scores = (scores - scores.max()) / sampling.temperature
@@ -89,16 +76,7 @@ def probabilities(logits: NDArray[np.float32], sampling: Sampling) -> NDArray[np
 def check_number(
     name: str, value: Any, least: float, most: float, advice: str, *, above: bool = False
 ) -> None:
-    """Raises ConfigError unless a value is a number within bounds.
-
-    Args:
-        name: Field, for the error.
-        value: Any value.
-        least: Lower bound, exclusive if `above`.
-        most: Upper bound.
-        advice: Suggested value, for the error.
-        above: Whether `least` is excluded.
-    """
+    """Raises ConfigError unless a number is within bounds; `above` excludes `least`."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not math.isfinite(value) or not least <= value <= most:
         fits = False
@@ -110,7 +88,7 @@ def check_number(
 
 
 def check_whole_number(name: str, value: Any, least: int, most: int | None, advice: str) -> None:
-    """Raises ConfigError unless a value is an integer within bounds."""
+    """Raises ConfigError unless an integer is within bounds."""
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     if not is_whole or value < least or (most is not None and value > most):
         bounds = f"of at least {least}" if most is None else f"from {least} to {most}"

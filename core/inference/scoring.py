@@ -1,10 +1,8 @@
 """Computes the perplexity of a text and the loss of each token.
 
-A decoder scores each token given those before it: exact perplexity. An encoder sees both sides, so
-each token is masked in turn: pseudo-perplexity, which can't be compared with a decoder's. T5 and
-BART are refused: their probabilities depend on an encoded text, so a text alone has none.
+An encoder's is pseudo-perplexity, not comparable with a decoder's: each token is masked in turn.
 
-Source: pseudo-perplexity: Salazar et al., https://arxiv.org/abs/1910.14659, section 2.
+Source: https://arxiv.org/abs/1910.14659, section 2
 """
 
 from __future__ import annotations
@@ -27,9 +25,8 @@ from core.models.finding import find_model
 from core.tokenizer import StudioTokenizer
 from core.workspace import Workspace
 
-# Copies of a text in memory, each with one token masked.
 _HIDDEN_AT_ONCE = 32
-# A probability that underflows must not give an infinite loss.
+# Underflow must not give an infinite loss.
 _LEAST_PROBABILITY = float(np.finfo(np.float32).tiny)
 
 
@@ -42,23 +39,19 @@ def perplexity(
 ) -> dict[str, Any]:
     """Computes the perplexity of a text and the loss of each token.
 
-    Special tokens around the text aren't scored, nor is a decoder's first token if its tokenizer
-    puts nothing before it. Unknown tokens are scored by a decoder only: no encoder learns to
-    predict them.
+    Special tokens aren't scored, nor a decoder's first token without one before it. Only a decoder
+    scores unknown tokens.
 
     Args:
         model: Name in the workspace, checkpoint folder, or Hub id.
-        text: Text with at least one token to score.
-        dtype: Compute precision. bfloat16 also takes less memory; auto uses it if it is faster here
-            (for a decoder, one token at a time). Compare figures in float32.
+        dtype: Compare figures in float32.
 
     Returns:
-        `perplexity`, `loss` (mean, in nats), `kind` (`exact` for a decoder, `pseudo` for an
-        encoder), `num_tokens` (scored ones), and `tokens`, a dictionary each: `token` (its id),
-        `token_str` and `loss` in nats, None if not scored.
+        `perplexity`, `loss` (mean, in nats), `kind` (`exact` or `pseudo`), `num_tokens`, and
+        `tokens`: `token` (id), `token_str` and `loss`, None if not scored.
 
     Raises:
-        ConfigError: The model doesn't exist or has no perplexity, or the text is empty or too long.
+        ConfigError: An unsuitable text or model.
         CheckpointError, TokenizerError, HubError: The model can't be loaded.
     """
     return read_out(perplexity_stream(model, text, workspace=workspace, dtype=dtype))
@@ -71,15 +64,7 @@ def perplexity_stream(
     workspace: Workspace | None = None,
     dtype: Dtype = "float32",
 ) -> Generator[int, None, dict[str, Any]]:
-    """Computes `perplexity` part by part.
-
-    Returns:
-        A generator of the number of tokens scored so far. Its return value is that of `perplexity`.
-        Closing it stops the scoring.
-
-    Raises:
-        StudioError: Raised with the first part.
-    """
+    """Yields the number of tokens scored so far; returns `perplexity`'s result."""
     folder = find_model(model, workspace or Workspace())
     kinds = ("encoder", "decoder")
     architecture = read_compatible(folder, kinds, "can't score a text")
@@ -123,7 +108,6 @@ def _encode(
 
 
 def _score_left_to_right(writer: TextGenerator, ids: NDArray[np.int32]) -> Iterator[float]:
-    """Yields each token's loss given those before it; NaN for the first."""
     yield math.nan
     if len(ids) < 2:
         return
@@ -133,7 +117,6 @@ def _score_left_to_right(writer: TextGenerator, ids: NDArray[np.int32]) -> Itera
 
 
 def _score_one_by_one(filler: FillMask, ids: NDArray[np.int32]) -> Iterator[list[float]]:
-    """Yields each token's loss given all others, in batches."""
     mask = filler.tokenizer.mask_id
     assert mask is not None
     together = max(1, min(_HIDDEN_AT_ONCE, MOST_TOKENS_AT_ONCE // len(ids)))
@@ -187,10 +170,7 @@ def _no_token_error(received: str) -> ConfigError:
 
 
 def _unscored(tokenizer: StudioTokenizer, kind: str) -> set[int]:
-    """Returns the ids of special tokens that aren't scored.
-
-    GPT-2's tokenizer uses one token as unknown and as the end of a text.
-    """
+    """GPT-2's tokenizer uses one token as unknown and as the end of a text."""
     special = set(tokenizer.special_ids.tolist())
     other = (tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id, tokenizer.mask_id)
     if kind == "pseudo" or tokenizer.unk_id in other:

@@ -1,4 +1,4 @@
-"""Warms up a model: loads it, and runs or compiles it for short texts."""
+"""Warms up models."""
 
 from __future__ import annotations
 
@@ -21,17 +21,9 @@ _PROMPT = "a"
 def prepare(
     model: str | Path, workspace: Workspace | None = None, dtype: Dtype = "float32"
 ) -> Generator[str, None, None]:
-    """Loads a model and warms it up, for the most common requests first.
+    """Loads a model and warms it up, most common requests first.
 
-    Args:
-        model: Name in the workspace, checkpoint folder, or Hub id.
-        dtype: Precision of coming fill-mask requests; generation uses float32.
-
-    Yields:
-        A description of each step.
-
-    Raises:
-        StudioError: The model can't be found, or is damaged.
+    `dtype` is for fill-mask only. Yields step descriptions.
     """
     folder = find_model(model, workspace or Workspace())
     if hf.read_architecture(folder).kind == "encoder":

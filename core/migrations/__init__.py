@@ -1,4 +1,4 @@
-"""Versions of the database schema, applied in order by Alembic."""
+"""Versions of the database schema, for Alembic."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from sqlalchemy import Connection
 
 
 def upgrade(connection: Connection) -> None:
-    """Upgrades a connection's database to the newest version."""
+    """Upgrades a database to the newest version."""
     config = Config()
-    # Alembic's config interpolates %, which the folder's path may contain.
+    # Alembic interpolates %, which the path may contain.
     folder = str(Path(__file__).parent).replace("%", "%%")
     config.set_main_option("script_location", folder)
     config.attributes["connection"] = connection

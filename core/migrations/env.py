@@ -1,4 +1,4 @@
-"""Entry point for Alembic: runs the migrations over the given connection."""
+"""Runs the migrations for Alembic."""
 
 from alembic import context
 

@@ -1,7 +1,4 @@
-"""Model architectures, with the field names of Hugging Face's `config.json`.
-
-Imports no backend: the web app counts parameters while a user types.
-"""
+"""Model dimensions; imports no backend, as the web app counts parameters while users type."""
 
 from __future__ import annotations
 
@@ -13,26 +10,18 @@ from core.errors import ConfigError
 
 @dataclass(frozen=True)
 class Architecture:
-    """Dimensions of a model; each family has a subclass.
+    """Dimensions of a model.
 
     Attributes:
-        vocab_size: The tokenizer's highest id plus one.
-        num_hidden_layers: Number of layers; of encoder-decoders, the encoder's.
-        intermediate_size: Size of the feed-forward layer.
-        max_position_embeddings: Number of position ids, from 0.
-        type_vocab_size: Number of segment embeddings, of which only the first is used.
-        hidden_dropout_prob: Dropout after embeddings and layers.
-        attention_probs_dropout_prob: Dropout on attention weights.
-        initializer_range: Standard deviation of the initial weights.
-        variant: The `model_type` in `config.json` if it isn't the family's, such as "xlm-roberta".
+        num_hidden_layers: The encoder's, if there is a decoder, too.
+        type_vocab_size: Only segment 0 is used.
+        variant: The `model_type` in `config.json` if it isn't the family's.
     """
 
-    kind: ClassVar[str] = "encoder"  # encoder, decoder, or encoder-decoder
-    # Divisor of the head size: rotary positions rotate pairs of values.
+    kind: ClassVar[str] = "encoder"  # encoder, decoder, encoder-decoder
+    # Rotary positions rotate pairs of values.
     head_size_multiple: ClassVar[int] = 1
-    # Whether the head size is independent of the hidden size.
     has_own_head_size: ClassVar[bool] = False
-    # Whether `max_position_embeddings` limits the input.
     limits_length: ClassVar[bool] = True
 
     vocab_size: int
@@ -55,12 +44,10 @@ class Architecture:
 
     @property
     def max_seq_length(self) -> int:
-        """The longest input in tokens."""
         return self.max_position_embeddings - self.first_position
 
     @property
     def first_position(self) -> int:
-        """The position id of the first token."""
         return 0
 
     @property
@@ -68,13 +55,13 @@ class Architecture:
         return self.hidden_size // self.num_attention_heads
 
     def adapted(self) -> Self:
-        """Adapts dimensions of its own to a changed hidden size."""
+        """Adapts dimensions to a changed hidden size."""
         return self
 
 
 @dataclass(frozen=True)
 class EncoderDecoderArchitecture(Architecture):
-    """Dimensions of an encoder-decoder model."""
+    """Dimensions of an encoder-decoder."""
 
     kind: ClassVar[str] = "encoder-decoder"
 
@@ -84,11 +71,7 @@ class EncoderDecoderArchitecture(Architecture):
 
 
 def check_length(length: int, architecture: Architecture) -> None:
-    """Refuses sequences longer than the model's positions.
-
-    Raises:
-        ConfigError: With both lengths.
-    """
+    """Raises ConfigError for sequences longer than the model's positions."""
     if length > architecture.max_seq_length:
         raise ConfigError(
             "The sequences are longer than the model's maximum length",

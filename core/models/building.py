@@ -1,4 +1,4 @@
-"""Builds a model from its architecture; imports a backend only then."""
+"""Builds a model; imports a backend only then."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from core.models.families import find_family
 if TYPE_CHECKING:
     from core.models.head import LanguageModel
 
-# Module and class by kind of architecture. `import_module` keeps Keras out of this module.
 _MODELS = {
     "encoder": ("core.models.encoder", "EncoderForMaskedLM"),
     "decoder": ("core.models.decoder", "DecoderForCausalLM"),
@@ -22,12 +21,9 @@ _MODELS = {
 def create_model(
     architecture: Architecture, *, seed: int, dtype_policy: str = "float32", remat: bool = False
 ) -> LanguageModel:
-    """Builds and initialises a model.
+    """Builds a model; initial weights are equal on all backends.
 
-    Args:
-        seed: Seed of the initialisation (equal on all backends) and the dropout.
-        dtype_policy: float32, mixed_bfloat16 or bfloat16.
-        remat: Checkpoint each layer: save only its inputs for gradients and recompute the rest.
+    `dtype_policy` is float32, mixed_bfloat16 or bfloat16.
     """
     options = find_family(architecture.model_type).options(architecture)
     module, name = _MODELS[architecture.kind]

@@ -1,4 +1,4 @@
-"""Format of a family's `config.json`: its fields, and the values that a model here supports."""
+"""Format of a family's `config.json`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,7 @@ Values = dict[str, Any]
 
 @dataclass(frozen=True)
 class Field:
-    """A number in a `config.json`.
-
-    Attributes:
-        default: transformers' default.
-        name: transformers' name; empty: ours.
-        copies: Fields with the same value; integer copies must agree.
-    """
+    """A number in a `config.json`, with transformers' default and name."""
 
     default: int | float
     name: str = ""
@@ -29,12 +23,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Variant:
-    """A `model_type` that a family's architecture has under another name.
-
-    Attributes:
-        class_name: The model's class in transformers.
-        defaults: Defaults of its config class that differ from the family's.
-    """
+    """A `model_type` that shares a family's architecture."""
 
     class_name: str
     defaults: Mapping[str, Any] = field(default_factory=dict)
@@ -45,15 +34,9 @@ class ConfigFormat:
     """Format of a family's `config.json`.
 
     Attributes:
-        class_name: The model's class in transformers.
-        fields: Numbers by our names.
-        required: Fields that choose the computation: supported values, and transformers' default.
-        activation: The activation's field, supported values, and default.
-        constants: Further values to write.
-        extra: The same, from the architecture.
-        aliases: Accepted names, and the family's own: `attribute_map` in transformers.
-        plain: Normalises other spellings; also takes the source, for errors.
-        check: Refuses contradictory numbers of this family; takes the architecture and the source.
+        required: Supported values and default of fields that choose the computation.
+        activation: Field, supported values, default.
+        plain: Normalises spellings.
     """
 
     class_name: str
@@ -70,14 +53,14 @@ class ConfigFormat:
 
 
 def first_id(value: Any) -> int | None:
-    """Returns a token id, or the first of several; negative means none."""
+    """Returns a token id, or the first of several; None if negative."""
     first = value[0] if isinstance(value, list) and value else value
     is_id = isinstance(first, int) and not isinstance(first, bool) and first >= 0
     return first if is_id else None
 
 
 def part(values: Values, name: str, kind: type, source: str) -> Any:
-    """Returns an object or list within a `config.json`, empty if it is missing."""
+    """Returns an object or list, empty if missing."""
     found = values.get(name) or kind()
     if not isinstance(found, kind):
         raise unsupported(source, name, "an object" if kind is dict else "a list", found)
@@ -85,7 +68,7 @@ def part(values: Values, name: str, kind: type, source: str) -> Any:
 
 
 def unsupported(source: str, name: str, wanted: str, found: Any) -> ConfigError:
-    """Makes the error for a `config.json` that no model here has."""
+    """Makes the error for an unsupported model."""
     return ConfigError(
         f"{source} describes an unsupported model",
         expected=f"{name}: {wanted}",
@@ -95,5 +78,4 @@ def unsupported(source: str, name: str, wanted: str, found: Any) -> ConfigError:
     )
 
 
-# Required value of a flag that must be off.
 NO = ((False, None), False)

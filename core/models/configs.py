@@ -1,4 +1,4 @@
-"""Reads and writes the values of each family's `config.json`, for transformers 4 and 5."""
+"""Reads and writes `config.json` values, for transformers 4 and 5."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from core.models.architecture import Architecture
 from core.models.config_format import ConfigFormat, Field, Values, first_id, unsupported
 from core.models.families import find_family, list_families
 
-# Limits by our names; the largest values that a training config takes too.
 _MOST = {
     "vocab_size": 1 << 24,
     "hidden_size": 1 << 16,
@@ -31,7 +30,7 @@ _MOST_OF_A_KIND = {int: 1 << 24, float: 10**9}
 
 
 def class_name(architecture: Architecture) -> str:
-    """Returns the model's class in transformers."""
+    """Returns the class in transformers."""
     family = find_family(architecture.model_type)
     if architecture.variant:
         return family.variants[architecture.variant].class_name
@@ -39,7 +38,7 @@ def class_name(architecture: Architecture) -> str:
 
 
 def config_values(architecture: Architecture) -> Values:
-    """Returns the values of a model's `config.json`."""
+    """Returns the values of a `config.json`."""
     form = find_family(architecture.model_type).config_format
     numbers = {
         name: getattr(architecture, ours)
@@ -63,9 +62,7 @@ def config_values(architecture: Architecture) -> Values:
 
 
 def parse_config(values: Any, source: str) -> Architecture:
-    """Makes an architecture from the values of a `config.json`; defaults are transformers'.
-
-    `source` names the file in errors.
+    """Makes an architecture from a `config.json`'s values.
 
     Raises:
         ConfigError: The model isn't supported.
@@ -93,7 +90,7 @@ def parse_config(values: Any, source: str) -> Architecture:
 
 
 def _model_type(values: Any, source: str) -> str:
-    """Finds the `model_type`; old files have only the model's class."""
+    """Old files have only the model's class."""
     families = list_families()
     formats = {one.name: one.config_format.class_name for one in families}
     for family in families:
@@ -111,8 +108,6 @@ def _model_type(values: Any, source: str) -> str:
 
 
 def _check_together(found: Architecture, form: ConfigFormat, source: str) -> None:
-    """Refuses contradictory numbers, as transformers does."""
-
     def called(ours: str) -> str:
         return form.fields[ours].name or ours
 
@@ -154,7 +149,6 @@ def _read_number(values: Values, ours: str, field: Field, source: str) -> Any:
 
 
 def _checked(value: Any, name: str, kind: type, source: str, ours: str) -> Any:
-    """Validates a number: sizes are at least 1, ids and probabilities at least 0."""
     number = isinstance(value, (int, float) if kind is float else int)
     least = 0 if (kind is float and "theta" not in ours) or name.endswith("_id") else 1
     most = _MOST.get(ours, _MOST_OF_A_KIND[kind])

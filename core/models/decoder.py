@@ -24,7 +24,7 @@ from core.models.stack import Stack
 
 
 class DecoderForCausalLM(Decoding, LanguageModel):
-    """A decoder with a tied language-model head; for the arguments see `create_model`."""
+    """A decoder with a tied language-model head."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class DecoderForCausalLM(Decoding, LanguageModel):
         self.built = True
 
     def states(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        """Returns hidden states for all positions, (B, L, H); right padding needs no mask."""
+        """Returns hidden states (B, L, H); right padding needs no mask."""
         ids, mask = inputs["input_ids"], inputs.get("attention_mask")
         check_length(ids.shape[1], self.architecture)
         bias = both_biases(causal_bias(ids.shape[1]), None if mask is None else padding_bias(mask))
@@ -63,13 +63,7 @@ class DecoderForCausalLM(Decoding, LanguageModel):
         return self.decoder.embeddings.words.full_matrix(), None
 
     def start_cache(self, inputs: Mapping[str, Tensor], length: int) -> Cache:
-        """Returns an empty cache with `length` slots for prompt and generated tokens.
-
-        Of `inputs` only the batch size of `input_ids` matters.
-
-        Raises:
-            ConfigError: The model has fewer positions.
-        """
+        """Returns a cache with `length` empty slots."""
         check_length(length, self.architecture)
         size = inputs["input_ids"].shape[0]
         return {

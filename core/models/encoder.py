@@ -29,10 +29,7 @@ from core.models.options import BlockOptions, LayerAttention, ModelOptions
 
 
 class EncoderForMaskedLM(LanguageModel):
-    """An encoder with a language-model head tied to its token embeddings.
-
-    For the arguments see `create_model`.
-    """
+    """An encoder with a tied language-model head."""
 
     def __init__(
         self,
@@ -72,13 +69,7 @@ class EncoderForMaskedLM(LanguageModel):
         self.build()
 
     def position_ids(self, ids: Tensor, text_starts: Tensor | None = None) -> Tensor | None:
-        """Returns position ids, int32 (B, L), or None for consecutive ones.
-
-        Args:
-            ids: Sequences that may be padded, int32 (B, L).
-            text_starts: Start of each token's document in its sequence, int32 (B, L); positions are
-                counted from it.
-        """
+        """Returns position ids (B, L), or None for consecutive ones."""
         options = self.embeddings.options
         if (pad := options.padding_position) is not None:
             tokens = ops.cast(ops.not_equal(ids, pad), "int32")
@@ -91,7 +82,6 @@ class EncoderForMaskedLM(LanguageModel):
         return ops.arange(ids.shape[1])[None] - text_starts + options.first_position
 
     def layer_inputs(self, length: int, bias: Tensor | None) -> list[tuple[Any, Any]]:
-        """Returns each layer's attention bias and rotary angles."""
         found = {
             pattern: self._layer_input(pattern, length, bias)
             for pattern in dict.fromkeys(self.patterns)
@@ -115,16 +105,14 @@ class EncoderForMaskedLM(LanguageModel):
         self.built = True
 
     def states(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        """Computes hidden states, (B, K, H) at masked positions, or (B, L, H) if none are given.
+        """Computes hidden states at masked positions (B, K, H), or all (B, L, H).
 
-        Packed sequences take `text_starts` int32 (B, L), the start of each token's document,
-        instead of `attention_mask`; padding is one more document.
+        Packed sequences take `text_starts` (B, L), not `attention_mask`; padding is a document.
         """
         ids, seed = inputs["input_ids"], inputs.get("dropout_seed")
         check_length(ids.shape[1], self.architecture)
         bias, position_ids = self._bias_and_places(ids, inputs)
         hidden = self.embeddings(ids, seed, position_ids)
-        # The last layer computes masked positions only.
         wanted = [None] * (len(self.layer_stack) - 1) + [inputs.get("masked_positions")]
         for layer, (own_bias, angles), positions in zip(
             self.layer_stack, self.layer_inputs(ids.shape[1], bias), wanted, strict=True
@@ -148,7 +136,7 @@ class EncoderForMaskedLM(LanguageModel):
 
 
 class MaskedHead(keras.layers.Layer):
-    """The head before its tied projection, and the projection's bias."""
+    """The head before its tied projection, and its bias."""
 
     def __init__(
         self, vocab_size: int, options: BlockOptions, weights: Initializers, **kwargs: Any

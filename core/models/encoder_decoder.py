@@ -29,7 +29,7 @@ from core.models.stack import Stack
 
 
 class EncoderDecoder(Decoding, LanguageModel):
-    """Encoder and decoder with shared token embeddings; for the arguments see `create_model`."""
+    """Encoder and decoder with shared token embeddings."""
 
     def __init__(
         self,
@@ -65,7 +65,6 @@ class EncoderDecoder(Decoding, LanguageModel):
         return Embedding(rows, width, weights, name=name, dtype=policy, **settings)
 
     def _distances(self, half: str, weights: Initializers) -> Embedding | None:
-        """Makes the position biases that all layers of the encoder or the decoder share."""
         relative = self.options.relative
         if relative is None:
             return None
@@ -79,7 +78,7 @@ class EncoderDecoder(Decoding, LanguageModel):
         )
 
     def encoder_bias(self, length: int) -> Tensor | None:
-        """Computes the encoder's relative position bias, float32 (1, N, L, L)."""
+        """Computes relative position biases, float32 (1, N, L, L)."""
         if self.options.relative is None:
             return None
         places = ops.arange(length)
@@ -89,12 +88,7 @@ class EncoderDecoder(Decoding, LanguageModel):
         return _heads_first(self.encoder_distances, ops.where(away > 0, buckets + half, buckets))
 
     def decoder_bias(self, queries: Tensor, keys: Tensor) -> Tensor | None:
-        """Computes the decoder's relative position bias, broadcast to (B, N, S, M).
-
-        Args:
-            queries: Position ids, int32 (B or 1, S).
-            keys: Position ids, int32 (M,).
-        """
+        """Computes biases for position ids (B or 1, S) and (M,), broadcast to (B, N, S, M)."""
         if self.options.relative is None:
             return None
         back = queries[:, :, None] - keys[None, None, :]
@@ -116,8 +110,7 @@ class EncoderDecoder(Decoding, LanguageModel):
     def states(self, inputs: Mapping[str, Tensor]) -> Tensor:
         """Returns the decoder's hidden states, (B, T, H), or (B, K, H) at masked positions.
 
-        Takes `decoder_input_ids` int32 (B, T) too. The encoder uses `attention_mask`, the decoder
-        `masked_positions`; right padding of the decoder needs no mask.
+        Right padding of `decoder_input_ids` needs no mask.
         """
         ids, seed = inputs["decoder_input_ids"], inputs.get("dropout_seed")
         length = ids.shape[1]
@@ -134,22 +127,13 @@ class EncoderDecoder(Decoding, LanguageModel):
         return (self.lm_head or self.words).full_matrix(), None
 
     def encode(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        """Computes the encoder's hidden states (B, L, H)."""
         ids = inputs["input_ids"]
         check_length(ids.shape[1], self.architecture)
         bias = _sum(self.encoder_bias(ids.shape[1]), _padding(inputs))
         return self.encoder(ids, bias, inputs.get("dropout_seed"))
 
     def start_cache(self, inputs: Mapping[str, Tensor], length: int) -> Cache:
-        """Runs the encoder and returns a cache for the decoder.
-
-        Args:
-            inputs: `input_ids`, optionally `attention_mask`.
-            length: Slots for decoder tokens, including the start token.
-
-        Raises:
-            ConfigError: The model has fewer positions.
-        """
+        """Runs the encoder; returns a cache with `length` empty slots."""
         check_length(length, self.architecture)
         size = inputs["input_ids"].shape[0]
         cache = {
@@ -160,7 +144,7 @@ class EncoderDecoder(Decoding, LanguageModel):
         return cache if padding is None else {**cache, "memory_bias": padding}
 
     def predict_next(self, ids: Tensor, cache: Cache) -> tuple[Tensor, list[Cache]]:
-        """Returns next-token logits; the first decoder token is `decoder_start_token_id`."""
+        """Returns logits; the first token is `decoder_start_token_id`."""
         positions, layers = cache["positions"], cache["layers"]
         length, new_places = layers[0]["key"].shape[-1], ops.arange(ids.shape[1])
         distances = self.decoder_bias(positions[:, None] + new_places[None, :], ops.arange(length))
@@ -187,7 +171,6 @@ class EncoderDecoder(Decoding, LanguageModel):
 
 
 def _sum(distances: Tensor | None, hidden: Tensor | None) -> Tensor | None:
-    """Adds a position bias to a mask, whose values are too large for the bias to change them."""
     if distances is None or hidden is None:
         return hidden if distances is None else distances
     return distances + hidden
@@ -199,12 +182,9 @@ def _padding(inputs: Mapping[str, Tensor]) -> Tensor | None:
 
 
 def distance_buckets(buckets: int, max_distance: int) -> NDArray[np.int32]:
-    """Returns the bucket of each distance, int32 (max_distance + 1,).
+    """Returns the bucket of each distance.
 
-    The first half of the buckets hold one distance each, the others logarithmic ranges.
-
-    Source: mesh_tensorflow/transformer/transformer_layers.py, `_relative_position_bucket`; in
-        float32, as transformers has it.
+    Source: mesh_tensorflow, `_relative_position_bucket`; float32, as in transformers
     """
     exact = buckets // 2
     distances = np.arange(max_distance + 1)

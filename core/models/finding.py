@@ -1,4 +1,4 @@
-"""Finds a model by its name in the workspace, its folder or its Hub id."""
+"""Finds a model by its name, folder or Hub id."""
 
 from __future__ import annotations
 
@@ -23,16 +23,13 @@ def find_model(
     """Finds a checkpoint's folder; downloads a Hub model that isn't cached.
 
     Args:
-        reference: A name in the workspace, a folder, or a Hub id: `owner/name` or
-            `owner/name@revision`.
-        field: The config field that errors refer to.
+        reference: A name, a folder, or `owner/name@revision`.
 
     Raises:
-        ConfigError: No such model exists.
-        HubError: The Hub has no such model, or can't be reached.
+        ConfigError, HubError: There is no such model, or no connection.
     """
     if isinstance(reference, Path) and reference.is_absolute() and reference.is_dir():
-        return reference  # Found before.
+        return reference
     if folder := find_here(reference, workspace):
         return folder.absolute()
     name = str(reference)
@@ -55,12 +52,12 @@ def must_be_fetched(reference: str, workspace: Workspace) -> bool:
 
 
 def is_on_hub(reference: str, workspace: Workspace) -> bool:
-    """Checks for a Hub id that no local model has as its name."""
+    """Checks for a Hub id that names no local model."""
     return bool(parse_hub_id(reference)) and not find_here(reference, workspace)
 
 
 def find_here(reference: str | Path, workspace: Workspace) -> Path | None:
-    """Finds the local folder of that name, preferably one that holds a model."""
+    """Finds a local folder, preferably with a model."""
     if not str(reference):
         return None
     folders = (workspace.folder("model") / str(reference), expand_path(reference))
@@ -72,15 +69,7 @@ def find_here(reference: str | Path, workspace: Workspace) -> Path | None:
 def with_family(
     values: dict[str, Any], workspace: Workspace, *, fetch: bool = True
 ) -> dict[str, Any]:
-    """Adds the referenced model's family to a training config's values, if they lack it.
-
-    Args:
-        values: Values before a preset adds the family's defaults.
-        fetch: Whether to download the `config.json` of a Hub model.
-
-    Raises:
-        HubError: The Hub has no such model, or can't be reached.
-    """
+    """Adds the referenced model's family to config values without one."""
     if "family" in values:
         return values
     source = _find_config(values, workspace, fetch=fetch)
@@ -89,7 +78,7 @@ def with_family(
     try:
         return {**values, "family": read_architecture(source).model_type}
     except StudioError:
-        return values  # Opening the model reports the error.
+        return values  # Opening the model reports it.
 
 
 def _find_config(values: dict[str, Any], workspace: Workspace, *, fetch: bool) -> Path | None:

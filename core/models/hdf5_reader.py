@@ -1,14 +1,13 @@
-"""Reads the weights in an HDF5 file; runs as a process of its own and is never imported.
+"""Reads the weights in an HDF5 file, as a process of its own.
 
-The HDF5 C library has crashed on malformed files, and a file may refer to other files. So this
-process inherits no environment and no secrets, its memory and CPU time are limited, and after it
-opens the file it can't open another.
+HDF5 crashes on some malformed files, and a file may refer to others: the process gets no
+environment, limited memory and time, and can open nothing else.
 
     python hdf5_reader.py DESCRIPTOR MEMORY_BYTES CPU_SECONDS
 
-It prints one JSON line, `{"tensors": [[name, shape, dtype], ...]}`, `{"refused": text}` or
-`{"damaged": text}`. For each line on stdin, a tensor's number, it prints a line with the size in
-bytes and then the values, little-endian, or an error line as above.
+It prints `{"tensors": [[name, shape, dtype], ...]}`, `{"refused": text}` or `{"damaged": text}`.
+For each tensor number on stdin it prints a line with the size in bytes, then the values,
+little-endian.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ def main() -> None:
     limit(resource.RLIMIT_FSIZE, 0)
     try:
         file = h5py.File(f"/dev/fd/{descriptor}", "r")
-        # From here on nothing else can be opened.
+        # Nothing else can be opened now.
         limit(resource.RLIMIT_NOFILE, 0)
         datasets = dict(find_datasets(file))
         say({"tensors": [[name, *described(found)] for name, found in datasets.items()]})
@@ -71,7 +70,7 @@ def main() -> None:
 
 
 def warm_up() -> None:
-    """Reads a file in memory, so that all lazy imports happen now."""
+    """Makes all lazy imports happen now."""
     with h5py.File("warm-up", "w", driver="core", backing_store=False) as file:
         file.attrs["fixed"] = [b"a"]
         file.attrs["variable"] = ["ä"]
@@ -86,7 +85,7 @@ def warm_up() -> None:
 
 
 def limit(kind: int, most: int) -> None:
-    """Lowers a resource limit of this process for good."""
+    """Lowers a resource limit for good."""
     hard = resource.getrlimit(kind)[1]
     most = most if hard == resource.RLIM_INFINITY else min(most, hard)
     with suppress(OSError, ValueError):  # macOS does not limit memory.
@@ -105,10 +104,7 @@ def explained(error: Exception) -> dict[str, Any]:
 
 
 def find_datasets(file: h5py.File) -> Any:
-    """Yields the weights by name, as Keras 2 saved them for transformers 4.
-
-    A layer is a group that lists its weights; in a file of a sharded checkpoint, a weight.
-    """
+    """Yields the weights by name, as Keras 2 saved them."""
     listed = 0
     for layer in read_names(file, "layer_names"):
         place = follow(file, layer)
@@ -119,7 +115,6 @@ def find_datasets(file: h5py.File) -> Any:
             names = read_names(place, "weight_names")
             found = [(name, follow(place, name)) for name in names]
         for name, dataset in found:
-            # Each layer lists the tied weights that it uses.
             listed += 1
             if listed > _MOST_TENSORS:
                 raise RefusedError(f"it lists more than {_MOST_TENSORS} weights")
@@ -128,7 +123,7 @@ def find_datasets(file: h5py.File) -> Any:
 
 
 def read_names(place: Any, key: str) -> list[str]:
-    """Reads a list of names, which Keras splits into `key0`, `key1`, ... if it is long."""
+    """Reads names, which Keras may split into `key0`, `key1`, ..."""
     if h5py.h5a.exists(place.id, key.encode()):
         return read_attribute(place, key)
     found: list[str] = []
@@ -163,7 +158,7 @@ def read_attribute(place: Any, key: str) -> list[str]:
 
 
 def follow(place: Any, path: str) -> Any:
-    """Opens the object at a path, through hard links alone."""
+    """Opens a path through hard links alone."""
     here = place.id
     for part in filter(None, path.split("/")):
         if not isinstance(here, h5py.h5g.GroupID) or part == ".":
@@ -181,7 +176,7 @@ def follow(place: Any, path: str) -> Any:
 
 
 def check_dataset(name: str, dataset: Any) -> None:
-    """Refuses a dataset that is not plain numbers stored in this file."""
+    """Refuses anything but plain numbers in this file."""
     if not isinstance(dataset, h5py.Dataset):
         raise RefusedError(f"{name} is a group, not a dataset")
     if dataset.id.get_type().get_class() not in (h5py.h5t.FLOAT, h5py.h5t.INTEGER):

@@ -1,4 +1,4 @@
-"""Language-model head: logits, and losses that never hold all logits of a large vocabulary."""
+"""Language-model head."""
 
 from __future__ import annotations
 
@@ -20,35 +20,32 @@ class LanguageModel(keras.Model):
         """Computes the hidden states to predict tokens from, (B, K, H).
 
         Args:
-            inputs: `input_ids` int32 (B, L). Optional: `attention_mask` (B, L), 1 for tokens and 0
-                for padding; `masked_positions` int32 (B, K), by default all; `dropout_seed` int32
-                (2,), a new one per step, without which dropout is off. Families differ.
-
-        Raises:
-            ConfigError: The sequences are longer than the model's positions.
+            inputs: `input_ids` (B, L). Optional: `attention_mask` (B, L), 0 for padding;
+                `masked_positions` (B, K), default all; `dropout_seed` int32 (2,), without which
+                dropout is off.
         """
         raise NotImplementedError
 
     def output_weights(self) -> tuple[Tensor, Tensor | None]:
-        """Returns the output embedding matrix (V, H), and a bias (V,) or None."""
+        """Returns the output matrix (V, H) and bias (V,)."""
         raise NotImplementedError
 
     def call(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        """Computes the logits, float32 (B, K, V); see `states` for the inputs."""
+        """Computes the logits, float32 (B, K, V)."""
         return self.decode(self.states(inputs))
 
     def decode(self, states: Tensor) -> Tensor:
-        """Computes the logits of hidden states, float32 (B, K, V)."""
+        """Computes logits from hidden states."""
         return kernels.tied_logits(*self._head(states))
 
     def summed_loss(self, inputs: Mapping[str, Tensor], labels: Tensor, weights: Tensor) -> Tensor:
-        """Sums weighted cross-entropies in nats; labels int32 and weights float32 are (B, K)."""
+        """Sums weighted cross-entropies, in nats."""
         return kernels.summed_cross_entropy(*self._head(self.states(inputs)), labels, weights)
 
     def evaluate_batch(
         self, inputs: Mapping[str, Tensor], labels: Tensor, weights: Tensor
     ) -> Tensor:
-        """Computes `summed_loss` and the weight of correct predictions, (2,), without gradient."""
+        """Computes `summed_loss` and the weight of correct predictions, (2,)."""
         return kernels.evaluate_batch(*self._head(self.states(inputs)), labels, weights)
 
     def _head(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -1,8 +1,4 @@
-"""Reads and writes Hugging Face's `config.json` and `model.safetensors`, without a backend.
-
-`core.models.families` defines their contents. Only `load_model` builds a
-model. Pickles are never loaded.
-"""
+"""Reads and writes Hugging Face's `config.json` and `model.safetensors`."""
 
 from __future__ import annotations
 
@@ -56,17 +52,15 @@ __all__ = [
 ]
 
 GENERATION_CONFIG_FILE = "generation_config.json"
-# Settings of `generate` in transformers.
 _GENERATION = (
     *("bos_token_id", "eos_token_id", "pad_token_id"),
     *("decoder_start_token_id", "forced_eos_token_id"),
 )
-# The largest published ones take some 100 kB, for classifier labels.
 _MOST_CONFIG_BYTES = 4 << 20
 
 
 def write_model(folder: Path, model: keras.Model, architecture: Architecture) -> None:
-    """Writes a built model to `config.json` and `model.safetensors` in an existing folder."""
+    """Writes a built model to an existing folder."""
     weights = {variable.path: np.asarray(variable.numpy()) for variable in model.weights}
     write_weights(folder, weights, architecture)
 
@@ -74,7 +68,7 @@ def write_model(folder: Path, model: keras.Model, architecture: Architecture) ->
 def write_weights(
     folder: Path, weights: dict[str, NDArray[np.float32]], architecture: Architecture
 ) -> None:
-    """Writes the same files from weights by variable path."""
+    """Writes weights by variable path, and `config.json`."""
     from safetensors.numpy import save_file
 
     write_config(folder, architecture)
@@ -89,7 +83,7 @@ def write_weights(
 
 
 def write_config(folder: Path, architecture: Architecture) -> None:
-    """Writes `config.json` for transformers 4 and 5; of decoders, `generation_config.json` too."""
+    """Writes `config.json`, and a decoder's `generation_config.json`."""
     values = config_values(architecture)
     _write_json(folder / CONFIG_FILE, values)
     if architecture.kind != "encoder":
@@ -102,7 +96,7 @@ def _write_json(path: Path, values: dict[str, Any]) -> None:
 
 
 def read_architecture(path: str | Path) -> Architecture:
-    """Reads a model's dimensions from a `config.json` or its folder.
+    """Reads a `config.json` or that of a folder.
 
     Raises:
         CheckpointError: The file is missing or isn't JSON.
@@ -126,16 +120,7 @@ def read_architecture(path: str | Path) -> Architecture:
 def read_weights(
     folder: str | Path, architecture: Architecture | None = None
 ) -> dict[str, NDArray[np.float32]]:
-    """Reads a checkpoint's weights as float32 arrays by variable path.
-
-    Args:
-        folder: Holds `config.json` and safetensors, or Flax or TensorFlow files of transformers 4.
-        architecture: Expected dimensions; default: those in `config.json`.
-
-    Raises:
-        CheckpointError: A file or tensor is missing, damaged or misshapen, or a tied head differs
-            from the token embeddings.
-    """
+    """Reads a checkpoint's weights, float32, by variable path."""
     folder = expand_path(folder)
     architecture = architecture or read_architecture(folder)
     with Weights(folder) as files:
@@ -143,24 +128,17 @@ def read_weights(
 
 
 def load_model(folder: str | Path, dtype: str = "float32") -> keras.Model:
-    """Builds a model from a checkpoint folder; raises as `read_weights` and `read_architecture` do.
-
-    `dtype` is a precision policy: float32, mixed_bfloat16 or bfloat16.
-    """
+    """Builds a model from a checkpoint folder, in float32, mixed_bfloat16 or bfloat16."""
     architecture = read_architecture(folder)
     weights = read_weights(folder, architecture)
-    # A zero range skips random initialisation, which would be overwritten.
+    # A zero range skips random initialisation.
     model = create_model(replace(architecture, initializer_range=0.0), seed=0, dtype_policy=dtype)
     assign_weights(model, weights)
     return model
 
 
 def assign_weights(model: keras.Model, weights: dict[str, NDArray[np.float32]]) -> None:
-    """Assigns weights to a built model by path.
-
-    Raises:
-        CheckpointError: A weight is missing or misshapen.
-    """
+    """Assigns weights by path, or raises CheckpointError."""
     for variable in model.weights:
         value = weights.get(variable.path)
         if value is None or tuple(value.shape) != tuple(variable.shape):

@@ -1,10 +1,7 @@
-"""Reads weights that transformers 4 saved from TensorFlow and Flax, by PyTorch's names.
+"""Reads weights that transformers 4 saved from TensorFlow and Flax; no code in a file runs.
 
-Neither framework is needed. `hdf5_reader.py` reads `tf_model.h5` in a process of its own, the
-msgpack library reads `flax_model.msgpack` with limits; no code in a file ever runs.
-
-Source: transformers 4.57, modeling_tf_pytorch_utils.py (convert_tf_weight_name_to_pt_weight_name)
-    and modeling_flax_pytorch_utils.py (load_flax_weights_in_pytorch_model); flax, serialization.py.
+Source: transformers 4.57, modeling_tf_pytorch_utils.py, modeling_flax_pytorch_utils.py; flax,
+    serialization.py
 """
 
 from __future__ import annotations
@@ -31,16 +28,14 @@ from core.models.tensors import Tensor, unreadable
 
 TENSORFLOW_FILE = "tf_model.h5"
 FLAX_FILE = "flax_model.msgpack"
-# Lists a sharded checkpoint's files, such as tf_model-00001-of-00003.h5.
 _INDEX = ".index.json"
 _MOST_INDEX_BYTES = 64 << 20
 _WHOLE_FILE = "a complete file written by transformers 4"
 
-# Last parts of names that are "weight" in PyTorch.
+# "weight" in PyTorch.
 _WEIGHTS = ("kernel", "embeddings", "embedding", "gamma", "scale")
 
 _READER = Path(__file__).with_name("hdf5_reader.py")
-# Python, NumPy and HDF5 take a tenth of it.
 _READER_BYTES = 1 << 30
 _READER_SECONDS = 60
 _SLOWEST_BYTES_PER_SECOND = 10 << 20
@@ -48,7 +43,6 @@ _LONGEST_LISTING_BYTES = 64 << 20
 
 _FLAX_ARRAY, _FLAX_SCALAR = 1, 3
 _CHUNKED = "__msgpack_chunked_array__"
-# Limits of a tree: entries per map, total entries, depth.
 _WIDEST_MAP = 10_000
 _MOST_ENTRIES = 1_000_000
 _DEEPEST_TREE = 64
@@ -57,19 +51,13 @@ _LONGEST_TEXT = 4096
 
 
 def find_foreign(folder: Path) -> Path | None:
-    """Finds the Flax or TensorFlow file of a folder, or its index."""
+    """Finds a folder's Flax or TensorFlow file, or its index."""
     names = [name + end for name in (FLAX_FILE, TENSORFLOW_FILE) for end in ("", _INDEX)]
     return next((folder / name for name in names if os.path.lexists(folder / name)), None)
 
 
 def open_foreign(path: Path, stack: ExitStack) -> list[Tensor]:
-    """Lists the tensors of a Flax or TensorFlow file, or of an index's files, in PyTorch's layout.
-
-    Values can be read until `stack` is closed.
-
-    Raises:
-        CheckpointError: A file is missing, damaged or of another format.
-    """
+    """Lists tensors in PyTorch's layout, readable until `stack` is closed."""
     is_index = path.name.endswith(_INDEX)
     open_one = open_flax if FLAX_FILE.split(".")[1] in path.name else open_tensorflow
     files = indexed_files(path) if is_index else [path]
@@ -77,12 +65,7 @@ def open_foreign(path: Path, stack: ExitStack) -> list[Tensor]:
 
 
 def indexed_files(index: Path) -> list[Path]:
-    """Returns the files that the index of a sharded checkpoint lists.
-
-    Raises:
-        CheckpointError: The index is damaged, lists anything but files beside it, or a file is
-            missing.
-    """
+    """Returns the files that an index lists; all must be beside it."""
     values = read_json(index, _MOST_INDEX_BYTES)
     places = values.get("weight_map") if isinstance(values, dict) else None
     if not isinstance(places, dict) or not places:
@@ -111,11 +94,7 @@ def indexed_files(index: Path) -> list[Path]:
 
 
 def open_tensorflow(path: Path, stack: ExitStack) -> list[Tensor]:
-    """Lists the tensors of an HDF5 file.
-
-    Raises:
-        CheckpointError: It is damaged, refused or refers to other files.
-    """
+    """Lists the tensors of an HDF5 file."""
     reader = stack.enter_context(_Hdf5Reader(path))
     return [
         _in_pytorch(
@@ -126,8 +105,6 @@ def open_tensorflow(path: Path, stack: ExitStack) -> list[Tensor]:
 
 
 class _Hdf5Reader:
-    """A process that runs `hdf5_reader.py` on one file."""
-
     def __init__(self, path: Path) -> None:
         self._path = path
         descriptor, size = open_regular(path)
@@ -218,7 +195,6 @@ class _Hdf5Reader:
 
 
 def _reader_environment() -> dict[str, str]:
-    """Returns the minimal environment that can import h5py."""
     paths = [path for path in sys.path if path and os.path.isdir(path)]
     found = {
         "PYTHONPATH": os.pathsep.join(paths),
@@ -235,18 +211,13 @@ def _reader_environment() -> dict[str, str]:
 
 
 def _tensorflow_parts(name: str) -> list[str]:
-    """Splits names such as `tf_bert/bert/layer_._0/mlm___cls/query/kernel:0` into parts."""
     name = re.sub(r"/[^/]*___([^/]*)/", r"/\1/", name.split(":")[0])
     root, *parts = name.replace("_._", "/").split("/")
     return [part for part in parts if part] or [root]
 
 
 def open_flax(path: Path, stack: ExitStack) -> list[Tensor]:
-    """Lists the tensors of a MessagePack file, kept in memory.
-
-    Raises:
-        CheckpointError: It is damaged or of another format.
-    """
+    """Lists the tensors of a MessagePack file, kept in memory."""
     import msgpack
 
     descriptor, size = open_regular(path)
@@ -295,7 +266,6 @@ def _unpack_tree(data: Any, size: int) -> dict[str, Any]:
 
 
 def _unpack_extension(kind: int, content: bytes) -> NDArray[Any]:
-    """Unpacks an array, which Flax packs as shape, dtype and bytes."""
     import msgpack
 
     if kind not in (_FLAX_ARRAY, _FLAX_SCALAR):
@@ -314,7 +284,6 @@ def _unpack_extension(kind: int, content: bytes) -> NDArray[Any]:
 
 
 def _checked_shape(shape: Any, size: int) -> tuple[int, ...]:
-    """Checks that a shape is valid and holds `size` values."""
     if not all(isinstance(length, int) and 0 <= length < 1 << 48 for length in shape):
         raise ValueError(f"it contains an array with the invalid shape {shown(shape)}")
     if math.prod(shape) != size:
@@ -352,7 +321,6 @@ def _join_chunks(value: dict[str, Any]) -> NDArray[Any]:
 
 
 def _in_order(value: dict[str, Any], name: str) -> list[Any]:
-    """Returns the list that Flax stores as a mapping from 0, 1, 2 and so on."""
     numbered = value.get(name)
     if not isinstance(numbered, dict) or set(numbered) != set(map(str, range(len(numbered)))):
         raise ValueError(f"it contains a chunked array without {name}")
@@ -366,7 +334,6 @@ def _in_pytorch(
     dtype: str,
     load: Callable[[], NDArray[Any]],
 ) -> Tensor:
-    """Makes a tensor with PyTorch's name and orientation."""
     last = parts[-1]
     name = ".".join([*parts[:-1], _last_name(last)])
     if last == "kernel" and len(shape) == 2:

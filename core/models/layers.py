@@ -1,7 +1,6 @@
-"""Layers that all families share, in plain Keras 3; `core.backends.kernels` has their maths.
+"""Layers that all families share; `core.backends.kernels` has their maths.
 
-Softmax and norms compute in float32 under any policy. Weights are called `kernel`, `table`, `scale`
-and `bias`; the last two have no weight decay.
+Softmax and norms compute in float32.
 """
 
 from __future__ import annotations
@@ -21,17 +20,14 @@ from core.models.rotary import rotary_tables
 Tensor = Any
 Cache = dict[str, Any]
 
-# With fewer tokens, slicing a kernel costs more than it saves (measured on a CPU).
+# With fewer, slicing a kernel costs more than it saves.
 _MANY_TOKENS = 256
 
 
 class Initializers:
     """Factory of initializers, which draw with NumPy: weights are equal on all backends.
 
-    Args:
-        seed: Decides all weights, together with the order of construction.
-        stddev: Standard deviation of the normal distribution.
-        cutoff: Truncation in standard deviations; None: not truncated.
+    The order of construction matters.
     """
 
     def __init__(self, seed: int, stddev: float, cutoff: float | None = None) -> None:
@@ -45,22 +41,19 @@ class Initializers:
     ) -> NormalInitializer:
         """Returns the next weight's initializer.
 
-        Args:
-            scale: Factor on the standard deviation; one per part of a fused kernel.
-            zero_row: A token whose embedding is zero, like padding's in Hugging Face's models.
+        `scale` may have one factor per part of a fused kernel.
         """
         scales = scale if isinstance(scale, tuple) else (scale,)
         stddevs = tuple(self._stddev * one for one in scales)
         return NormalInitializer(self._seed, next(self._numbers), stddevs, zero_row, self._cutoff)
 
     def dropout_seed(self) -> int:
-        """Returns the next dropout layer's seed, below 2**31."""
         key = np.array([self._seed, next(self._numbers)], np.uint64)
         return int(np.random.Philox(key=key).random_raw() >> np.uint64(33))
 
 
 class NormalInitializer(keras.initializers.Initializer):
-    """Draws one weight from a normal distribution, the same values at each call."""
+    """Draws the same values at each call."""
 
     def __init__(
         self,
@@ -105,7 +98,7 @@ class NormalInitializer(keras.initializers.Initializer):
 
 
 class Dense(keras.layers.Layer):
-    """Computes `x @ kernel + bias` over the last axis; see `Initializers.normal` for `scale`."""
+    """Computes `x @ kernel + bias`."""
 
     def __init__(
         self,
@@ -129,17 +122,14 @@ class Dense(keras.layers.Layer):
             self.bias = self.add_weight(shape=(self.units,), initializer="zeros", name="bias")
 
     def __call__(self, inputs: Tensor, columns: tuple[int, int] | None = None) -> Tensor:
-        """Returns (…, units), or the range `columns` (start, stop) of the units.
-
-        Replaces Keras's call, which adds six frames, and casts as it would.
-        """
+        """Replaces Keras's call, which adds six frames."""
         dtype = self.compute_dtype
         bias = None if self.bias is None else ops.cast(self.bias, dtype)
         return kernels.dense(ops.cast(inputs, dtype), ops.cast(self.kernel, dtype), bias, columns)
 
 
 class Norm(keras.layers.Layer):
-    """Normalises the last axis in float32; see `BlockOptions.norm` for `kind`."""
+    """Normalises in float32."""
 
     def __init__(self, kind: str, epsilon: float, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -162,7 +152,7 @@ class Norm(keras.layers.Layer):
 
 
 class Dropout(keras.layers.Layer):
-    """Stateless dropout: the step's seed and the layer's own decide the mask."""
+    """Stateless dropout."""
 
     def __init__(self, rate: float, weights: Initializers, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -177,17 +167,14 @@ class Dropout(keras.layers.Layer):
         return inputs if seed is None else kernels.dropout(inputs, self.rate, seed)
 
     def seed_of(self, dropout_seed: Tensor | None) -> Tensor | None:
-        """Combines the step's seed and the layer's, int32 (2,); None disables dropout."""
+        """Combines the step's seed and the layer's; None disables dropout."""
         if dropout_seed is None or not self.rate:
             return None
         return ops.bitwise_xor(dropout_seed, np.array([self._number, 0], np.int32))
 
 
 class Embedding(keras.layers.Layer):
-    """An embedding matrix (V, H), which may also serve as the output projection (weight tying).
-
-    See `Initializers.normal` for `scale` and `zero_row`.
-    """
+    """An embedding matrix (V, H), possibly also the output projection."""
 
     def __init__(
         self,
@@ -205,7 +192,7 @@ class Embedding(keras.layers.Layer):
         self._initial_table = weights.normal(scale, zero_row=zero_row)
 
     def build(self, input_shape: Any = None) -> None:
-        # No autocast: it would cast the whole matrix for a lookup.
+        # Autocast would cast the whole matrix.
         self.table = self.add_weight(
             shape=(self.rows, self.width),
             initializer=self._initial_table,
@@ -217,7 +204,7 @@ class Embedding(keras.layers.Layer):
         return ops.cast(self.look_up(ids), self.compute_dtype)
 
     def look_up(self, ids: Tensor) -> Tensor:
-        """Returns embeddings in the variable's dtype, (…, H)."""
+        """Returns embeddings in the variable's dtype."""
         return ops.take(kernels.whole(self.table), ids, axis=0)
 
     def first(self, count: int, *, start: int = 0) -> Tensor:
@@ -225,15 +212,12 @@ class Embedding(keras.layers.Layer):
         return ops.cast(table[start : start + count], self.compute_dtype)
 
     def full_matrix(self) -> Tensor:
-        """Returns the all-gathered matrix in the compute dtype, (V, H)."""
+        """Returns the all-gathered matrix in the compute dtype."""
         return kernels.whole(ops.cast(self.table, self.compute_dtype))
 
 
 class Embeddings(keras.layers.Layer):
-    """Sums token, position and segment embeddings and normalises them, as the family does.
-
-    `words` are token embeddings shared with another layer.
-    """
+    """Sums and normalises token, position and segment embeddings."""
 
     def __init__(
         self,
@@ -271,13 +255,7 @@ class Embeddings(keras.layers.Layer):
     def call(
         self, ids: Tensor, dropout_seed: Tensor | None = None, places: Tensor | None = None
     ) -> Tensor:
-        """Computes hidden states (B, L, H).
-
-        Args:
-            ids: int32 (B, L).
-            dropout_seed: See `Attention.call`.
-            places: Position ids, int32 (B, L); None: consecutive ones.
-        """
+        """Computes hidden states (B, L, H); `places` are position ids."""
         hidden = self.words(ids)
         if self.positions is not None:
             hidden = hidden + self._added(ids.shape[1], places)
@@ -293,12 +271,12 @@ class Embeddings(keras.layers.Layer):
 
 
 class Attention(keras.layers.Layer):
-    """Multi-head self-attention with fused QKV kernel, or cross-attention with fused KV kernel."""
+    """Self-attention or cross-attention, with fused kernels."""
 
     def __init__(
         self, options: BlockOptions, weights: Initializers, *, cross: bool = False, **kwargs: Any
     ) -> None:
-        # No autocast: the bias on the logits stays in float32.
+        # Keeps the bias on the logits in float32.
         super().__init__(autocast=False, **kwargs)
         self.options = options
         self.cross = cross
@@ -333,16 +311,9 @@ class Attention(keras.layers.Layer):
         memory: Tensor | None = None,
         positions: Tensor | None = None,
     ) -> Tensor:
-        """Attends; returns (B, L, H), or (B, K, H) for `positions`.
+        """Attends; returns (B, L, H), or (B, K, H) for query `positions` (B, K).
 
-        Args:
-            inputs: (B, L, H).
-            bias: Added to the attention logits, float32, broadcast to (B, N, L, M); a large
-                negative number masks a key.
-            dropout_seed: The step's seed, int32 (2,); None disables dropout.
-            rotation: See `kernels.rotate`; None: no rotary positions.
-            memory: The encoder's hidden states (B, M, H), for cross-attention.
-            positions: Query positions, int32 (B, K); None: all.
+        `bias` is added to the logits, float32, broadcast to (B, N, L, M).
         """
         if self.cross:
             query, (key, value) = self.queries(inputs), self.keys_and_values(memory)
@@ -355,7 +326,7 @@ class Attention(keras.layers.Layer):
         return self.attend(query, key, value, bias, dropout_seed)
 
     def project(self, inputs: Tensor, positions: Tensor | None = None) -> list[Tensor]:
-        """Returns query, key and value (B, L, N, D); query (B, K, N, D) at K positions."""
+        """Returns query (B, L or K, N, D), key and value (B, L, N, D)."""
         heads, inner = self.options.heads, self.options.heads * self.options.head_size
         if positions is None:
             return kernels.split_heads(self.qkv(inputs), heads)
@@ -370,7 +341,7 @@ class Attention(keras.layers.Layer):
         return kernels.split_heads(self.query(inputs), self.options.heads, 1)[0]
 
     def keys_and_values(self, memory: Tensor) -> list[Tensor]:
-        """Returns key and value of the encoder's states, each (B, M, N, D)."""
+        """Returns the encoder's keys and values, (B, M, N, D)."""
         return kernels.split_heads(self.kv(memory), self.options.heads, 2)
 
     def attend(
@@ -384,16 +355,13 @@ class Attention(keras.layers.Layer):
     def attend_to_cache(
         self, query: Tensor, *parts: tuple[Tensor, Tensor, Tensor | None]
     ) -> Tensor:
-        """Attends from queries (B, S, N, D) to caches, (B, S, H)."""
+        """Attends from queries (B, S, N, D); returns (B, S, H)."""
         mixed = kernels.cached_attention(query, parts, scaled=self.options.scaled)
         return self.output_dense(mixed)
 
 
 class FeedForward(keras.layers.Layer):
-    """Two dense layers around an activation, optionally gated.
-
-    Source: https://arxiv.org/abs/2002.05202 for the gate.
-    """
+    """Two dense layers, optionally gated (https://arxiv.org/abs/2002.05202)."""
 
     def __init__(self, options: BlockOptions, weights: Initializers, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -430,10 +398,7 @@ class FeedForward(keras.layers.Layer):
 
 
 class Block(keras.layers.Layer):
-    """Self-attention, optional cross-attention and feed-forward, with residuals, pre- or post-norm.
-
-    Without `attention_norm`, self-attention has no norm of its own.
-    """
+    """Attention and feed-forward with residuals, pre- or post-norm."""
 
     def __init__(
         self,
@@ -444,7 +409,7 @@ class Block(keras.layers.Layer):
         attention_norm: bool = True,
         **kwargs: Any,
     ) -> None:
-        super().__init__(autocast=False, **kwargs)  # See Attention.
+        super().__init__(autocast=False, **kwargs)
         self.norm_first = options.norm_first
         self.cross_attention: Any = None
         policy = self.dtype_policy
@@ -490,10 +455,7 @@ class Block(keras.layers.Layer):
         memory_bias: Tensor | None = None,
         positions: Tensor | None = None,
     ) -> Tensor:
-        """Returns hidden states (B, L, H), or (B, K, H) for `positions`; see `Attention.call`.
-
-        `memory_bias` is added to the logits of cross-attention.
-        """
+        """Returns hidden states; see `Attention.call`."""
 
         def attend(hidden: Tensor) -> Tensor:
             return self.attention(hidden, bias, dropout_seed, rotation, None, positions)
@@ -506,17 +468,9 @@ class Block(keras.layers.Layer):
     def step(
         self, inputs: Tensor, cache: Cache, past_bias: Tensor, bias: Tensor, memory_bias: Any
     ) -> tuple[Tensor, Cache]:
-        """Runs the block on new tokens with a cache of the preceding ones.
+        """Runs the block on new tokens (B, S, H); returns the new cache entries, too.
 
-        Args:
-            inputs: (B, S, H).
-            cache: `key` and `value` (B, N, D, M); of the encoder, `memory_key` and `memory_value`.
-            past_bias: Masks unused slots, float32, broadcast to (B, N, S, M).
-            bias: Masks later new tokens, float32, broadcast to (B, N, S, S).
-            memory_bias: Masks the encoder's padding, or None.
-
-        Returns:
-            Hidden states (B, S, H), and the new `key` and `value`, (B, N, D, S).
+        `past_bias` (B, N, S, M) masks unused slots, `bias` (B, N, S, S) later new tokens.
         """
         new: Cache = {}
 
@@ -537,7 +491,7 @@ class Block(keras.layers.Layer):
         return self._run(inputs, attend, look_at_memory, None), new
 
     def start_cache(self, batch_size: int, length: int, memory: Tensor | None) -> Cache:
-        """Returns a cache of `length` empty slots, with the encoder's keys and values."""
+        """Returns `length` empty slots, and the encoder's keys and values."""
         options = self.attention.options
         shape = (batch_size, options.heads, options.head_size, length)
         names = ["key", "value"]
@@ -583,7 +537,7 @@ class Block(keras.layers.Layer):
 
 
 def run_blocks(blocks: Sequence[Block], remat: bool, hidden: Tensor, *arguments: Any) -> Tensor:
-    """Runs blocks in sequence, with gradient checkpointing if `remat`, (B, L, H)."""
+    """Runs blocks, with gradient checkpointing if `remat`."""
     for block in blocks:
         apply = kernels.rematerialized_layer(block) if remat else block
         hidden = apply(hidden, *arguments)
@@ -597,42 +551,42 @@ def build_all(layers: Sequence[keras.layers.Layer], input_shape: Any) -> None:
 
 
 def padding_bias(attention_mask: Tensor) -> Tensor:
-    """Returns the additive mask of padding, float32 (B, 1, 1, L), from ones and zeros (B, L)."""
+    """Masks padding, float32 (B, 1, 1, L)."""
     hidden = 1.0 - ops.cast(attention_mask, "float32")
     return (hidden * _HIDE)[:, None, None, :]
 
 
 def same_document_bias(text_starts: Tensor) -> Tensor:
-    """Returns the mask of other documents, float32 (B, 1, L, L), from starts int32 (B, L)."""
+    """Masks other documents, float32 (B, 1, L, L)."""
     return _hide(text_starts[:, None, :, None] != text_starts[:, None, None, :])
 
 
 def causal_bias(length: int) -> Tensor:
-    """Returns the mask of later tokens, float32 (1, 1, L, L)."""
+    """Masks later tokens, float32 (1, 1, L, L)."""
     places = ops.arange(length)
     return _hide(places[None, :] > places[:, None])[None, None]
 
 
 def local_bias(length: int, reach: int) -> Tensor:
-    """Returns the mask of tokens farther away than `reach`, float32 (1, 1, L, L)."""
+    """Masks tokens beyond `reach`, float32 (1, 1, L, L)."""
     places = ops.arange(length)
     return _hide(ops.abs(places[None, :] - places[:, None]) > reach)[None, None]
 
 
 def past_bias(positions: Tensor, length: int) -> Tensor:
-    """Returns the mask of unused cache slots, float32 (B, 1, 1, M), from used ones int32 (B,)."""
+    """Masks unused cache slots, float32 (B, 1, 1, M)."""
     return _hide(ops.arange(length)[None, :] >= positions[:, None])[:, None, None]
 
 
 def both_biases(one: Tensor | None, other: Tensor | None) -> Tensor | None:
-    """Combines two additive masks; None masks nothing."""
+    """Combines two additive masks."""
     if one is None or other is None:
         return other if one is None else one
     return ops.minimum(one, other)
 
 
 def rotation(length: int, size: int, theta: float) -> Tensor:
-    """Returns the rotary angles for `kernels.rotate`, float32 (2, L, D)."""
+    """Returns the rotary angles, float32 (2, L, D)."""
     return ops.convert_to_tensor(rotary_tables(length, size, theta), "float32")
 
 
@@ -642,7 +596,6 @@ def _are_few(inputs: Tensor) -> bool:
 
 
 def _bias_at(bias: Tensor, positions: Tensor) -> Tensor:
-    """Selects query positions (B, K) from a bias (B or 1, N or 1, L or 1, M)."""
     if bias.shape[2] == 1:
         return bias
     batch = ops.shape(positions)[0]

@@ -1,4 +1,4 @@
-"""Options from which the shared layers build a family's model; imports no backend."""
+"""Options from which layers build a family's model; imports no backend."""
 
 from __future__ import annotations
 
@@ -10,10 +10,7 @@ from core.models.architecture import Architecture
 
 @dataclass(frozen=True)
 class InitializerScales:
-    """Factors on the standard deviation of the initialisation, per kernel.
-
-    `mixed` is the output projection's; `up` and `down` are the feed-forward layer's.
-    """
+    """Factors on the initial standard deviation, per kernel."""
 
     query: float = 1.0
     key: float = 1.0
@@ -29,13 +26,7 @@ class BlockOptions:
 
     Attributes:
         width: Hidden size H.
-        units: Size of the feed-forward layer.
-        activation: Its name in Hugging Face's configs.
-        dropout: Rate on residual branches.
-        inner_dropout: Rate within the feed-forward layer.
-        norm: layer; plain: layer norm without bias; rms: without mean either.
-        norm_first: Pre-norm instead of post-norm.
-        gated: Whether the feed-forward layer is gated.
+        norm: layer; plain: without bias; rms: without mean either.
         scaled: Whether attention logits are divided by √D.
     """
 
@@ -58,16 +49,11 @@ class BlockOptions:
 
 @dataclass(frozen=True)
 class EmbeddingOptions:
-    """How a family embeds token ids as vectors of size `width`.
+    """How a family embeds token ids.
 
     Attributes:
-        zero_row: The token initialised with zeros.
-        positions: Number of position embeddings.
-        first_position: The first token's position id.
-        padding_position: The padding token's id, if it is the position id of padding, too. That
-            position is initialised with zeros, and other tokens are counted from the next one.
-        segments: Number of segment embeddings, of which the first is used.
-        norm: Norm of the sum, named as in `BlockOptions`.
+        zero_row: Initialised with zeros.
+        padding_position: Position id of padding, if it is its token id; others follow.
     """
 
     rows: int
@@ -84,12 +70,7 @@ class EmbeddingOptions:
 
 @dataclass(frozen=True)
 class LayerAttention:
-    """Attention pattern of one encoder layer.
-
-    Attributes:
-        reach: Tokens to attend to on either side; None: all.
-        rotary_theta: Base of the rotary positions; None: no rotary positions.
-    """
+    """Attention of an encoder layer, to `reach` tokens on either side; None: all."""
 
     reach: int | None = None
     rotary_theta: float | None = None
@@ -97,13 +78,7 @@ class LayerAttention:
 
 @dataclass(frozen=True)
 class RelativePositions:
-    """Learnt position biases by distance, which all layers of an encoder or decoder share.
-
-    Attributes:
-        buckets: Number of distance buckets, a multiple of 4.
-        max_distance: Longer distances share one bucket.
-        scale: Factor on the standard deviation of the initialisation.
-    """
+    """Position biases by distance, shared by a stack's layers; `buckets` is a multiple of 4."""
 
     buckets: int
     max_distance: int
@@ -115,13 +90,8 @@ class ModelOptions:
     """How a family builds its model.
 
     Attributes:
-        layers: Attention pattern of each encoder layer; empty: all attend to all tokens.
-        relative: Relative positions of an encoder-decoder.
-        head_scale: Factor on the standard deviation of an untied head of an encoder-decoder; None:
-            the head is tied to the token embeddings.
-        final_dropout: Rate after the encoder and after the decoder of an encoder-decoder.
-        initializer_cutoff: Truncation of the initialisation in standard deviations; None: not
-            truncated.
+        layers: Empty: all attend to all tokens.
+        head_scale: Of an untied head; None: tied.
     """
 
     blocks: BlockOptions
@@ -134,12 +104,7 @@ class ModelOptions:
 
 
 def block_options(architecture: Architecture, **changes: Any) -> BlockOptions:
-    """Returns BERT's block options for an architecture.
-
-    Args:
-        architecture: Dimensions, dropout, activation and epsilon.
-        **changes: Fields of `BlockOptions` in which a family differs.
-    """
+    """Returns BERT's block options with a family's changes."""
     bert = BlockOptions(
         width=architecture.hidden_size,
         heads=architecture.num_attention_heads,
@@ -154,12 +119,7 @@ def block_options(architecture: Architecture, **changes: Any) -> BlockOptions:
 
 
 def embedding_options(architecture: Architecture, **changes: Any) -> EmbeddingOptions:
-    """Returns the options of token embeddings whose padding starts with zeros.
-
-    Args:
-        architecture: Dimensions, dropout and epsilon.
-        **changes: Fields of `EmbeddingOptions` in which a family differs.
-    """
+    """Returns embedding options, with zeros for padding."""
     words = EmbeddingOptions(
         rows=architecture.vocab_size,
         width=architecture.hidden_size,

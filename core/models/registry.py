@@ -25,17 +25,10 @@ def resolve_architecture(
 ) -> Architecture:
     """Derives an architecture from a training config, a tokenizer and the sequence length.
 
-    Vocabulary size and special ids come from the tokenizer, never from a `config.json`.
-
-    Args:
-        config: Size or `model_config_path`, and overrides.
-        vocab_size: The tokenizer's highest id plus one.
-        row_length: Sequence length in tokens.
+    Vocabulary size (the highest id plus one) and special ids are the tokenizer's.
 
     Raises:
-        ConfigError: The family has no such size, dimensions conflict, sequences exceed the
-            positions, the tokenizer lacks a token, or the `config.json` is unusable. `field` names
-            the setting.
+        ConfigError: `field` names the conflicting setting.
     """
     start = _from_file(config) if config.model_config_path else _from_size(config)
     special = _special_ids(find_family(start.model_type), pad_id, bos_id, eos_id)
@@ -52,11 +45,7 @@ def resolve_architecture(
 
 
 def check_family(config: TrainConfig, architecture: Architecture) -> None:
-    """Refuses a model of a family other than the one whose defaults the preset used.
-
-    Raises:
-        ConfigError: With `field="family"`.
-    """
+    """Raises ConfigError unless the preset's family is the model's."""
     if architecture.model_type == config.family:
         return
     what = "checkpoint" if config.checkpoint else "model config"
@@ -70,7 +59,7 @@ def check_family(config: TrainConfig, architecture: Architecture) -> None:
 
 
 def size_of(architecture: Architecture) -> Size | None:
-    """Finds the size with an architecture's number of layers and hidden size."""
+    """Finds the size of an architecture."""
     for size, found in find_family(architecture.model_type).sizes.items():
         if (found.layers, found.width) == (
             architecture.num_hidden_layers,
@@ -81,10 +70,7 @@ def size_of(architecture: Architecture) -> Size | None:
 
 
 def count_parameters(architecture: Architecture) -> int:
-    """Counts the trainable parameters without building the model.
-
-    Layers from the third on have equal sizes, so the time is independent of their number.
-    """
+    """Counts parameters in time independent of depth."""
 
     def counted(layers: dict[str, Any]) -> int:
         return sum(math.prod(tie.shape) for tie in weight_mappings(replace(architecture, **layers)))
@@ -101,7 +87,7 @@ def count_parameters(architecture: Architecture) -> int:
 
 
 def padding_id(family: str, pad_id: int | None, eos_id: int | None) -> int | None:
-    """Returns the padding token; a family that needs none pads with the end token, or 0."""
+    """Returns the padding token; without need for one, the end token or 0."""
     if pad_id is None and not find_family(family).padding_use:
         return eos_id or 0
     return pad_id
@@ -137,11 +123,6 @@ def _from_size(config: TrainConfig) -> Architecture:
 
 
 def _from_file(config: TrainConfig) -> Architecture:
-    """Reads a `config.json`.
-
-    Its dropout applies unless the config differs from its preset, or the preset is `fast`, which
-    isn't a published one and uses no dropout.
-    """
     try:
         architecture = read_architecture(config.model_config_path)
     except CheckpointError as error:
@@ -216,7 +197,6 @@ def _check_ids(special: dict[str, Any], vocab_size: int) -> None:
 
 
 def _derive_heads(width: int, architecture: Architecture) -> int:
-    """Returns the number of heads of about 64 that divides the hidden size, or 1."""
     most = max(1, width // HEAD_SIZE)
     multiple = architecture.head_size_multiple
     return next((heads for heads in range(most, 0, -1) if width % (heads * multiple) == 0), 1)

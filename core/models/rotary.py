@@ -1,4 +1,4 @@
-"""Rotary position embeddings in NumPy."""
+"""Rotary positions in NumPy."""
 
 from __future__ import annotations
 
@@ -7,13 +7,9 @@ from numpy.typing import NDArray
 
 
 def rotary_tables(length: int, size: int, theta: float) -> NDArray[np.float32]:
-    """Computes cosines and sines for positions 0 to L - 1, float32 (2, L, D).
+    """Computes cosines and sines, float32 (2, L, D); D is even.
 
-    Args:
-        size: Head size D, an even number.
-        theta: Base of the angles.
-
-    Source: https://arxiv.org/abs/2104.09864, section 3.2.2.
+    Source: https://arxiv.org/abs/2104.09864, section 3.2.2
     """
     frequencies = 1.0 / theta ** (np.arange(0, size, 2, dtype=np.float32) / np.float32(size))
     angles = np.outer(np.arange(length, dtype=np.float32), frequencies.astype(np.float32))

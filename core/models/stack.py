@@ -1,4 +1,4 @@
-"""Embeddings, blocks and a final norm: GPT-2, or the encoder or decoder of T5 and BART."""
+"""Embeddings, blocks and final norm of GPT-2, T5 and BART."""
 
 from __future__ import annotations
 
@@ -22,15 +22,7 @@ from core.models.options import BlockOptions, EmbeddingOptions
 
 
 class Stack(keras.layers.Layer):
-    """Embeddings and blocks, with a final norm if blocks are pre-norm.
-
-    Args:
-        count: Number of blocks.
-        words: Shared token embeddings; None: its own.
-        cross: Whether blocks have cross-attention.
-        final_dropout: Rate after the final norm.
-        remat: Checkpoint each block.
-    """
+    """Embeddings and blocks, with a final norm if pre-norm."""
 
     def __init__(
         self,
@@ -74,7 +66,7 @@ class Stack(keras.layers.Layer):
         memory: Tensor | None = None,
         memory_bias: Tensor | None = None,
     ) -> Tensor:
-        """Computes hidden states (B, L, H) of ids int32 (B, L); see `Block.call`."""
+        """Computes hidden states (B, L, H)."""
         hidden = self.embeddings(ids, dropout_seed)
         arguments = (bias, dropout_seed, None, memory, memory_bias)
         hidden = run_blocks(self.blocks, self.remat, hidden, *arguments)
@@ -83,7 +75,6 @@ class Stack(keras.layers.Layer):
     def start_cache(
         self, batch_size: int, length: int, memory: Tensor | None = None
     ) -> list[Cache]:
-        """Returns each block's empty cache for `length` tokens."""
         return [block.start_cache(batch_size, length, memory) for block in self.blocks]
 
     def step(
@@ -95,9 +86,9 @@ class Stack(keras.layers.Layer):
         bias: Tensor,
         memory_bias: Tensor | None = None,
     ) -> tuple[Tensor, list[Cache]]:
-        """Returns new tokens' hidden states (B, S, H), keys and values; see `Block.step`.
+        """Returns hidden states (B, S, H), keys and values.
 
-        `positions` int32 (B,) is the number of preceding tokens per sequence.
+        `positions` (B,) counts preceding tokens.
         """
         first = self.embeddings.options.first_position
         places = positions[:, None] + keras.ops.arange(ids.shape[1])[None, :] + first

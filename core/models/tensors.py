@@ -1,4 +1,4 @@
-"""Lazy tensors of a weights file; safetensors here, other formats in `core.models.interop`."""
+"""Lazy tensors of a weights file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from core.errors import CheckpointError
 from core.foreign_files import check_regular
 
-# Supported dtypes by NumPy or ml_dtypes name, with bytes per value.
 FLOAT_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 _SAFETENSORS_DTYPES = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}
 
@@ -24,9 +23,7 @@ _SAFETENSORS_DTYPES = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "
 class Tensor:
     """A tensor whose values are read on demand.
 
-    Attributes:
-        shape: Its shape in PyTorch.
-        dtype: Its NumPy or ml_dtypes name; the file's own name if it isn't in `FLOAT_BYTES`.
+    `dtype` is a key of `FLOAT_BYTES`, or the file's own name.
     """
 
     name: str
@@ -37,15 +34,10 @@ class Tensor:
 
     @property
     def nbytes(self) -> int:
-        """Declared size of the values in memory."""
         return math.prod(self.shape) * FLOAT_BYTES.get(self.dtype, 8)
 
     def read(self, dtype: Any = np.float32) -> NDArray[Any]:
-        """Reads the values.
-
-        Raises:
-            CheckpointError: The dtype is not supported, or the file is damaged.
-        """
+        """Reads the values, or raises CheckpointError."""
         if self.dtype not in FLOAT_BYTES:
             raise CheckpointError(
                 f"The tensor {self.name} in {self.file} has an unsupported dtype",
@@ -58,17 +50,13 @@ class Tensor:
             raise unreadable(
                 self.file, f"{self.name} of shape {values.shape} instead of {self.shape}"
             )
-        with np.errstate(over="ignore"):  # float64 may overflow: callers check for infinity.
-            # OpenVINO shares memory with arrays and rejects read-only ones.
+        with np.errstate(over="ignore"):  # Callers check for infinity.
+            # OpenVINO rejects read-only arrays.
             return values.astype(dtype, copy=not values.flags.writeable)
 
 
 def open_safetensors(path: Path, stack: ExitStack) -> list[Tensor]:
-    """Lists the tensors of a safetensors file, which stays open until `stack` is closed.
-
-    Raises:
-        CheckpointError: The file is damaged or not a regular file.
-    """
+    """Lists the tensors of a file, open until `stack` is closed."""
     from safetensors import SafetensorError, safe_open
 
     check_regular(path)
@@ -97,7 +85,7 @@ def open_safetensors(path: Path, stack: ExitStack) -> list[Tensor]:
 
 
 def read_safetensors(path: Path) -> dict[str, NDArray[Any]]:
-    """Reads all tensors in their own dtypes; raises as `open_safetensors` does."""
+    """Reads all tensors in their own dtypes."""
     with ExitStack() as stack:
         return {tensor.name: tensor.load() for tensor in open_safetensors(path, stack)}
 

@@ -1,7 +1,4 @@
-"""Mapping of variables to the tensors of Hugging Face's files, and its building blocks.
-
-A mapping includes shapes, so parameters are counted without building a model.
-"""
+"""Mapping of variables to the tensors of Hugging Face's files."""
 
 from __future__ import annotations
 
@@ -11,14 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class WeightMapping:
-    """Mapping of one variable to the tensors of a Hugging Face file.
+    """Mapping of one variable to its tensors.
 
     Attributes:
-        path: Our variable's path.
-        shape: Our variable's shape.
-        names: Tensors concatenated along our last axis (query, key, value).
-        transposed: Whether theirs are transposed, as kernels of `torch.nn.Linear` are.
-        alias: Name of a copy that a file may hold instead.
+        names: Tensors concatenated along our last axis.
+        alias: Name of a copy that may replace it.
     """
 
     path: str
@@ -29,13 +23,12 @@ class WeightMapping:
 
     @property
     def hf_shape(self) -> tuple[int, ...]:
-        """Shape of each tensor."""
         part = (*self.shape[:-1], self.shape[-1] // len(self.names))
         return part[::-1] if self.transposed else part
 
 
 def dense(ours: str, theirs: tuple[str, ...], inputs: int, outputs: int) -> Iterator[WeightMapping]:
-    """Maps a dense layer: the kernel, transposed, and the bias of one or more linear layers."""
+    """Maps a dense layer to linear layers."""
     yield kernel(ours, theirs, inputs, outputs)
     yield WeightMapping(f"{ours}/bias", (outputs,), tuple(f"{name}.bias" for name in theirs))
 
@@ -47,17 +40,17 @@ def conv(ours: str, theirs: str, inputs: int, outputs: int) -> Iterator[WeightMa
 
 
 def kernel(ours: str, theirs: tuple[str, ...], inputs: int, outputs: int) -> WeightMapping:
-    """Maps the kernel of a dense layer without bias."""
+    """Maps a dense layer without bias."""
     names = tuple(f"{name}.weight" for name in theirs)
     return WeightMapping(f"{ours}/kernel", (inputs, outputs), names, transposed=True)
 
 
 def norm(ours: str, theirs: str, width: int) -> Iterator[WeightMapping]:
-    """Maps a layer norm with a bias."""
+    """Maps a norm with bias."""
     yield scale(ours, theirs, width)
     yield WeightMapping(f"{ours}/bias", (width,), (f"{theirs}.bias",))
 
 
 def scale(ours: str, theirs: str, width: int) -> WeightMapping:
-    """Maps a norm without a bias."""
+    """Maps a norm without bias."""
     return WeightMapping(f"{ours}/scale", (width,), (f"{theirs}.weight",))

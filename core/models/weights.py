@@ -1,7 +1,4 @@
-"""Opens the weights of a checkpoint folder and checks them against an architecture.
-
-Every needed tensor's shape, dtype and declared size are checked before any is read.
-"""
+"""Opens a checkpoint folder's weights and checks them before reading any."""
 
 from __future__ import annotations
 
@@ -29,21 +26,16 @@ WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 PICKLE_FILE = "pytorch_model.bin"
 
-# PyTorch wrapper modules: DataParallel, compile, FSDP, gradient checkpointing.
 _WRAPPERS = {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
-# HDF5 can declare arrays without storing them. Weights hardly compress.
+# HDF5 can declare arrays without storing them; weights hardly compress.
 _MOST_BYTES_PER_FILE_BYTE = 16
 _ROOM_FOR_SMALL_FILES = 1 << 20
 
 
 class Weights:
-    """The tensors of a checkpoint folder by name; a context manager.
+    """The tensors of a checkpoint folder by name, without wrapper modules' prefixes.
 
-    Looks for safetensors, then Flax, then TensorFlow files, each in one file or several with an
-    index. Names lose the prefixes of wrapper modules.
-
-    Raises:
-        CheckpointError: On entering: a file is missing, damaged, a pickle or a git-LFS pointer.
+    Entering raises CheckpointError for missing, damaged, pickled and git-LFS files.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -70,12 +62,7 @@ class Weights:
         return self._tensors
 
     def check(self, architecture: Architecture) -> None:
-        """Checks that the files hold this model, without reading values.
-
-        Raises:
-            CheckpointError: A tensor is missing, has another shape or dtype, or declares more bytes
-                than the files can hold.
-        """
+        """Checks names, shapes, dtypes and declared sizes, without reading values."""
         needed = [
             self._find(name, tie, architecture)
             for tie in weight_mappings(architecture)
@@ -95,19 +82,7 @@ class Weights:
     def read(
         self, architecture: Architecture, dtype: Any = np.float32
     ) -> Iterator[tuple[WeightMapping, list[NDArray[Any]]]]:
-        """Checks all tensors of an architecture, then reads them one by one.
-
-        Args:
-            architecture: Expected dimensions.
-            dtype: Dtype of the arrays.
-
-        Yields:
-            Each weight's mapping, and its tensors in the file's layout.
-
-        Raises:
-            CheckpointError: See `check`; or a tied head differs from the embeddings, or a tensor
-                without a counterpart in the model isn't zero.
-        """
+        """Checks all tensors, then yields each mapping and its tensors as stored."""
         self.check(architecture)
         self._check_zeros(architecture)
         if find_family(architecture.model_type).tied_heads:
@@ -131,7 +106,6 @@ class Weights:
         self._tensors[name] = tensor
 
     def _find(self, name: str, tie: WeightMapping, architecture: Architecture) -> Tensor:
-        """Finds a tensor and checks its shape and dtype."""
         spellings = _spellings(name, tie.alias)
         found = next((one for one in spellings if one in self._tensors), None)
         if found is None:
@@ -168,7 +142,6 @@ class Weights:
         return tensor
 
     def _check_zeros(self, architecture: Architecture) -> None:
-        """Refuses tensors of any family that should be zero and aren't: no model here has them."""
         names = dict.fromkeys(name for family in list_families() for name in family.zero_tensors)
         for name in names:
             tensor = self._tensors.get(name)
@@ -184,7 +157,6 @@ class Weights:
                 )
 
     def _check_heads(self, architecture: Architecture) -> None:
-        """Refuses an untied head in a family with a tied one."""
         words = next(weight_mappings(architecture))
         heads = dict.fromkeys(head for family in list_families() for head in family.tied_heads)
         for head in heads:
@@ -205,14 +177,7 @@ class Weights:
 
 
 def find_weight_files(folder: Path) -> tuple[list[Path], bool]:
-    """Finds the weights files of a folder; opens at most an index.
-
-    Returns:
-        The files, and whether Flax or TensorFlow wrote them.
-
-    Raises:
-        CheckpointError: No file has a supported format.
-    """
+    """Finds the weights files, and whether Flax or TensorFlow wrote them."""
     if os.path.lexists(folder / WEIGHTS_FILE):
         return [folder / WEIGHTS_FILE], False
     if os.path.lexists(folder / INDEX_FILE):
@@ -231,17 +196,13 @@ def find_weight_files(folder: Path) -> tuple[list[Path], bool]:
 
 
 def check_weight_files(folder: Path) -> None:
-    """Refuses a folder whose weights are missing or in an unsupported format; reads no values.
-
-    Raises:
-        CheckpointError: With the missing file.
-    """
+    """Raises CheckpointError if weights are missing or unsupported."""
     for path in find_weight_files(folder)[0]:
         check_regular(path)
 
 
 def no_checkpoint(folder: Path) -> CheckpointError:
-    """Makes the error for a folder without a model."""
+    """Makes the error for a missing model."""
     return CheckpointError(
         f"There is no checkpoint in {folder}",
         expected=f"{CONFIG_FILE} and {WEIGHTS_FILE}",
@@ -262,7 +223,6 @@ def _shaped(values: NDArray[Any], tie: WeightMapping) -> NDArray[Any]:
 
 
 def _spellings(name: str, alias: str) -> Iterator[str]:
-    """Yields the names that published files use for a tensor."""
     bodies = dict.fromkeys(family.body_prefix for family in list_families() if family.body_prefix)
     for one in (name, alias) if alias else (name,):
         yield one

@@ -1,4 +1,4 @@
-"""Pre-training objectives in pure NumPy: a batch is a function of (examples, seed, step)."""
+"""Pre-training objectives in NumPy: a batch is a function of (examples, seed, step)."""
 
 from core.objectives.objective import Objective, ObjectiveSettings, Vocabulary
 from core.objectives.registry import (

@@ -1,26 +1,12 @@
-"""Denoising (BART): permutes sentences, replaces spans by mask tokens; the target is the original.
+"""Denoising (BART): permutes sentences, masks spans; the target is the original.
 
-A stored sequence is a block of the document stream with a padding token after each sentence, a
-document's last one included, so that no text is needed to find sentence ends:
+In stored sequences a padding token marks each sentence end:
+`<s> The river runs. <pad> It is cold. <pad> </s>`. Sentences stay within their document. A span
+becomes one mask token, and another one after special tokens. At least one token stays between two
+spans; in the Flax example spans may overlap.
 
-    <s> The river runs. <pad> It is cold. <pad> </s> <s> A new document. <pad> ...
-
-`core.corpus.sentences` finds these places in text. The marks count towards the stored length but
-are removed from model inputs. Sentences, also those that a block's borders cut, are permuted within
-their document; its first and last token keep their places.
-
-Then `mask_ratio` of the tokens, rounded up, is masked in spans with lengths from a zero-truncated
-Poisson distribution; the last span is cut to make the number exact. At least one token stays
-between two spans. Each span becomes one mask token; one that meets a special token continues behind
-it with a second mask token.
-
-Unlike here, in the Flax example spans may overlap, so fewer tokens are masked than the ratio says;
-counts hold per batch; marks stay in the decoder's text, and the token after a sentence end is not
-learned; the last part of a block keeps its place.
-
-Source: Lewis et al., https://arxiv.org/abs/1910.13461, section 2.2;
-    https://github.com/huggingface/transformers/blob/v4.57.0/examples/flax/language-modeling/run_bart_dlm_flax.py
-    (FlaxDataCollatorForBartDenoisingLM)
+Source: https://arxiv.org/abs/1910.13461, section 2.2; FlaxDataCollatorForBartDenoisingLM in
+    transformers 4.57
 """
 
 from __future__ import annotations
@@ -43,10 +29,10 @@ _LENGTH_DRAWS = _SENTENCE_DRAWS + 1
 _PLACE_DRAWS = _SENTENCE_DRAWS + 2
 
 _DEFAULT_MASK_RATIO = 0.3
-# Above this ratio some sequences have no room for an unmasked token between spans.
+# Above this, some sequences have no room for a token between spans.
 _LARGEST_MASK_RATIO = 0.5
 _LARGEST_POISSON_LAMBDA = 50.0
-# A sentence's key: its document number above this many random bits.
+# A sentence's key is its document number above this many random bits.
 _RANDOM_BITS = np.uint64(40)
 
 
@@ -55,14 +41,10 @@ class Denoising:
     """The objective of BART.
 
     Attributes:
-        row_length: Tokens per stored sequence, L, marks included; also the model's input length.
-        special_ids: Tokens that are never masked.
-        pad_id: Marks sentence ends in stored sequences; pads model inputs.
-        decoder_start_id: First decoder input; BART's is the end-of-text token.
-        mask_ratio: Share of the tokens to mask, above 0 and at most 0.5.
-        poisson_lambda: Mean of the Poisson distribution before 0 is left out, above 0 and at most
-            50.
-        permute_sentence_ratio: Share of a document's sentences to permute, rounded up, 0 to 1.
+        row_length: Tokens per stored sequence, L, sentence marks included.
+        mask_ratio: Above 0, at most 0.5.
+        poisson_lambda: Mean before 0 is left out.
+        permute_sentence_ratio: Share of a document's sentences, rounded up.
     """
 
     name: ClassVar[str] = "denoising"
@@ -105,11 +87,7 @@ class Denoising:
 
     @classmethod
     def create(cls, settings: ObjectiveSettings, vocabulary: Vocabulary) -> Denoising:
-        """Creates the objective for a tokenizer.
-
-        Raises:
-            ConfigError: A setting is out of range, or the tokenizer lacks a token.
-        """
+        """Creates the objective for a tokenizer."""
         chosen = settings.mlm_probability
         eos_id = vocabulary.require("eos_id", cls.name)
         return cls(
@@ -133,19 +111,7 @@ class Denoising:
     def batch(
         self, rows: NDArray[np.int32], seed: int, step: int | range, *, first_row: int = 0
     ) -> Batch:
-        """Corrupts a batch, or a slice of one.
-
-        Args:
-            rows: Token ids, int32 (B, L), with a padding token after each sentence.
-            seed, step, first_row: See `Objective.batch`.
-
-        Returns:
-            input_ids int32 (B, L): permuted sentences, a mask token per masked span, then padding.
-            attention_mask int32 (B, L): 0 for padding, else 1.
-            decoder_input_ids int32 (B, L): the labels shifted right.
-            labels int32 (B, L): the sequence without marks, then padding.
-            label_weights float32 (B, L): 0 for padding, else 1.
-        """
+        """Corrupts a batch; see `Objective.batch`. All arrays are (B, L)."""
         check_sequences(rows, self.row_length, self.vocab_size)
         size, length = rows.shape
         sentence_words = self._draw(size, length, seed, step, first_row, _SENTENCE_DRAWS)
@@ -175,14 +141,13 @@ class Denoising:
 
     @cached_property
     def _borders(self) -> NDArray[np.bool_]:
-        """Tokens that begin or end a document, bool (vocab_size,)."""
         borders = np.zeros(self.vocab_size, np.bool_)
         borders[[number for number in (self.bos_id, self.eos_id) if number is not None]] = True
         return borders
 
     @cached_property
     def _length_probabilities(self) -> NDArray[np.float64]:
-        """Cumulative probabilities of span lengths 1, 2, 3, ..., given a length of at least 1."""
+        """Cumulative probabilities of span lengths from 1."""
         mean = self.poisson_lambda
         counts = np.arange(1, math.ceil(mean + 12 * math.sqrt(mean)) + 20)
         logarithms = counts * math.log(mean) - mean - np.cumsum(np.log(counts))
@@ -199,13 +164,12 @@ class Denoising:
     def _permute_sentences(
         self, rows: NDArray[np.int32], words: NDArray[np.uint64]
     ) -> NDArray[np.int32]:
-        """Permutes the sentences and moves the marks to the end, int32 (B, L)."""
         is_mark, is_border = rows == self.pad_id, self._borders[rows]
         heads = is_border | _after(is_mark | is_border)
         heads[:, 0] = True
         heads &= ~is_mark
         numbers = np.maximum(np.cumsum(heads, axis=1) - 1, 0)
-        # Each border token is its own document, so nothing moves across it.
+        # Nothing moves across a border token: it is a document.
         documents = 2 * np.cumsum(is_border, axis=1) - is_border
         places = self._new_sentence_positions(heads, numbers, documents, words)
         new_places = np.take_along_axis(places, numbers, axis=1)
@@ -222,11 +186,8 @@ class Denoising:
     ) -> NDArray[np.int64]:
         """Assigns a place to each sentence, int64 (B, largest number of sentences).
 
-        Args:
-            heads: First tokens of sentences, bool (B, L).
-            numbers: Sentence of each token, int64 (B, L).
-            documents: Document of each token, ascending, int64 (B, L).
-            words: Random words, uint64 (B, L).
+        `heads` marks first tokens; `numbers` and `documents` (ascending) are each token's, all (B,
+        L).
         """
         most = int(numbers.max(initial=0)) + 1
         at_head = np.nonzero(heads)
@@ -234,13 +195,13 @@ class Denoising:
         keys = np.full((len(heads), most), never(np.uint64))
         document_bits = documents[at_head].astype(np.uint64) << _RANDOM_BITS
         keys[row, sentence] = document_bits | words[at_head] >> (np.uint64(64) - _RANDOM_BITS)
-        order = np.argsort(keys, axis=1)  # documents in order, sentences shuffled
+        order = np.argsort(keys, axis=1)
         in_order = np.take_along_axis(keys, order, axis=1) >> _RANDOM_BITS
         moved = _first_of_each_run(in_order, self.permute_sentence_ratio)
         is_moved = np.zeros_like(moved)
         np.put_along_axis(is_moved, order, moved, axis=1)
         places = np.tile(np.arange(most), (len(heads), 1))
-        # Both sides are sorted by document, so each moved sentence stays in its own.
+        # Both sides are sorted by document: sentences stay in their own.
         its_row, place = np.nonzero(is_moved)
         places[its_row, order[moved]] = place
         return places
@@ -251,11 +212,9 @@ class Denoising:
         length_words: NDArray[np.uint64],
         place_words: NDArray[np.uint64],
     ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-        """Replaces spans by mask tokens; returns the sequences and a mask of their tokens."""
         maskable = self._maskable[rows]
         counts = maskable.sum(axis=1)
         hidden = np.zeros_like(maskable)
-        # Spans are chosen on the maskable tokens as if nothing else were in between.
         spans = self._draw_spans(counts, length_words, place_words)
         hidden[maskable] = spans[np.arange(self.row_length) < counts[:, None]]
         starts = hidden & ~_after(hidden)
@@ -268,10 +227,7 @@ class Denoising:
         length_words: NDArray[np.uint64],
         place_words: NDArray[np.uint64],
     ) -> NDArray[np.bool_]:
-        """Draws the masked ones of the first `counts` tokens of each sequence, bool (B, L).
-
-        Positions are uniform among all that leave a token between any two spans.
-        """
+        """Draws masked tokens among the first `counts`, bool (B, L)."""
         wanted = np.ceil(counts * self.mask_ratio).astype(np.int64)
         ends = np.minimum(np.cumsum(self._lengths(length_words), axis=1), wanted[:, None])
         starts = np.concatenate((np.zeros_like(ends[:, :1]), ends[:, :-1]), axis=1)
@@ -285,20 +241,18 @@ class Denoising:
         return np.cumsum(edges, axis=1, dtype=np.int8)[:, :-1].astype(np.bool_)
 
     def _lengths(self, words: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Maps random words to span lengths of at least 1, of the same shape."""
         uniform = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
         return np.searchsorted(self._length_probabilities, uniform, side="right") + 1
 
 
 def _after(flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Shifts flags right by one, bool (B, L)."""
     later = np.zeros_like(flags)
     later[:, 1:] = flags[:, :-1]
     return later
 
 
 def _first_of_each_run(values: NDArray[np.uint64], ratio: float) -> NDArray[np.bool_]:
-    """Marks the first `ratio` of each run of equal values, rounded up, bool (B, n)."""
+    """Marks the first `ratio` of each run of equal values, rounded up."""
     if ratio == 1.0:
         return np.ones(values.shape, np.bool_)
     begins = np.ones(values.shape, np.bool_)
@@ -312,16 +266,9 @@ def _first_of_each_run(values: NDArray[np.uint64], ratio: float) -> NDArray[np.b
 def _choose_positions(
     words: NDArray[np.uint64], counts: NDArray[np.int64], chosen: NDArray[np.int64], most: int
 ) -> NDArray[np.int64]:
-    """Chooses some of the first places of each sequence, uniformly.
+    """Chooses `chosen` (B,) of the first `counts` (B,) places, uniformly.
 
-    Args:
-        words: Random words, uint64 (B, n).
-        counts: Number of places, int64 (B,), at most n.
-        chosen: Places to choose, int64 (B,), at most `counts`.
-        most: The largest of `chosen`.
-
-    Returns:
-        Places, ascending, int64 (B, most); the first `chosen` are valid.
+    Returns int64 (B, most), ascending, of which the first `chosen` are valid.
     """
     keys = position_keys(words)
     keys[np.arange(words.shape[1]) >= counts[:, None]] = never(np.uint64)

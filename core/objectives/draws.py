@@ -1,8 +1,6 @@
-"""Counter-based random numbers that depend only on seed, step and an example's position in its
-batch.
+"""Random numbers that depend only on seed, step and an example's position in its batch.
 
-Each example has a fixed offset in the generator's stream, so any slice of a global batch can be
-drawn alone and no generator state needs saving. A "word" is an integer of random bits.
+Any slice of a batch can be drawn alone. A "word" is an integer of random bits.
 """
 
 from __future__ import annotations
@@ -14,16 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# One increment of Philox's 256-bit counter yields four 64-bit words.
+# One increment of Philox's counter yields four words.
 _WORDS_PER_COUNT = 4
 
 Word = type[np.unsignedinteger]
-# dtype of the words, and their number per example.
+# dtype and number of the words.
 Wanted = tuple[Word, int]
 
 
 class _OfThread(threading.local):
-    """One reusable generator per thread: constructing one takes longer than drawing from it."""
+    """One generator per thread: constructing one takes longer than drawing from it."""
 
     def __init__(self) -> None:
         self.generator = np.random.Philox(0)
@@ -39,7 +37,6 @@ class _OfThread(threading.local):
         }
 
     def begin_at(self, key: tuple[int, int], counter: tuple[int, int, int, int]) -> None:
-        """Resets the generator as if newly constructed with a key and a counter."""
         self.key[0], self.key[1] = key
         self.counter[:] = counter
         self.generator.state = self.state
@@ -51,21 +48,15 @@ _of_thread = _OfThread()
 def draw_random_bits(
     rows: int, uint64_per_example: int, *, seed: int, step: int | range, first_row: int, domain: int
 ) -> NDArray[np.uint64]:
-    """Draws random words that are the same for an example in any slice of its batch.
+    """Draws random words, uint64 (B, at least W), the same in any slice of a batch.
 
     Args:
-        rows: Number of examples, B.
-        uint64_per_example: Words per example, W.
-        seed: Seed of the run.
-        step: Training step. A range stacks equally large batches, one per step.
-        first_row: Position of the first example of each batch in the global batch.
-        domain: Separates the draws of different purposes at the same seed and step.
+        uint64_per_example: W.
+        step: A range stacks equally large batches.
+        first_row: Position of each batch's first example in the global batch.
+        domain: Separates draws of different purposes.
 
-    Returns:
-        uint64 (B, at least W).
-
-    Source: Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3",
-        https://doi.org/10.1145/2063384.2063405 (Philox)
+    Source: https://doi.org/10.1145/2063384.2063405 (Philox)
     """
     counts = -(-uint64_per_example // _WORDS_PER_COUNT)
     steps = step if isinstance(step, range) else range(step, step + 1)
@@ -78,10 +69,7 @@ def draw_random_bits(
 
 
 def split_random_bits(drawn: NDArray[np.uint64], wanted: Sequence[Wanted]) -> list[NDArray[Any]]:
-    """Splits 64-bit words (B, W) into shorter ones, (B, count) for each entry of `wanted`.
-
-    W must be at least `num_uint64_for(wanted)`.
-    """
+    """Splits words (B, W) into shorter ones, (B, count) each."""
     pieces, first = [], 0
     for dtype, count in wanted:
         last = first + num_uint64_for([(dtype, count)])
@@ -91,19 +79,14 @@ def split_random_bits(drawn: NDArray[np.uint64], wanted: Sequence[Wanted]) -> li
 
 
 def num_uint64_for(wanted: Sequence[Wanted]) -> int:
-    """Counts the 64-bit words that hold the shorter ones."""
+    """Counts 64-bit words for shorter ones."""
     return sum(-(-count * np.dtype(dtype).itemsize // 8) for dtype, count in wanted)
 
 
 def position_keys(words: NDArray[Any]) -> NDArray[Any]:
-    """Builds sort keys in random order, each with its column index in the low bits, (B, n).
+    """Builds random sort keys with the column index in the low bits, (B, n).
 
-    The columns of an example's K lowest keys are a uniform choice. Ties between equal words go to
-    the lower column. All keys are below `never`, whose column is out of range.
-
-    Args:
-        words: Random words (B, n). uint16 and uint32 give keys of twice as many bits; uint64 loses
-            its low bits to the column.
+    The columns of the K lowest keys are a uniform choice. Uint64 words lose low bits.
     """
     wide = key_type(words.dtype.type)
     bits = wide(words.shape[1].bit_length())
@@ -115,15 +98,15 @@ def position_keys(words: NDArray[Any]) -> NDArray[Any]:
 
 
 def key_type(word_type: Word) -> Word:
-    """Returns the dtype of the keys for words of a dtype."""
+    """Returns the dtype of keys for words."""
     return np.uint32 if word_type is np.uint16 else np.uint64
 
 
 def positions_of_keys(keys: NDArray[Any], columns: int) -> NDArray[Any]:
-    """Extracts the column indices from keys; `never` gives an index of at least `columns`."""
+    """Extracts column indices; that of `never` is out of range."""
     return keys & keys.dtype.type((1 << columns.bit_length()) - 1)
 
 
 def never(keys: Word) -> Any:
-    """Returns a value above every key of a dtype, for columns that must not be chosen."""
+    """Returns a value above every key of a dtype."""
     return keys(np.iinfo(keys).max)

@@ -1,13 +1,7 @@
 """Masked language modelling: chooses the tokens to predict and their replacements.
 
-Every sequence has exactly K predictions, so shapes are static and the language-model head runs on K
-positions only. Any slice of a global batch can be drawn alone (see `core.objectives.draws`).
-
-Whole-word masking takes words in random order until K tokens are masked. If the last word is too
-long, only its first tokens are masked: at most one word per sequence is masked in part.
-
-In padded sequences `mlm_probability` is a share of the sequence's own tokens, padding is never
-masked, and spare slots have weight 0.
+Each sequence has K predictions; spare slots have weight 0. Whole-word masking masks at most one
+word per sequence in part.
 """
 
 from __future__ import annotations
@@ -33,8 +27,7 @@ from core.objectives.draws import (
 from core.objectives.objective import ObjectiveSettings, Vocabulary
 from core.objectives.sequences import check_sequences, trailing_padding
 
-# 80 % become the mask token, 10 % a random token, 10 % stay.
-# Source: BERT, https://arxiv.org/abs/1810.04805, section 3.1.
+# 80 % become the mask token, 10 % random tokens: https://arxiv.org/abs/1810.04805, section 3.1.
 _MASKED_BELOW = np.uint32(round(0.8 * 2**32))
 _RANDOM_BELOW = np.uint32(round(0.9 * 2**32))
 
@@ -48,10 +41,9 @@ class MaskedLanguageModel:
 
     Attributes:
         row_length: Tokens per sequence, L.
-        mlm_probability: Share of the tokens to predict, 0 to 1.
-        special_ids: Tokens that are never masked and never a random replacement.
-        pad_id: None: sequences are full, and batches have no attention mask.
-        word_starts: Tokens that begin a word, bool (vocab_size,). None: mask single tokens.
+        mlm_probability: Share of the tokens, without padding.
+        pad_id: None: sequences are full, without attention mask.
+        word_starts: bool (vocab_size,). None: mask single tokens.
     """
 
     name: ClassVar[str] = "mlm"
@@ -70,11 +62,7 @@ class MaskedLanguageModel:
 
     @classmethod
     def create(cls, settings: ObjectiveSettings, vocabulary: Vocabulary) -> MaskedLanguageModel:
-        """Creates the objective for a tokenizer.
-
-        Raises:
-            ConfigError: The tokenizer has no mask token, or no padding token for `line_by_line`.
-        """
+        """Creates the objective for a tokenizer."""
         chosen = settings.mlm_probability
         return cls(
             row_length=settings.max_seq_length,
@@ -94,14 +82,9 @@ class MaskedLanguageModel:
     def batch(
         self, rows: NDArray[np.int32], seed: int, step: int | range, *, first_row: int = 0
     ) -> dict[str, NDArray]:
-        """Masks tokens of a batch, or of a slice of one.
+        """Masks tokens of a batch; see `Objective.batch`.
 
-        Returns:
-            input_ids int32 (B, L): the sequences with masked tokens replaced.
-            masked_positions int32 (B, K): ascending; spare slots come last and are 0.
-            labels int32 (B, K): the original tokens at these positions.
-            label_weights float32 (B, K): 1; 0 in spare slots.
-            attention_mask int32 (B, L): 0 for padding, else 1; only with a `pad_id`.
+        `masked_positions` int32 (B, K) are ascending; spare slots come last and are 0.
         """
         check_sequences(rows, self.row_length, self.vocab_size)
         wanted: list[Wanted] = [
@@ -118,7 +101,7 @@ class MaskedLanguageModel:
         )
         words, choices = split_random_bits(drawn, wanted)
         positions, valid = self._pick(rows, words)
-        # Flat indices: NumPy gathers faster from one dimension.
+        # NumPy gathers faster from one dimension.
         places = positions + np.arange(0, rows.size, self.row_length)[:, None]
         labels = rows.reshape(-1).take(places)
         input_ids = rows.copy()
@@ -149,29 +132,26 @@ class MaskedLanguageModel:
 
     @property
     def _word_type(self) -> Word:
-        """dtype of the random words. 16-bit words would tie too often between words of a text."""
+        """dtype of the random words; 16 bits would tie too often between words of a text."""
         is_short = self.word_starts is None and self.row_length < 2**16
         return np.uint16 if is_short else np.uint32
 
     @cached_property
     def _special_runs(self) -> list[tuple[np.int32, np.uint32]]:
-        """First id and length of each run of ids that must not be masked."""
+        """First id and length of each run."""
         ids = np.flatnonzero(~self._maskable)
         runs = np.split(ids, np.flatnonzero(np.diff(ids) > 1) + 1)
         return [(np.int32(run[0]), np.uint32(len(run))) for run in runs if len(run)]
 
     @cached_property
     def _word_borders(self) -> NDArray[np.bool_]:
-        """Tokens that do not continue a word, bool (vocab_size,)."""
         assert self.word_starts is not None
         return self.word_starts | ~self._maskable
 
     def _pick(
         self, rows: NDArray[np.int32], words: NDArray[Any]
     ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-        """Chooses K positions per sequence, uniform among maskable tokens, and marks the valid
-        ones.
-        """
+        """Chooses K positions per sequence; marks valid ones."""
         keys = position_keys(words if self.word_starts is None else self._by_word(rows, words))
         self._bar(keys, rows)
         count = min(self.predictions_per_sequence, self.row_length)
@@ -187,27 +167,22 @@ class MaskedLanguageModel:
         return positions, valid
 
     def _bar(self, keys: NDArray[Any], rows: NDArray[np.int32]) -> None:
-        """Sets the keys of special tokens to `never`."""
-        # Special ids are mostly one or two runs, and comparing is ten times as fast as a lookup per
-        # token. Below a run's first id the unsigned difference wraps to a large number.
+        # Ten times as fast as a lookup per token. Below a run the unsigned difference wraps.
         for first, count in self._special_runs:
             barred = (rows - first).view(np.uint32) < count
             np.copyto(keys, never(keys.dtype.type), where=barred)
 
     def _by_word(self, rows: NDArray[np.int32], words: NDArray[Any]) -> NDArray[Any]:
-        """Gives each token the random word of its word's first token, (B, L)."""
         places = np.arange(self.row_length)
         heads = np.where(self._word_borders[rows], places, 0)
         return np.take_along_axis(words, np.maximum.accumulate(heads, axis=1), axis=1)
 
     def _quotas(self, rows: NDArray[np.int32], pad_id: int) -> NDArray[np.int64]:
-        """Counts the tokens to mask in each padded sequence, int64 (B,), at most K."""
         tokens = self.row_length - trailing_padding(rows, pad_id).sum(axis=1)
         wanted = np.rint(self.mlm_probability * tokens).astype(np.int64)
         return np.clip(wanted, 1, self.predictions_per_sequence)
 
     def _replace(self, labels: NDArray[np.int32], words: NDArray[np.uint32]) -> NDArray[np.int32]:
-        """Replaces each label by the mask token, a random token, or itself."""
         stand_ins = np.full(labels.shape, self.mask_id, np.int32)
         kept = np.flatnonzero(words >= _MASKED_BELOW)
         left = words.reshape(-1)[kept] - _MASKED_BELOW
@@ -223,19 +198,11 @@ class MaskedLanguageModel:
 def unigram_baseline(
     token_counts: NDArray[np.int64], labels: NDArray[np.int32], weights: NDArray[np.float32]
 ) -> float:
-    """Computes the unigram baseline: the cross-entropy, in nats, of predicting by token counts.
-
-    A model with a lower loss uses context.
-
-    Args:
-        token_counts: Occurrences of each id in the training shards, (vocab_size,).
-        labels: The masked tokens, of any shape.
-        weights: Label weights, of the same shape.
-    """
+    """Computes the cross-entropy, in nats, of predicting by token counts."""
     return float(-np.average(log_frequencies(token_counts)[labels], weights=weights))
 
 
 def log_frequencies(token_counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Computes the log of each token's add-one-smoothed frequency, (vocab_size,)."""
+    """Computes log frequencies with add-one smoothing."""
     counts = token_counts.astype(np.float64) + 1.0
     return np.log(counts) - np.log(counts.sum())

@@ -1,7 +1,4 @@
-"""Interface of the objectives: settings and vocabulary in, batches of static shape out.
-
-This module knows nothing of tokenizers, shards or backends.
-"""
+"""Interface of the objectives, independent of tokenizers, shards and backends."""
 
 from __future__ import annotations
 
@@ -27,19 +24,15 @@ _TOKEN_NAMES = {
 
 @dataclass(frozen=True)
 class ObjectiveSettings:
-    """The user's settings of an objective; each objective reads those it needs.
+    """The user's settings; each objective reads those it needs.
 
     Attributes:
-        max_seq_length: Tokens per sequence that the model (the encoder, if there are two stacks)
-            reads.
-        mlm_probability: Share of the tokens to mask. None: as published, 0.15 for `mlm` and
-            `span_corruption`, 0.3 for `denoising`.
-        whole_word_mask: Mask whole words instead of tokens (`mlm`).
-        line_by_line: Each line is a padded sequence of its own (`mlm`).
-        mean_noise_span_length: Mean tokens per masked span (`span_corruption`), 3 as published.
-        poisson_lambda: Mean of the span lengths' Poisson distribution before 0 is left out
-            (`denoising`).
-        permute_sentence_ratio: Share of a document's sentences to permute (`denoising`).
+        max_seq_length: Tokens that the model, or its encoder, reads.
+        mlm_probability: None: 0.15, or 0.3 for `denoising`.
+        line_by_line: Each line is a padded sequence.
+        mean_noise_span_length: In tokens.
+        poisson_lambda: Mean span length before 0 is left out.
+        permute_sentence_ratio: Share of a document's sentences.
     """
 
     max_seq_length: int
@@ -56,16 +49,11 @@ class Vocabulary:
     """The facts about a tokenizer that objectives need.
 
     Attributes:
-        size: Number of ids.
-        special_ids: Tokens that are never masked, int32 (special,).
-        pad_id: Padding; also marks sentence ends and starts T5's decoder.
-        bos_id: Precedes a document.
-        eos_id: Follows a document.
-        mask_id: Replaces masked tokens.
-        sentinel_ids: `<extra_id_0>`, `<extra_id_1>` and so on, int32 (sentinels,).
-        word_starts: Tokens that begin a word, bool (size,).
-        undecided: Candidate tokens of each id that is None because several tokens have a usual name
-            for it: `{"eos_id": ("<eos>", "<|endoftext|>")}`.
+        special_ids: Tokens that are never masked.
+        pad_id: Also marks sentence ends and starts T5's decoder.
+        sentinel_ids: `<extra_id_0>`, `<extra_id_1>` and so on.
+        word_starts: bool (size,).
+        undecided: Candidates for ids that are None because several tokens fit.
     """
 
     size: int
@@ -79,7 +67,7 @@ class Vocabulary:
     undecided: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def require(self, name: str, objective: str) -> int:
-        """Returns the id of a token that an objective needs (`pad_id`, `eos_id` or `mask_id`).
+        """Returns the id of a special token.
 
         Raises:
             ConfigError: The tokenizer has no such token.
@@ -98,22 +86,21 @@ class Vocabulary:
 
 
 def describe_undecided(names: Sequence[str]) -> str:
-    """Describes the candidates for a special token, for an error."""
+    """Describes a special token's candidates, for errors."""
     return f"{' and '.join(names)}, without a declaration of which one to use" if names else "none"
 
 
 def advice_for(entry: str) -> str:
-    """Explains how to declare a special token, such as `eos_token`, for an error."""
+    """Explains, for errors, how to declare a special token."""
     example = f'{{"{entry}": "…"}}'
     return f"declare the token in a tokenizer_config.json next to tokenizer.json: {example}"
 
 
 class Objective(Protocol):
-    """Turns token sequences into batches of model inputs, labels and label weights.
+    """Turns token sequences into batches.
 
-    The loss reads `labels` and `label_weights`, both
-    (B, K). The K predictions per sequence are those at `masked_positions` if the batch has them,
-    else one per token of `decoder_input_ids`, or of `input_ids` if the model has no decoder.
+    Predictions are at `masked_positions` if given, else at each token of `decoder_input_ids` or,
+    without a decoder, `input_ids`.
     """
 
     @property
@@ -134,18 +121,14 @@ class Objective(Protocol):
         """Builds a batch, or a slice of one, as a pure function of the arguments.
 
         Args:
-            rows: Token ids, int32 (B, row_length).
-            seed: Seed of the run.
-            step: Training step; constant for evaluation, so that its masks do not change. A range:
-                `rows` stacks equally large batches or slices, one per step. The result is the same,
-                and faster for small batches.
-            first_row: Position of `rows[0]` in the global batch, so that a slice equals the same
-                part of the full batch.
+            rows: int32 (B, row_length).
+            step: Constant for evaluation, to keep its masks. A range: `rows` stacks equally large
+                batches.
+            first_row: Position of `rows[0]` in the global batch.
 
         Returns:
-            The arrays that the model reads; labels int32 (B, K); label_weights float32 (B, K), 0 in
-            slots without a prediction.
+            Model inputs, labels int32 (B, K), label_weights float32 (B, K).
 
         Raises:
-            ShardError: The length differs, or an id is outside the vocabulary.
+            ShardError: A wrong length, or an id outside the vocabulary.
         """

@@ -25,16 +25,16 @@ def stored_sequence_length(name: str, settings: ObjectiveSettings) -> int:
     """Returns the length of an objective's stored sequences, in tokens.
 
     Raises:
-        ConfigError: The name is unknown, or a setting is out of range.
+        ConfigError: An unknown name, or a setting out of range.
     """
     return _find(name).stored_sequence_length(settings)
 
 
 def create_objective(name: str, settings: ObjectiveSettings, vocabulary: Vocabulary) -> Objective:
-    """Creates an objective for the examples' tokenizer.
+    """Creates an objective for a tokenizer.
 
     Raises:
-        ConfigError: The name is unknown, a setting is out of range, or the tokenizer lacks a token.
+        ConfigError: As above, or the tokenizer lacks a token.
     """
     return _find(name).create(settings, vocabulary)
 

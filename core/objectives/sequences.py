@@ -1,4 +1,4 @@
-"""Checks and transformations of token sequences that the objectives share."""
+"""Operations on token sequences that the objectives share."""
 
 from __future__ import annotations
 
@@ -9,11 +9,7 @@ from core.errors import ShardError
 
 
 def check_sequences(rows: NDArray[np.int32], row_length: int, vocab_size: int) -> None:
-    """Checks the length and the token ids of sequences (B, L).
-
-    Raises:
-        ShardError: The length differs, or an id is outside the vocabulary.
-    """
+    """Raises ShardError unless length and token ids of sequences (B, L) are valid."""
     if rows.shape[1] != row_length:
         raise ShardError(
             "The sequences have the wrong length for the objective",
@@ -32,7 +28,7 @@ def check_sequences(rows: NDArray[np.int32], row_length: int, vocab_size: int) -
 
 
 def trailing_padding(rows: NDArray[np.int32], pad_id: int) -> NDArray[np.bool_]:
-    """Marks the padding at the end of each sequence, bool (B, L)."""
+    """Marks the padding at the end of each sequence, (B, L)."""
     backwards = np.logical_and.accumulate(rows[:, ::-1] == pad_id, axis=1)
     return backwards[:, ::-1]
 
@@ -40,16 +36,7 @@ def trailing_padding(rows: NDArray[np.int32], pad_id: int) -> NDArray[np.bool_]:
 def pack_left(
     rows: NDArray[np.int32], kept: NDArray[np.bool_], fill: int
 ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-    """Moves the kept tokens of each sequence to its left end, in order.
-
-    Args:
-        rows: Token ids, int32 (B, L).
-        kept: Tokens to keep, bool (B, L).
-        fill: Id for the vacated positions.
-
-    Returns:
-        The sequences, int32 (B, L), and a mask of their kept tokens, bool (B, L).
-    """
+    """Moves the kept tokens to the left end; returns a mask of them, too."""
     real = np.arange(rows.shape[1]) < kept.sum(axis=1)[:, None]
     packed = np.full_like(rows, fill)
     packed[real] = rows[kept]
@@ -57,7 +44,7 @@ def pack_left(
 
 
 def shift_right(labels: NDArray[np.int32], decoder_start_id: int) -> NDArray[np.int32]:
-    """Builds decoder inputs: the labels shifted right by one, int32 (B, T)."""
+    """Builds decoder inputs: the labels shifted right by one."""
     shifted = np.empty_like(labels)
     shifted[:, :1] = decoder_start_id
     shifted[:, 1:] = labels[:, :-1]

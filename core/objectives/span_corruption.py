@@ -1,10 +1,7 @@
 """Span corruption (T5): replaces spans by sentinels; the target lists the masked spans.
 
-From `A B C D E F G` with `C D` and `G` masked come the input `A B <0> E F <1> </s>` and the target
-`<0> C D <1> G </s>`. Counts of masked tokens and spans depend only on the sequence length, so
-shapes are static. Stored sequences are as long as makes the input exactly `max_seq_length`, without
-padding. Stored documents have an end token and no start token; this module adds the end token of
-input and target.
+`A B C D E F G` may give the input `A B <0> E F <1> </s>` and the target `<0> C D <1> G </s>`.
+Counts depend on the length alone, for static shapes.
 """
 
 from __future__ import annotations
@@ -27,13 +24,7 @@ _DEFAULT_NOISE_DENSITY = 0.15
 
 @dataclass(frozen=True)
 class SpanCounts:
-    """Token and span counts, a function of the sequence length.
-
-    Attributes:
-        tokens: Tokens in the sequence, R.
-        noise_tokens: Masked tokens.
-        spans: Masked spans, S.
-    """
+    """Counts of tokens R, masked tokens and spans S."""
 
     tokens: int
     noise_tokens: int
@@ -41,21 +32,20 @@ class SpanCounts:
 
     @property
     def inputs_length(self) -> int:
-        """Unmasked tokens, one sentinel per span, and the end token."""
+        """Unmasked tokens, one sentinel per span, end token."""
         return self.tokens - self.noise_tokens + self.spans + 1
 
     @property
     def targets_length(self) -> int:
-        """Masked tokens, one sentinel per unmasked part, and the end token."""
+        """Masked tokens, one sentinel per unmasked part, end token."""
         return self.noise_tokens + self.spans + 1
 
 
 def count_spans(tokens: int, noise_density: float, mean_noise_span_length: float) -> SpanCounts:
     """Counts masked tokens and spans for a sequence length.
 
-    Source: Raffel et al., https://arxiv.org/abs/1910.10683, section 3.1.4;
-        https://github.com/google-research/text-to-text-transfer-transformer/blob/main/t5/data/preprocessors.py
-        (random_spans_helper)
+    Source: https://arxiv.org/abs/1910.10683, section 3.1.4; random_spans_helper in T5's
+        t5/data/preprocessors.py
     """
     noise_tokens = round(tokens * noise_density)
     return SpanCounts(tokens, noise_tokens, round(noise_tokens / mean_noise_span_length))
@@ -66,17 +56,7 @@ def compute_input_and_target_lengths(
 ) -> tuple[int, int]:
     """Computes the sequence length that gives an input length, and the target length.
 
-    Args:
-        inputs_length: Tokens that the encoder reads, the end token included.
-        noise_density: Share of the tokens to mask, 0 to 1.
-        mean_noise_span_length: Mean tokens per span, at least 1.
-
-    Returns:
-        The longest sequence whose input is no longer than `inputs_length`, and the length of its
-        target. 512 gives (568, 114).
-
-    Source: as for `count_spans`. As published, a density of exactly 0.5 takes one token less, which
-        makes the target as long as the input.
+    512 gives (568, 114). As published, a density of exactly 0.5 takes one token less.
     """
     tokens = inputs_length
     while (
@@ -95,13 +75,9 @@ class SpanCorruption:
     """The objective of T5.
 
     Attributes:
-        max_seq_length: Tokens that the encoder reads, the end token included.
-        sentinel_ids: `<extra_id_0>`, `<extra_id_1>` and so on; in T5's own vocabulary their ids
-            descend.
+        max_seq_length: Tokens that the encoder reads, end token included.
+        sentinel_ids: `<extra_id_0>` and so on; T5's own ids descend.
         pad_id: A sequence of only this token has weight 0.
-        decoder_start_id: First decoder input; T5's is the padding token.
-        noise_density: Share of the tokens to mask.
-        mean_noise_span_length: Mean tokens per span.
     """
 
     name: ClassVar[str] = "span_corruption"
@@ -127,11 +103,7 @@ class SpanCorruption:
 
     @classmethod
     def stored_sequence_length(cls, settings: ObjectiveSettings) -> int:
-        """Returns the tokens per stored sequence, more than the encoder reads.
-
-        Raises:
-            ConfigError: A setting is out of range.
-        """
+        """Returns the tokens per stored sequence, more than the encoder reads."""
         return _counts_for(
             settings.max_seq_length,
             _noise_density_of(settings),
@@ -140,11 +112,7 @@ class SpanCorruption:
 
     @classmethod
     def create(cls, settings: ObjectiveSettings, vocabulary: Vocabulary) -> SpanCorruption:
-        """Creates the objective for a tokenizer.
-
-        Raises:
-            ConfigError: A setting is out of range, or the tokenizer lacks tokens.
-        """
+        """Creates the objective for a tokenizer."""
         pad_id = vocabulary.require("pad_id", cls.name)
         return cls(
             max_seq_length=settings.max_seq_length,
@@ -172,12 +140,7 @@ class SpanCorruption:
         return self.counts.targets_length
 
     def label_counts(self, token_counts: NDArray[np.int64], rows: int) -> NDArray[np.int64]:
-        """Estimates how often each id is a label, int64 (vocab_size,).
-
-        Args:
-            token_counts: Occurrences of each id in the examples, (vocab_size,).
-            rows: Number of examples; each target has one of each sentinel, and the end token.
-        """
+        """Estimates how often each id is a label in `rows` examples."""
         found = self.counts
         labels = np.rint(token_counts * (found.noise_tokens / found.tokens)).astype(np.int64)
         labels[self.sentinel_ids[: found.spans]] += rows
@@ -187,14 +150,9 @@ class SpanCorruption:
     def batch(
         self, rows: NDArray[np.int32], seed: int, step: int | range, *, first_row: int = 0
     ) -> Batch:
-        """Masks spans of a batch, or of a slice of one.
+        """Masks spans of a batch; see `Objective.batch`.
 
-        Returns:
-            input_ids int32 (B, max_seq_length): unmasked tokens, a sentinel per span, the end
-            token.
-            decoder_input_ids int32 (B, T): the labels shifted right.
-            labels int32 (B, T): a sentinel per unmasked part, masked tokens, the end token.
-            label_weights float32 (B, T): 1, and 0 in sequences of padding only.
+        Inputs are (B, max_seq_length), the other arrays (B, T).
         """
         check_sequences(rows, self.row_length, self.vocab_size)
         noise = self._draw_noise(len(rows), seed, step, first_row)
@@ -212,9 +170,7 @@ class SpanCorruption:
     ) -> NDArray[np.bool_]:
         """Draws the masked tokens, bool (B, R), uniformly among all segmentations.
 
-        Unmasked parts and masked spans alternate, an unmasked part first; none is empty.
-
-        Source: as for `count_spans` (random_spans_noise_mask)
+        Source: random_spans_noise_mask, as for `count_spans`
         """
         kept_tokens = self.counts.tokens - self.counts.noise_tokens
         words = draw_random_bits(
@@ -233,12 +189,9 @@ class SpanCorruption:
     def _with_sentinels(
         self, rows: NDArray[np.int32], hidden: NDArray[np.bool_], length: int
     ) -> NDArray[np.int32]:
-        """Replaces each masked run by a sentinel and appends the end token, (B, length).
+        """Replaces masked runs by sentinels and appends the end token, (B, length).
 
-        Args:
-            rows: Token ids, int32 (B, R).
-            hidden: Masked tokens, bool (B, R); equally many runs and tokens in each sequence.
-            length: Tokens per result.
+        All sequences must have equally many runs and masked tokens.
         """
         starts = hidden.copy()
         starts[:, 1:] &= ~hidden[:, :-1]
@@ -250,15 +203,7 @@ class SpanCorruption:
 
 
 def _segment_ends(words: NDArray[np.uint64], segments: int) -> NDArray[np.int64]:
-    """Splits n items into non-empty segments, uniformly among all splits.
-
-    Args:
-        words: Random words, uint64 (B, n).
-        segments: Number of segments, S, 1 to n.
-
-    Returns:
-        End of each segment, ascending, the last at n: int64 (B, S).
-    """
+    """Splits n items into non-empty segments, uniformly; returns ends (B, segments)."""
     rows, items = words.shape
     ends = np.full((rows, segments), items, np.int64)
     if segments > 1:
@@ -275,12 +220,6 @@ def _noise_density_of(settings: ObjectiveSettings) -> float:
 def _counts_for(
     max_seq_length: int, noise_density: float, mean_noise_span_length: float
 ) -> SpanCounts:
-    """Computes the counts of the sequence whose input has a given length.
-
-    Raises:
-        ConfigError: A setting is out of range, or no sequence gives exactly that length with at
-            least one span and no empty unmasked part.
-    """
     if not 0 < noise_density < 1 or mean_noise_span_length < 1:
         raise ConfigError(
             "The masking settings are out of range for span corruption",

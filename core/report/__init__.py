@@ -1,4 +1,4 @@
-"""Exports a run as one HTML file, and its settings by title or as JSON."""
+"""Exports a run as HTML or JSON."""
 
 from core.report.page import report_page, write_report
 from core.report.settings import list_settings, read_settings, settings_file

@@ -1,7 +1,4 @@
-"""Writes a run's report as one self-contained HTML file without scripts or network requests.
-
-Its data comes from the database and from the manifests of the run's artifact and inputs.
-"""
+"""Writes a run's report as self-contained HTML without scripts."""
 
 from __future__ import annotations
 
@@ -35,7 +32,6 @@ from core.workspace import (
     write_atomically,
 )
 
-# The database downsamples curves: the image shows no more points than its width in pixels.
 _MOST_POINTS = 1000
 _CURVES = {
     "loss": "training loss",
@@ -44,7 +40,7 @@ _CURVES = {
     "tokens_per_second": "tokens a second",
     "eval_accuracy": "accuracy",
 }
-# Shown first, in this order, with units; the others follow by name.
+# Shown first; others follow by name.
 _FIGURES = {
     "eval_loss": ("Validation loss", "nats"),
     "frequency_baseline_loss": ("Unigram baseline", "nats"),
@@ -63,10 +59,7 @@ _FIGURES = {
 
 
 def write_report(workspace: Workspace, run_id: str, path: str | Path) -> Path:
-    """Writes a run's report to a file, replacing an existing one, and returns its path.
-
-    Raises RunError if no run has this id or prefix of an id.
-    """
+    """Writes a run's report to a file; raises RunError."""
     store = Store.open(workspace)
     try:
         text = report_page(workspace, store, store.find_run(run_id))
@@ -78,7 +71,7 @@ def write_report(workspace: Workspace, run_id: str, path: str | Path) -> Path:
 
 
 def _unnamed(config: StageConfig) -> StageConfig:
-    """Clears the artifact name, which can't be used twice, so that the command can be repeated."""
+    """Clears the artifact name, which can't be used twice."""
     return config.model_copy(update={"name": ""}) if getattr(config, "name", "") else config
 
 
@@ -144,7 +137,6 @@ def _verdict(results: dict[str, Any]) -> str:
 
 
 def _pictures(store: Store, row: RunRow) -> Iterator[tuple[str, str]]:
-    """Yields a caption and a data URL of an image for each group of curves."""
     found, _ = store.sample_metrics(row.id, list(_CURVES), _MOST_POINTS)
     curves = {
         name: _curve(label, found[name], faint=name == "loss")
@@ -169,7 +161,6 @@ def _address(drawing: bytes) -> str:
 
 
 def _origin(workspace: Workspace, made: Artifact | None) -> Iterator[tuple[str, str, str]]:
-    """Yields kind, name and fingerprint of the run's artifact and of its inputs."""
     if made is None:
         return
     yield made.kind, made.name, made.fingerprint

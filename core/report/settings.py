@@ -1,9 +1,4 @@
-"""Lists a run's settings by title, and writes and reads them as a JSON file.
-
-    {"stage": "train", "config": {"family": "roberta", ...}}
-
-The web app imports it into its form, the command line with `--config FILE`.
-"""
+"""Lists a run's settings; writes and reads them as JSON."""
 
 from __future__ import annotations
 
@@ -17,21 +12,16 @@ from core.foreign_files import parse_json
 from core.stages.registry import parse_stage_config
 from core.store import RunRow
 
-# Valid only once, or only on one machine.
 _LEFT_OUT = ("name",)
 # Overridden by num_train_steps and warmup_steps.
 _DERIVED = ("num_train_epochs", "warmup_ratio")
-# Values for which the run chooses.
 _OPEN = (None, "auto")
 
 
 def list_settings(
     config: StageConfig, resolved: Mapping[str, Any] | None = None
 ) -> list[tuple[str, str]]:
-    """Lists a config's settings by title, without the groups of a corpus that don't apply.
-
-    `resolved` has, by field, the values that the run used for `auto` settings.
-    """
+    """Lists a config's applicable settings by title."""
     resolved = resolved or {}
     settings: list[tuple[str, str]] = []
     for name, field in type(config).model_fields.items():
@@ -47,20 +37,13 @@ def list_settings(
 
 
 def settings_file(row: RunRow) -> str:
-    """Returns a run's settings as JSON text.
-
-    Includes defaults, which other versions may change, but not the artifact name, which can't be
-    used twice.
-    """
+    """Returns settings as JSON, with defaults, as these may change."""
     config = {name: value for name, value in row.config.items() if name not in _LEFT_OUT}
     return json.dumps({"stage": row.stage, "config": config}, indent=2, ensure_ascii=False) + "\n"
 
 
 def read_settings(text: str) -> tuple[str, StageConfig]:
-    """Parses the JSON that `settings_file` writes into the stage and its config.
-
-    Raises ConfigError if the JSON has another form, or a setting is invalid.
-    """
+    """Parses the text of `settings_file`; raises ConfigError."""
     try:
         values = parse_json(text)
     except ValueError as error:

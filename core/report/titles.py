@@ -1,4 +1,4 @@
-"""Titles of metrics whose meaning depends on the objective."""
+"""Titles of metrics that depend on the objective."""
 
 from __future__ import annotations
 
@@ -17,10 +17,7 @@ _ACCURACY_OF_ANY = "Accuracy on validation text"
 
 
 def accuracy_title(config: Mapping[str, Any]) -> str:
-    """Returns the title of `eval_accuracy` for a training config's objective.
-
-    The config may be of another version and lack fields.
-    """
+    """Returns the title of `eval_accuracy` for an objective."""
     objective = str(config.get("objective", "auto"))
     if objective == "auto":
         objective = next(iter(objectives_of_family(str(config.get("family", "")))), "")

@@ -1,4 +1,4 @@
-"""Queues several stages at once, each using the artifact of the one before it."""
+"""Queues stages that use each other's artifacts."""
 
 from __future__ import annotations
 
@@ -16,10 +16,7 @@ Stages = Sequence[tuple[str, StageConfig]]
 
 
 def submit_chain(workspace: Workspace, stages: Stages) -> list[str]:
-    """Queues stages in pipeline order, each waiting for the one before; returns their runs' ids.
-
-    Raises ConfigError if a name is taken, before queuing any, and RunError if the worker fails.
-    """
+    """Queues stages one after the other; raises ConfigError for a taken name."""
     linked = link_stages(workspace, stages)
     for stage, config in linked:
         _check_name(workspace, stage, config, is_last=stage == linked[-1][0])
@@ -36,7 +33,7 @@ def submit_quickstart(workspace: Workspace, config: QuickstartConfig | None = No
 
 
 def reserved_names(workspace: Workspace) -> dict[str, set[str]]:
-    """Returns the artifact names, by kind, that are reserved by runs which haven't ended."""
+    """Returns the names reserved by active and queued runs."""
     promised: dict[str, set[str]] = {
         stage.artifact_kind: set() for stage in STAGES.values() if stage.artifact_kind
     }
@@ -53,10 +50,7 @@ def reserved_names(workspace: Workspace) -> dict[str, set[str]]:
 
 
 def link_stages(workspace: Workspace, stages: Stages) -> list[tuple[str, StageConfig]]:
-    """Names the artifact of every stage but the last, and sets it as the next stage's input.
-
-    `stages` are in pipeline order, such as tokenizer, shards, train.
-    """
+    """Names each artifact and sets it as the next input."""
     linked: list[tuple[str, StageConfig]] = []
     promised = reserved_names(workspace)
     for stage, config in stages:
@@ -80,7 +74,6 @@ def _named(
 
 
 def _wanted_name(row: RunRow) -> str:
-    """Returns the name of a run's future artifact, or "" if it isn't known in advance."""
     if not artifact_kind_of(row.stage):
         return ""
     if name := str(row.config.get("name", "")):
@@ -94,7 +87,7 @@ def _wanted_name(row: RunRow) -> str:
 
 
 def _check_name(workspace: Workspace, stage: str, config: StageConfig, *, is_last: bool) -> None:
-    """Refuses a taken name; names no field unless it is the last stage, whose form has it."""
+    """Only the last stage's form has the field."""
     try:
         check_name_is_free(workspace, stage, config)
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""Requests and queries about runs, for the web app and the command line."""
+"""Requests and queries about runs."""
 
 from __future__ import annotations
 
@@ -33,10 +33,7 @@ _LOOK_SECONDS = 1.0
 
 
 def submit(workspace: Workspace, stage: str, config: StageConfig, after: Sequence[str] = ()) -> str:
-    """Queues a run and returns its id; `after` lists runs that must be done first.
-
-    Raises ConfigError if the requested name is taken, RunError if the worker fails to queue it.
-    """
+    """Queues a run; raises ConfigError for a taken name."""
     check_name_is_free(workspace, stage, config)
     return queue_run(workspace, stage, config, after)
 
@@ -44,7 +41,11 @@ def submit(workspace: Workspace, stage: str, config: StageConfig, after: Sequenc
 def queue_run(
     workspace: Workspace, stage: str, config: StageConfig, after: Sequence[str] = ()
 ) -> str:
-    """Queues a run whose name was checked and returns its id; RunError if the worker fails."""
+    """Queues a run whose name was checked; returns its id."""
+    if target := getattr(config, "target", ""):
+        from core.targets.target import open_target
+
+        open_target(target)  # Checks the address.
     record = RunRecord(
         id=new_run_id(stage),
         stage=stage,
@@ -59,15 +60,15 @@ def queue_run(
 
 
 def follow_run(workspace: Workspace, address: str) -> str:
-    """Shows a run of another machine in this workspace, from its mirror. Returns its id.
+    """Shows another machine's run here; returns its id.
 
     Args:
-        address: `ROOT/runs/ID`, which the other machine prints when the run starts.
+        address: `ROOT/runs/ID` of its mirror.
 
     Raises:
         ConfigError: The address is invalid.
-        MirrorError: There is no run, or its description breaks the schema.
-        RunError: The run is this workspace's own, or has ended.
+        MirrorError: The run is missing or its description invalid.
+        RunError: It is this workspace's own, or has ended.
     """
     from core.targets.mirror import RunMirror
 
@@ -106,10 +107,7 @@ def follow_run(workspace: Workspace, address: str) -> str:
 
 
 def request_stop(workspace: Workspace, run_id: str, mode: StopMode = "save") -> str:
-    """Asks a run to stop: `save` finishes the step and saves, `abort` does not. Returns its id.
-
-    Raises RunError if the run doesn't exist or has ended.
-    """
+    """Stops a run; raises RunError if it has ended."""
     row = _open_and_find(workspace, run_id)
     if row.has_ended:
         raise RunError(
@@ -122,19 +120,35 @@ def request_stop(workspace: Workspace, run_id: str, mode: StopMode = "save") -> 
     return row.id
 
 
-def resume_run(workspace: Workspace, run_id: str, *, num_train_steps: int | None = None) -> str:
-    """Requeues an ended run, which resumes from its last good checkpoint. Returns its id.
+def resume_run(
+    workspace: Workspace,
+    run_id: str,
+    *,
+    num_train_steps: int | None = None,
+    max_hours: float | None = None,
+    max_cost: float | None = None,
+) -> str:
+    """Requeues an ended run, which goes on from its last checkpoint. Returns its id.
 
-    `run_id` may be a prefix; `num_train_steps` is the new total. Raises RunError if the run doesn't
-    exist, is still active, or has no steps left.
+    Args:
+        run_id: May be abbreviated, or the address of a run in a mirror, to execute it here.
+        num_train_steps: The new total, to extend the run.
+        max_hours, max_cost: New limits of a run with a target, its earlier machines included.
+
+    Raises:
+        RunError: The run is missing, active, or has no steps left.
     """
+    given = {"num_train_steps": num_train_steps, "max_hours": max_hours, "max_cost": max_cost}
+    changes = {name: value for name, value in given.items() if value is not None}
+    if "://" in run_id:
+        return _take_over(workspace, run_id, changes)
     row = _open_and_find(workspace, run_id)
-    if row.remote:
+    if row.remote and not row.remote.get("target"):
         raise RunError(
             f"The run {row.id} is executed on another machine",
             expected="a run of this machine",
             received=f"one that is followed at {row.remote.get('mirror')}",
-            fix="resume it on that machine, then follow it again with: runs follow",
+            fix="resume it there, or here with its address: runs resume ADDRESS",
         )
     if row.state == "done" and num_train_steps is None:
         raise RunError(
@@ -143,40 +157,57 @@ def resume_run(workspace: Workspace, run_id: str, *, num_train_steps: int | None
             received="a run that is done",
             fix="extend it with --num-train-steps, or start a new run",
         )
-    changes = {} if num_train_steps is None else {"num_train_steps": num_train_steps}
-    if num_train_steps is not None:
+    if changes:
         parse_stage_config(row.stage, {**row.config, **changes})
+    if num_train_steps is not None:
         _check_more_steps(row, num_train_steps)
     _ask(workspace, "resume", {"run": row.id, "changes": changes})
     return row.id
 
 
-def delete_run(workspace: Workspace, run_id: str) -> str:
-    """Deletes an ended run with its folder but not its artifact. Returns its id.
+def _take_over(workspace: Workspace, address: str, changes: dict[str, Any]) -> str:
+    from core.targets.mirror import RunMirror
+    from core.targets.takeover import take_over
 
-    Raises RunError if the run doesn't exist or hasn't ended.
-    """
+    run_id = RunMirror.open(address).run_id
+    store = Store.open(workspace)
+    known = store.get_run(run_id)
+    store.close()
+    if known and not known.has_ended:
+        raise RunError(
+            f"The run {run_id} is {known.state} in this workspace",
+            expected="a run that has ended",
+            received="one that is followed or executed here",
+            fix=f"stop it first: runs stop {run_id}, with --abort if its machine is gone",
+        )
+    record = take_over(workspace, address, changes)
+    if known:
+        _ask(workspace, "resume", {"run": run_id, "changes": record.config})
+    else:
+        _ask(workspace, "submit", vars(record))
+    return run_id
+
+
+def delete_run(workspace: Workspace, run_id: str) -> str:
+    """Deletes an ended run, but not its artifact."""
     row = _open_and_find(workspace, run_id)
     _ask(workspace, "delete", {"run": row.id})
     return row.id
 
 
 def delete_artifact(workspace: Workspace, kind: str, name: str) -> None:
-    """Deletes an artifact; raises ConfigError if it doesn't exist, RunError if a run needs it."""
+    """Deletes an artifact; raises RunError if a run needs it."""
     workspace.find_own(kind, name)
     _ask(workspace, "delete_artifact", {"kind": kind, "name": name})
 
 
 def choose_slots(workspace: Workspace, slots: int) -> None:
-    """Sets how many runs may run at once, from 1 to 64. Active runs continue."""
+    """Sets the number of concurrent runs, 1 to 64."""
     _ask(workspace, "set_slots", {"slots": slots})
 
 
 def rebuild_database(workspace: Workspace) -> int:
-    """Registers every run folder that the database lacks; returns their number.
-
-    A folder with a damaged record is skipped and logged.
-    """
+    """Registers unknown run folders; returns their number."""
     store = Store.open(workspace)
     folders = [RunFolder(path.parent) for path in workspace.runs.glob("*/run.json")]
     records = sorted(filter(None, map(_readable_record, folders)), key=_by_creation)
@@ -190,12 +221,12 @@ def rebuild_database(workspace: Workspace) -> int:
 
 
 def ensure_worker(workspace: Workspace) -> subprocess.Popen[bytes] | None:
-    """Starts the worker if none runs, and returns its process; ConfigError for bad STUDIO_SLOTS."""
+    """Starts the worker if none runs; raises ConfigError."""
     return None if is_worker_running(workspace) else start_worker(workspace)
 
 
 class WorkerKeeper:
-    """Restarts a workspace's worker as needed while a caller waits for its work."""
+    """Restarts a workspace's worker while a caller waits."""
 
     def __init__(self, workspace: Workspace, every_seconds: float) -> None:
         self._workspace = workspace
@@ -204,7 +235,7 @@ class WorkerKeeper:
         self._next_look = time.monotonic() + every_seconds
 
     def look(self, *, at_once: bool = False) -> None:
-        """Starts the worker if none runs and a check is due; raises RunError if that fails."""
+        """Starts a missing worker if due; raises RunError."""
         code = self._started.poll() if self._started else 0
         if code and code > 0:
             raise _no_worker(self._workspace)
@@ -215,7 +246,7 @@ class WorkerKeeper:
 
 
 def refresh(workspace: Workspace) -> None:
-    """Brings the database up to date; logs a warning if that fails."""
+    """Brings the database up to date, logging failures."""
     try:
         catch_up(workspace)
     except StudioError as error:
@@ -223,10 +254,7 @@ def refresh(workspace: Workspace) -> None:
 
 
 def catch_up(workspace: Workspace) -> None:
-    """Brings the database up to date if requests are pending, or runs are active without a worker.
-
-    Raises RunError if the worker doesn't start or answer.
-    """
+    """Has the worker update the database; raises RunError."""
     store = Store.open(workspace)
     is_asked = bool(store.pending_requests())
     is_work = store.list_runs(states=(*ACTIVE_STATES, "queued"), limit=1)
@@ -240,7 +268,7 @@ def read_log_tail(workspace: Workspace, run_id: str, lines: int = 200) -> str:
 
 
 def config_of(row: RunRow) -> StageConfig | None:
-    """Returns a run's config, or None if this version can't parse it."""
+    """Returns a run's config; None if not parseable."""
     try:
         return parse_stage_config(row.stage, row.config)
     except StudioError:
@@ -269,7 +297,6 @@ def _open_and_find(workspace: Workspace, run_id: str) -> RunRow:
 
 
 def _ask(workspace: Workspace, kind: str, payload: dict[str, Any]) -> None:
-    """Makes a request and waits until it is handled; raises RunError if that fails."""
     keeper = WorkerKeeper(workspace, _LOOK_SECONDS)
     keeper.look(at_once=True)
     store = Store.open(workspace)
@@ -294,7 +321,7 @@ def _wait_until_handled(
         try:
             keeper.look()
         except StudioError as error:
-            # Cancel the request, so that a later worker doesn't execute it.
+            # A later worker must not execute it.
             store.finish_request(number, json.dumps(error.to_dict()))
             raise
 
@@ -337,7 +364,7 @@ def _check_more_steps(row: RunRow, num_train_steps: int) -> None:
 
 
 def check_name_is_free(workspace: Workspace, stage: str, config: StageConfig) -> None:
-    """Refuses a taken or reserved artifact name; ConfigError has `field="name"`."""
+    """Raises ConfigError for a taken or reserved artifact name."""
     name = getattr(config, "name", "")
     if not name:
         return

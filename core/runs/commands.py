@@ -1,4 +1,4 @@
-"""Generates the command line and the Python script that are equivalent to a config."""
+"""Generates the command line and script of a config."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from core.stages.registry import STAGES
 
 
 def shell_line(stage: str, config: StageConfig, workspace: str = "") -> str:
-    """Returns the `python -m core ...` command for a config, with flags for non-default fields."""
+    """Returns a config's `python -m core ...` command."""
     words = ["python", "-m", "core", stage, *_flags(config)]
     if workspace:
         words += ["--workspace", workspace]
@@ -60,7 +60,6 @@ def _call(config: StageConfig) -> str:
 
 
 def _home_of(model: type[StageConfig]) -> tuple[str, str]:
-    """Returns the module from which a script imports a config model, and the model's name."""
     is_ours = model.__module__.startswith("core.config.")
     return ("core" if is_ours else model.__module__, model.__name__)
 

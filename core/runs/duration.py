@@ -1,4 +1,4 @@
-"""Measures the run time over all attempts, without the pauses between them."""
+"""Measures run time without pauses between attempts."""
 
 from __future__ import annotations
 
@@ -13,17 +13,14 @@ from core.workspace import Workspace
 
 
 def earlier_seconds(workspace: Workspace, row: RunRow) -> float:
-    """Returns the duration of the attempts before the current one, in seconds.
-
-    Cached, so that it is cheap enough for every line of a list.
-    """
+    """Returns the duration of earlier attempts, in seconds."""
     if row.attempt < 2 or not row.started:
         return 0.0
     return _seconds_before(RunFolder.of(workspace, row.id).events, row.started)
 
 
 def run_seconds(workspace: Workspace, row: RunRow) -> float | None:
-    """Returns the duration so far in seconds; None if the current attempt hasn't begun."""
+    """Returns the duration in seconds; None before the start."""
     if not row.started:
         return None
     until = row.ended or time.time()
@@ -31,7 +28,7 @@ def run_seconds(workspace: Workspace, row: RunRow) -> float | None:
 
 
 def logged_seconds(folder: RunFolder) -> float | None:
-    """Measures the duration in seconds from the run folder alone; None if the run hasn't begun."""
+    """Measures the duration in seconds from the run folder alone."""
     attempts = read_attempts(folder.events)
     if not attempts:
         return None
@@ -42,5 +39,5 @@ def logged_seconds(folder: RunFolder) -> float | None:
 
 @lru_cache(maxsize=1024)
 def _seconds_before(events: Path, started: float) -> float:
-    """Sums the attempts that began before `started`; cached, since they no longer change."""
+    """Sums earlier attempts, cached as they no longer change."""
     return sum(last - first for first, last in read_attempts(events) if first < started)

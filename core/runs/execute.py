@@ -1,8 +1,4 @@
-"""Runs one stage in this process and reports the outcome.
-
-The supervisor starts `python -m core.runs.execute FOLDER`; scripts call `execute_stage` through
-`core.runs.local`. This module knows nothing of the queue and the database.
-"""
+"""Runs one stage and reports the outcome, without queue or database."""
 
 from __future__ import annotations
 
@@ -36,7 +32,7 @@ EXIT_FAILED = 1
 def execute_stage(
     stage: str, config: StageConfig, workspace: Workspace, reporter: FolderReporter
 ) -> Artifact:
-    """Runs a stage; reports its start, end and failure as events, and raises its errors."""
+    """Runs a stage and reports its events."""
     reporter.event("started", stage=stage, process=ProcessIdentity.of_this().to_json())
     try:
         artifact = stage_function(stage)(config, workspace, reporter)
@@ -49,7 +45,7 @@ def execute_stage(
         if cause is not error:
             raise cause from error
         raise
-    # With several hosts, only rank 0 has the artifact.
+    # Of several hosts, only rank 0 has it.
     if artifact.path.exists():
         made = find_stage(stage).makes_artifact(config)
         reporter.event("artifact", made=made, **describe_artifact(artifact))
@@ -58,7 +54,7 @@ def execute_stage(
 
 
 def _moved(workspace: Workspace) -> WorkspaceMovedError | None:
-    """Returns the error if the workspace was moved, which is then the cause of any other error."""
+    """Finds a moved workspace, which explains any other error."""
     try:
         check_not_moved(workspace.root)
     except WorkspaceMovedError as error:
@@ -87,7 +83,7 @@ def describe_artifact(artifact: Artifact) -> dict[str, Any]:
 
 
 def describe_failure(error: BaseException) -> dict[str, Any]:
-    """Returns the reason and error of a `finished` event, with advice for known errors."""
+    """Returns the reason and error of a `finished` event."""
     if isinstance(error, StudioError):
         return {"reason": error.reason or type(error).__name__, "error": error.to_dict()}
     for reason, is_known in _KNOWN.items():

@@ -1,15 +1,14 @@
 """Reads and writes the files of a run's folder.
 
-run.json        the request: id, stage, config, runs to wait for, working directory and
-                environment of the submitter
-process.json    the processes that run it
-events.jsonl    its events (core.events)
-log.txt         its output
-stop.json       a request to stop
-follower.log    output of the process that follows a run on another machine
-mirror.json     how far the run is published in its mirror
-exit.json       exit code or signal of its process, written by the supervisor
-run.lock        held by the process that runs it
+run.json       the request
+process.json   its processes
+events.jsonl   its events
+log.txt        its output
+stop.json      a stop request
+follower.log   output of a remote run's follower
+mirror.json    publication progress
+exit.json      exit code or signal
+run.lock       held by the running process
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from core.workspace import Workspace, file_lock, write_atomically
 from core.workspace.names import is_run_id
 from core.workspace.places import make_folder
 
-# The submitter's variables that a run inherits. Secrets are never stored.
+# Variables that a run inherits, never secrets.
 _CARRIED_PREFIXES = ("HF_", "JAX_", "XLA_", "TF_", "TPU_", "CUDA_", "STUDIO_", "LIBTPU_", "KERAS_")
 _MOST_JSON_BYTES = 16 << 20
 _LAST_LINES = 3
@@ -45,13 +44,9 @@ class RunRecord:
     """A request to run a stage.
 
     Attributes:
-        id: The run's id, which also names its folder.
-        config: The stage's config as plain values.
-        after: Ids of runs that must be done first.
         created: Unix seconds.
-        cwd: Base of relative paths in the config.
-        environment: Variables inherited from the submitter.
-        follows: Address of the run in a mirror; it is executed on another machine.
+        cwd: Base of relative paths.
+        follows: Mirror address of a remote run.
     """
 
     id: str
@@ -70,10 +65,7 @@ class RunFolder:
 
     @classmethod
     def of(cls, workspace: Workspace, run_id: str) -> RunFolder:
-        """Returns the folder of a run, which need not exist.
-
-        Raises RunError if the id, perhaps from a database or a manifest, can't be a folder's name.
-        """
+        """Returns a run's folder; raises RunError for an invalid id."""
         if not is_run_id(run_id):
             raise RunError(
                 "The run id is not valid",
@@ -107,7 +99,7 @@ class RunFolder:
         return (self.path / "run.json").is_file()
 
     def read_record(self) -> RunRecord:
-        """Reads `run.json`; raises RunError if it is missing or damaged."""
+        """Reads `run.json`; raises RunError if missing or damaged."""
         path = self.path / "run.json"
         if not path.exists():
             raise RunError(
@@ -130,7 +122,7 @@ class RunFolder:
             ) from error
 
     def write_processes(self, **identities: ProcessIdentity | None) -> None:
-        """Writes the identities of the run's process and, if there is one, its supervisor."""
+        """Writes the run's process identities."""
         known = {name: one.to_json() for name, one in identities.items() if one}
         _write_json(self.path / "process.json", known)
 
@@ -139,19 +131,19 @@ class RunFolder:
         return ProcessIdentity.from_json(values.get(name))
 
     def is_running(self) -> bool:
-        """Returns True if the run's process or its supervisor is alive."""
+        """Returns whether the run's process or supervisor is alive."""
         identities = (self.read_process("run"), self.read_process("supervisor"))
         return any(identity is not None and identity.is_alive() for identity in identities)
 
     def device(self) -> str:
-        """Returns the newest attempt's description of its device and why it was chosen."""
-        # Imported here because it takes supervisors half a second.
+        """Returns the newest attempt's device and its reason."""
+        # Importing this takes half a second.
         from core.backends.devices import is_description
 
         return next(filter(is_description, reversed(read_notes(self.events))), "")
 
     def resolved(self) -> dict[str, Any]:
-        """Returns the values that the newest attempt used for `auto` settings."""
+        """Returns the newest attempt's values for `auto` settings."""
         return read_resolved(self.events)
 
     def request_stop(self, mode: StopMode, reason: str = "") -> None:
@@ -162,7 +154,7 @@ class RunFolder:
         _write_json(self.path / "exit.json", {"code": code, "signal": signal, "time": time.time()})
 
     def read_exit(self) -> dict[str, Any] | None:
-        """Returns `{"code", "signal", "time"}`, or None if the run hasn't exited."""
+        """Returns `{"code", "signal", "time"}`; None before the exit."""
         return _read_json(self.path / "exit.json")
 
     def was_started(self) -> bool:
@@ -173,7 +165,7 @@ class RunFolder:
         return 1 + len({path.name.split("-")[1] for path in self.path.glob("attempt-*-*.json")})
 
     def archive_attempt(self, attempt: int) -> None:
-        """Renames the records of an ended attempt, so that the next one starts clean."""
+        """Renames an ended attempt's records."""
         for name in ("exit.json", "process.json", STOP_FILE):
             if (path := self.path / name).exists():
                 path.replace(self.path / f"attempt-{attempt}-{name}")
@@ -182,12 +174,12 @@ class RunFolder:
         return _read_tail(self.log, lines)
 
     def try_lock(self) -> AbstractContextManager[bool]:
-        """Tries to take the run's lock; yields True if it is held."""
+        """Tries to lock the run; yields True if held."""
         return file_lock(self.path / "run.lock", wait=False)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Holds the run's lock; raises RunError if another process holds it."""
+        """Holds the run's lock; raises RunError if taken."""
         with self.try_lock() as held:
             if not held:
                 raise RunError(
@@ -206,12 +198,12 @@ def log_tail_line(log: Path) -> str:
 
 
 def new_run_id(stage: str) -> str:
-    """Returns an id that sorts by time and begins with the stage."""
+    """Returns an id that sorts by time within a stage."""
     return f"{stage}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
 
 
 def carried_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Selects the library settings that a run inherits, never secrets."""
+    """Selects the settings that a run inherits, never secrets."""
     return {
         name: value
         for name, value in environment.items()

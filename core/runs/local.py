@@ -1,4 +1,4 @@
-"""Runs a stage in the calling process, with a run folder so that the web app shows it."""
+"""Runs a stage in the calling process."""
 
 from __future__ import annotations
 
@@ -24,10 +24,7 @@ def run_here(
     *,
     echo: TextIO | None = None,
 ) -> Artifact:
-    """Runs a stage in this process and returns its artifact; raises any error of the stage.
-
-    Without `run_id`, the run gets a new id. Reports are also printed to `echo`.
-    """
+    """Runs a stage with a run folder; returns its artifact."""
     record = RunRecord(
         id=run_id or new_run_id(stage),
         stage=stage,

@@ -1,4 +1,4 @@
-"""Identifies processes reliably: pids alone are ambiguous because they are reused."""
+"""Identifies processes reliably, as pids are reused."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class ProcessIdentity:
-    """A process, distinguished from others with the same pid.
+    """A process, told apart from others with its pid.
 
     Attributes:
-        pid: Process id.
-        started: Start time, in clock ticks since boot on Linux, else in unix seconds.
-        boot_id: Id of the machine's boot.
+        started: Clock ticks since boot on Linux, else unix seconds.
     """
 
     pid: int
@@ -52,7 +50,7 @@ def _start_time(pid: int) -> float | None:
     if not Path("/proc/self/stat").exists():
         return _start_time_elsewhere(pid)
     try:
-        # The command's name may hold spaces and brackets; the other fields follow its last bracket.
+        # The command's name may hold spaces and brackets.
         fields = stat.read_text().rpartition(")")[2].split()
     except OSError:
         return None

@@ -1,4 +1,4 @@
-"""Number of concurrent runs: a setting of the workspace, else STUDIO_SLOTS, else one."""
+"""Number of concurrent runs: the workspace's, STUDIO_SLOTS or 1."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SETTING = "slots"
 
 
 def default_slots() -> int:
-    """Returns the default of all workspaces; raises ConfigError if STUDIO_SLOTS isn't 1 to 64."""
+    """Returns the default; raises ConfigError unless 1 to 64."""
     text = os.environ.get(SLOTS_VARIABLE) or "1"
     return _checked(int(text) if text.isdecimal() else text, SLOTS_VARIABLE)
 
@@ -25,7 +25,7 @@ def get_slots(store: Store, default: int | None = None) -> int:
 
 
 def set_slots(store: Store, slots: int) -> None:
-    """Sets how many runs may run at once, from 1 to 64. Only the worker calls this, on request."""
+    """Stores the number of concurrent runs, 1 to 64."""
     store.set_setting(_SETTING, str(_checked(slots, "slots")))
 
 

@@ -1,8 +1,4 @@
-"""Waits for one run's process and records its exit.
-
-The worker starts `python -m core.runs.supervisor FOLDER` in a session of its own. The supervisor
-outlives the worker, forwards SIGTERM to the run, and kills a run that doesn't abort on request.
-"""
+"""Waits for one run's process, outliving the worker, and records its exit."""
 
 from __future__ import annotations
 
@@ -40,7 +36,7 @@ _RETRY_SECONDS = 1.0
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the folder's stage in a child process, waits, and writes `exit.json`."""
+    """Runs the folder's stage in a child process."""
     folder = RunFolder(Path((arguments or sys.argv[1:])[0]).absolute())
     with guarding_workspaces():
         register_root(folder.path.parent.parent)
@@ -62,7 +58,7 @@ def _supervise(folder: RunFolder) -> int:
             run=ProcessIdentity.of(child.pid), supervisor=ProcessIdentity.of_this()
         )
     except OSError:
-        # A run without recorded processes would be started a second time.
+        # Otherwise the run would be started twice.
         child.kill()
         raise
     finally:
@@ -79,7 +75,7 @@ def _start_publisher(
 ) -> Publisher | None:
     if not record.config.get("mirror"):
         return None
-    # Imported here because most runs have no mirror.
+    # Most runs have no mirror.
     from core.targets.publisher import publisher_for
 
     os.environ.update(record.environment)
@@ -98,13 +94,12 @@ def _code_and_signal(code: int) -> tuple[int | None, int | None]:
 
 
 def _write_exit(folder: RunFolder, code: int) -> None:
-    """Writes `exit.json`; on a full disk as soon as there is room."""
+    """Writes `exit.json`, if necessary after waiting for disk space."""
     while folder.path.exists():
         try:
             folder.write_exit(*_code_and_signal(code))
             return
         except WorkspaceMovedError:
-            # Write it at the workspace's new path, if known.
             root = folder.path.parent.parent
             moved = find_new_location(root)
             if not moved:

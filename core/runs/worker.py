@@ -48,7 +48,7 @@ from core.workspace.places import (
 
 POLL_SECONDS = 0.2
 # Fields of a `remote` event.
-REMOTE_FIELDS = ("phase", "since", "incarnation")
+REMOTE_FIELDS = ("phase", "since", "incarnation", "launch", "hours", "price_per_hour", "cost")
 IDLE_SECONDS = 60.0
 STARTING_GRACE_SECONDS = 20.0
 EXIT_MOVED = 0
@@ -58,15 +58,12 @@ _KEPT_WARNINGS = 20
 _LOCK_PATIENCE_SECONDS = 0.5
 _LOCK_POLL_SECONDS = 0.02
 _RETRY_SECONDS = 1.0
-# A library may print a stack trace of many lines after its error message.
+# Libraries may print a long stack trace after their message.
 _SIGN_LINES = 40
 
 
 class Worker:
-    """Handles requests, ingests events, and starts and ends runs.
-
-    A workspace's own number of concurrent runs takes precedence over `slots`.
-    """
+    """Handles requests, ingests events, and starts and ends runs."""
 
     def __init__(self, workspace: Workspace, slots: int = 1) -> None:
         self.workspace = workspace
@@ -76,7 +73,7 @@ class Worker:
         self._supervisors: dict[str, subprocess.Popen[bytes]] = {}
 
     def work(self) -> bool:
-        """Does one round; returns True if any run is active or queued."""
+        """Does one round; returns whether any run is active or queued."""
         for request in self.store.pending_requests():
             check_not_moved(self.workspace.root)
             self._handle(request)
@@ -86,8 +83,6 @@ class Worker:
         self._look({})
         self._start_queued()
         return bool(self.store.list_runs(states=(*ACTIVE_STATES, "queued"), limit=1))
-
-    # Requests.
 
     def _handle(self, request: RequestRow) -> None:
         handlers = {
@@ -103,7 +98,7 @@ class Worker:
         try:
             handlers[request.kind](request.payload)
         except WorkspaceMovedError:
-            raise  # The next worker handles it.
+            raise
         except StudioError as error:
             self.store.finish_request(request.id, json.dumps(error.to_dict()))
         except Exception as error:  # noqa: BLE001 -- one bad request must not end the worker
@@ -119,7 +114,7 @@ class Worker:
         self.store.add_run(_row_of(record, "queued"))
 
     def _register(self, payload: dict[str, Any]) -> None:
-        """Adds a run whose folder exists: a script's, or any when rebuilding the database."""
+        """Adds a script's run, or any to rebuild the database."""
         folder = RunFolder.of(self.workspace, payload["run"])
         record = folder.read_record()
         row = _row_of(record, "running" if folder.was_started() else "queued")
@@ -159,9 +154,11 @@ class Worker:
         config = {**record.config, **changes}
         folder.archive_attempt(row.attempt)
         folder.write_record(replace(record, config=config))
-        # Set the new total, so that the run isn't shown as done.
-        total = changes.get("num_train_steps", row.total)
-        self.store.requeue(row.id, reason="resumed", config=config, total=total)
+        # Otherwise the run would be shown as done.
+        total = changes.get("num_train_steps") or row.total
+        # A run that was taken over is executed here from now on.
+        remote = row.remote if _remote_of(record) else {}
+        self.store.requeue(row.id, reason="resumed", config=config, total=total, remote=remote)
 
     def _delete(self, payload: dict[str, Any]) -> None:
         row = self.store.find_run(payload["run"])
@@ -182,17 +179,15 @@ class Worker:
     def _set_slots(self, payload: dict[str, Any]) -> None:
         set_slots(self.store, int(payload["slots"]))
 
-    # Events.
-
     def _look(self, _: dict[str, Any]) -> None:
-        """Ingests the runs' events; also a request, so that a client can wait for it."""
+        """Ingests events; also a request, for which clients can wait."""
         for row in self.store.list_runs(states=ACTIVE_STATES, limit=1000):
             with self._apart(row):
                 self._follow(row)
 
     @contextmanager
     def _apart(self, row: RunRow) -> Iterator[None]:
-        """Isolates errors in one run's folder, so that they don't end the worker."""
+        """Keeps errors in one run's folder from ending the worker."""
         try:
             yield
         except (OSError, OperationalError, WorkspaceMovedError):
@@ -206,11 +201,10 @@ class Worker:
 
     def _follow(self, row: RunRow) -> None:
         folder = RunFolder.of(self.workspace, row.id)
-        # Query in this order: a run that had started and isn't running has ended; one that starts
-        # between the queries hasn't.
+        # In this order: a run that starts in between hasn't ended.
         started = _was_started(row, folder)
         running, exited = folder.is_running(), folder.read_exit()
-        # Read events after the liveness check, to include those written just before death.
+        # After the liveness check, to include events written just before death.
         finished = self._ingest(row, folder)
         if exited is None and not running and row.remote:
             self._follow_again(row, folder)
@@ -218,7 +212,6 @@ class Worker:
             self._end(row, folder, finished, exited, started=started)
 
     def _follow_again(self, row: RunRow, folder: RunFolder) -> None:
-        """Restarts the follower of a run on another machine, which goes on meanwhile."""
         if not self._is_starting_or_failed(row, folder.follower_log):
             self._supervisors[row.id] = _start_process(folder, is_remote=True)
 
@@ -260,28 +253,26 @@ class Worker:
         self.store.update_run(row.id, ended=ended, eta_seconds=None, **values)
 
     def _start_again(self, row: RunRow, folder: RunFolder) -> None:
-        """Requeues a run if a worker died between marking it as running and starting it."""
+        """Requeues a run that a dead worker marked but didn't start."""
         if self._is_starting_or_failed(row, folder.log):
             return
         if time.time() - (row.started or 0) > STARTING_GRACE_SECONDS:
             self.store.update_run(row.id, state="queued", started=None)
 
     def _is_starting_or_failed(self, row: RunRow, log: Path) -> bool:
-        """Returns True if the process of a run is still starting, or if this has failed the run."""
+        """Returns whether the process is starting, or has failed the run."""
         process = self._supervisors.get(row.id)
         code = None if process is None else process.poll()
         if code is not None and code > 0:
-            # It would fail again. A signal is different: the machine may be shutting down.
+            # It would fail again; a signal may be a shutdown.
             self._fail(row, "error", _not_started(code, log_tail_line(log)))
             return True
         return process is not None and code is None
 
-    # The queue.
-
     def _start_queued(self) -> None:
         queued = sorted(self.store.list_runs(states=("queued",), limit=10_000), key=_by_position)
         active = self.store.list_runs(states=ACTIVE_STATES, limit=1000)
-        # A run on another machine takes no slot of this one.
+        # Remote runs take no slot.
         free = get_slots(self.store, self.slots) - sum(not row.remote for row in active)
         for row in queued:
             awaited = [self.store.get_run(run_id) for run_id in row.after]
@@ -317,8 +308,7 @@ class Worker:
         except RunError as error:
             self._fail(row, "data_missing", error)
             return False
-        # Mark it first: a run marked as running that isn't is requeued, while an unmarked running
-        # one would be started twice.
+        # A marked run that isn't running is requeued; an unmarked one would start twice.
         self.store.update_run(row.id, state="running", reason="", started=time.time())
         self._supervisors[row.id] = _start_process(folder, is_remote=bool(row.remote))
         return True
@@ -350,7 +340,7 @@ class _Ingestion:
 
     def _on_resumed(self, event: dict[str, Any]) -> None:
         step = int(event["step"])
-        # If a run resumed several times, the earliest step applies to stored metrics.
+        # The earliest step applies to stored metrics.
         self.rewound_to = step if self.rewound_to is None else min(step, self.rewound_to)
         self.metrics = [row for row in self.metrics if row["step"] <= step]
 
@@ -381,7 +371,8 @@ class _Ingestion:
         self.values["name"] = event["artifact"]["name"]
 
     def _on_remote(self, event: dict[str, Any]) -> None:
-        self.remote = {**self.remote, **{name: event.get(name) for name in REMOTE_FIELDS}}
+        known = {name: event[name] for name in REMOTE_FIELDS if name in event}
+        self.remote = {**self.remote, **known}
         self.values["remote"] = self.remote
         self.values["note"] = event.get("phase")
 
@@ -391,10 +382,7 @@ class _Ingestion:
 
 
 def _without_infinities(values: dict[str, Any]) -> dict[str, Any]:
-    """Drops infinite and NaN values, such as the loss of a diverged run.
-
-    SQLite stores NaN as NULL; PostgreSQL's JSON accepts neither.
-    """
+    """Drops infinite and NaN values, which PostgreSQL's JSON rejects."""
     return {
         name: _without_infinities(value) if isinstance(value, dict) else value
         for name, value in values.items()
@@ -403,17 +391,17 @@ def _without_infinities(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def child_environment() -> dict[str, str]:
-    """Returns the environment of a run's processes, in which `python -m core...` is importable."""
+    """Returns the environment of a run's processes."""
     home = str(Path(core.__file__).parent.parent)
     paths = [home, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     environment = for_runs(os.environ)
-    # Hosts typed by one run's submitter aren't allowed for other runs.
+    # They must not reach hosts typed by another submitter.
     environment.pop(TYPED_HOSTS_VARIABLE, None)
     return {**environment, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
 
 
 def worker_lock(workspace: Workspace) -> AbstractContextManager[bool]:
-    """Tries to take the workspace's worker lock; yields True if it is held."""
+    """Tries to take the worker lock; yields True if held."""
     return file_lock(workspace.root / _LOCK_FILE, wait=False)
 
 
@@ -427,7 +415,7 @@ def worker_log(workspace: Workspace) -> Path:
 
 
 def start_worker(workspace: Workspace) -> subprocess.Popen[bytes]:
-    """Starts a worker in a session of its own; raises ConfigError if STUDIO_SLOTS is invalid."""
+    """Starts a worker in its own session; raises ConfigError."""
     slots = default_slots()
     workspace.make_root()
     arguments = ["core.runs.worker", "--workspace", str(workspace.root), "--slots", str(slots)]
@@ -435,25 +423,24 @@ def start_worker(workspace: Workspace) -> subprocess.Popen[bytes]:
 
 
 def run_worker(workspace: Workspace, *, slots: int, idle_seconds: float) -> None:
-    """Works until idle for `idle_seconds`; returns early if another worker is running."""
+    """Works until idle; returns early if another worker runs."""
     patience = time.monotonic() + _LOCK_PATIENCE_SECONDS
     while True:
         with worker_lock(workspace) as held:
             if held:
                 worker = Worker(workspace, slots)
                 _work_until_idle(worker, idle_seconds)
-        # A client that asked between the last round and the unlock relies on this worker.
+        # A client that asked before the unlock relies on this worker.
         if held and not worker.store.pending_requests():
             worker.store.close()
             return
-        # `is_worker_running` holds the lock for an instant, so retry briefly.
+        # `is_worker_running` holds the lock for an instant.
         if not held and time.monotonic() > patience:
             return
         time.sleep(_LOCK_POLL_SECONDS)
 
 
 def _work_until_idle(worker: Worker, idle_seconds: float) -> None:
-    """Works in rounds; retries a round after a disk or database error."""
     last_busy = time.monotonic()
     last_problem = ""
     while time.monotonic() - last_busy < idle_seconds:
@@ -481,19 +468,25 @@ def _row_of(record: RunRecord, state: str) -> RunRow:
         created=record.created,
         warnings=[],
         results={},
-        remote={"mirror": record.follows} if record.follows else {},
+        remote=_remote_of(record),
     )
 
 
+def _remote_of(record: RunRecord) -> dict[str, Any]:
+    """Returns the place of a run on another machine; {} for one of this machine."""
+    places = {"mirror": record.follows, "target": record.config.get("target", "")}
+    return {name: place for name, place in places.items() if place}
+
+
 def _was_preempted(finished: dict[str, Any] | None, exited: dict[str, Any] | None) -> bool:
-    """Returns True if SIGTERM ended the run, after it had saved or before it could listen."""
+    """Returns whether SIGTERM ended the run, saved or not."""
     if finished:
         return finished.get("reason") == "preempted"
     return exited is not None and exited["signal"] == signal.SIGTERM
 
 
 def _last_heard(row: RunRow, folder: RunFolder) -> float:
-    """Returns a lost run's last event time: the loss may be noticed hours later. Default: now."""
+    """Returns a lost run's last event time, as loss is noticed late."""
     _, last = next(reversed(read_attempts(folder.events)), (0.0, 0.0))
     return last if last >= (row.started or 0.0) and last else time.time()
 
@@ -528,7 +521,6 @@ def _ending(
 
 
 def _known_cause(number: int | None, log: str) -> tuple[str, str]:
-    """Returns reason and advice, from known messages in the log tail, else from the signal."""
     for signs, reason in _SIGNS.items():
         if any(sign in log for sign in signs):
             return reason, ADVICE[reason]
@@ -547,19 +539,17 @@ def _signal_name(number: int) -> str:
         return "unknown"
 
 
-# By stop mode, the signals that may end a run without a report: the supervisor kills a run that
-# doesn't abort, and a machine's shutdown terminates all.
+# Signals without a report: the supervisor's after an abort, or a shutdown's.
 _ENDINGS_OF_A_STOP: dict[str, tuple[int, ...]] = {
     "abort": (signal.SIGKILL, signal.SIGTERM),
     "save": (signal.SIGTERM,),
 }
 
-# Messages of libraries that exit without a reportable exception.
+# Messages of libraries that exit without an exception.
 _SIGNS = {
     ("MemoryError", "memory allocation of", "bad_alloc", "RESOURCE_EXHAUSTED"): "out_of_memory",
     ("No space left on device", "Disk quota exceeded"): "disk_full",
-    # JAX uses Gloo for all-reduce between processes. After a loss it finds the lost process's data
-    # missing, or data of another all-reduce in its place.
+    # Gloo (JAX's all-reduce) finds a lost process's data missing.
     (
         "another task died",
         "JAX distributed service detected fatal errors",
@@ -567,7 +557,7 @@ _SIGNS = {
     ): "process_lost",
 }
 
-# Linux's out-of-memory killer sends SIGKILL; the studio itself does so only on abort.
+# From the out-of-memory killer; ours only after an abort.
 _SIGNALS: dict[int, tuple[str, str]] = {
     signal.SIGKILL: (
         "killed",
@@ -627,12 +617,12 @@ def _is_ended_badly(row: RunRow) -> bool:
 
 
 def _was_started(row: RunRow, folder: RunFolder) -> bool:
-    # Not the supervisor's: a script's run has no supervisor.
+    # A script's run has no supervisor.
     return row.event_number > row.attempt_number or folder.read_process("run") is not None
 
 
 def _finished_event(folder: RunFolder, after: int) -> dict[str, Any] | None:
-    """Reads the log tail again, since an earlier round may have ingested the event."""
+    """Rereads the log tail, as an earlier round may have ingested it."""
     events = read_last_events(folder.events)
     ends = [one for one in events if one["kind"] == "finished" and one["n"] > after]
     return ends[-1] if ends else None
@@ -645,7 +635,6 @@ def _attempt_number(folder: RunFolder) -> int:
 
 
 def _start_process(folder: RunFolder, *, is_remote: bool) -> subprocess.Popen[bytes]:
-    """Starts the supervisor of a run, or the follower of one on another machine."""
     module, log = "core.runs.supervisor", folder.log
     if is_remote:
         module, log = "core.targets.follower", folder.follower_log
@@ -653,7 +642,7 @@ def _start_process(folder: RunFolder, *, is_remote: bool) -> subprocess.Popen[by
 
 
 def _start_in_own_session(module_arguments: list[str], log_file: Path) -> subprocess.Popen[bytes]:
-    """Starts `python -m ...`, which outlives its parent, with its output in a file."""
+    """Starts `python -m ...`, which outlives its parent."""
     with log_file.open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", *module_arguments],
@@ -672,7 +661,7 @@ _children: list[subprocess.Popen[bytes]] = []
 
 
 def _reap_when_ended(process: subprocess.Popen[bytes]) -> None:
-    """Avoids zombies by reaping ended children at the next start."""
+    """Avoids zombies."""
     _children[:] = [child for child in _children if child.poll() is None]
     _children.append(process)
 
@@ -692,7 +681,7 @@ def main(arguments: list[str] | None = None) -> int:
                 run_worker(workspace, slots=options.slots, idle_seconds=options.idle_seconds)
             except WorkspaceMovedError as error:
                 print(f"worker stopped: {error}", file=sys.stderr, flush=True)
-                # Skip cleanup: closing the database would look for its files at their old path.
+                # Closing the database would look for its old path.
                 os._exit(EXIT_MOVED)
     return 0
 

@@ -1,11 +1,7 @@
-"""Builds shards: encodes a corpus into fixed-length token sequences in TFRecord files.
+"""Builds shards: streams, encodes and packs a corpus in batches.
 
-Documents are streamed and encoded in batches on all cores while earlier batches are packed and
-written. Only the last incomplete sequence of each split is lost, or with line_by_line the end of
-long lines. Memory holds a few batches.
-
-Output: train/ and validation/ with dataset-{shard}-{records}.tfrecord, tokenizer/ (a copy),
-token_counts.npy (counts of each id in the training split, without added padding) and manifest.json.
+Output: train/ and validation/ with dataset-{shard}-{records}.tfrecord, tokenizer/, token_counts.npy
+(training, without padding) and manifest.json.
 """
 
 from __future__ import annotations
@@ -44,7 +40,7 @@ from core.tokenizer import StudioTokenizer, load
 from core.tokenizer.vocabulary import vocabulary_of
 from core.workspace import Artifact, Workspace
 
-# Each holds about 150 MB (a batch and its encodings). Further cores speed up single batches.
+# Each holds about 150 MB; further cores speed up single batches.
 _MOST_WORKERS = 8
 
 _REPORTED_COUNTS = ("train_rows", "validation_rows", "train_tokens", "tokens_dropped")
@@ -59,15 +55,11 @@ _FIXES = {
 def build(config: ShardConfig, workspace: Workspace, reporter: Reporter | None = None) -> Artifact:
     """Builds shards from a corpus.
 
-    Returns:
-        The artifact. With `output_dir` it has only a manifest that gives the shards' location.
-
     Raises:
-        ConfigError: The name or output_dir is taken, or the tokenizer lacks a token that the
-            objective needs.
+        ConfigError: A name is taken, or the tokenizer lacks a token.
         CorpusError, TokenizerError: The corpus or tokenizer can't be used.
-        ShardError: The text is shorter than one sequence, or the destination is not writable.
-        RunStopped: The reporter asked for it; nothing is left behind.
+        ShardError: The text is too short, or the destination not writable.
+        RunStopped: Nothing is left behind.
     """
     reporter = reporter or Reporter()
     layout = layout_for(config)
@@ -89,7 +81,7 @@ def build(config: ShardConfig, workspace: Workspace, reporter: Reporter | None =
 
 
 def derive_name(config: ShardConfig) -> str:
-    """Derives a default name such as docs-words-512."""
+    """Returns a default name such as docs-words-512."""
     tokenizer = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(config.tokenizer).name).strip("-.")
     kind = "" if config.objective == "mlm" else f"-{config.objective}"
     lines = "-lines" if config.line_by_line else ""
@@ -97,22 +89,21 @@ def derive_name(config: ShardConfig) -> str:
 
 
 def load_tokenizer(config: ShardConfig, workspace: Workspace) -> StudioTokenizer:
-    """Loads the tokenizer and checks that it has the tokens that the objective needs."""
+    """Loads the tokenizer and checks the objective's tokens."""
     tokenizer = load(config.tokenizer, workspace)
     vocabulary = vocabulary_of(tokenizer)
     create_objective(config.objective, objective_settings(config), vocabulary)
     if config.objective == "clm":
-        vocabulary.require("eos_id", config.objective)  # separates documents
+        vocabulary.require("eos_id", config.objective)
     return tokenizer
 
 
 @dataclass
 class Packer:
-    """Cuts one split's stream of tokens into sequences and writes them.
+    """Cuts one split's tokens into sequences and writes them.
 
     Attributes:
-        tokens: Tokens received.
-        token_counts: Count of each id in the written sequences, int64 (vocab_size,).
+        token_counts: Int64 (vocab_size,).
     """
 
     writer: ShardWriter
@@ -121,7 +112,7 @@ class Packer:
     tokens: int = 0
 
     def add(self, tokens: NDArray) -> None:
-        """Writes the sequences that these tokens complete, and buffers the rest."""
+        """Writes completed sequences and buffers the rest."""
         self.tokens += len(tokens)
         for rows in self.cutter.take(tokens):
             self.token_counts += np.bincount(rows.reshape(-1), minlength=len(self.token_counts))
@@ -138,11 +129,7 @@ class Packer:
 
 
 class DocumentMeter:
-    """Counts documents and reports progress.
-
-    Args:
-        corpus: Provides the document counts if it was read before.
-    """
+    """Counts documents and reports progress."""
 
     def __init__(self, corpus: Corpus, splits: Sequence[str], reporter: Reporter) -> None:
         self.documents = dict.fromkeys(splits, 0)
@@ -155,7 +142,7 @@ class DocumentMeter:
         self._total = None if None in totals else sum(filter(None, totals))
 
     def count(self, documents: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-        """Passes (split, document) pairs through and counts them."""
+        """Counts passing (split, document) pairs."""
         for split, document in documents:
             self.documents[split] += 1
             self.bytes += _size_in_utf8(document)
@@ -170,7 +157,7 @@ class DocumentMeter:
 
     @property
     def seconds(self) -> float:
-        """Elapsed time, never 0."""
+        """Never 0."""
         return max(1e-9, time.monotonic() - self._start)
 
 
@@ -186,7 +173,6 @@ def _write_shards(
     folder: Path,
     reporter: Reporter,
 ) -> dict[str, int]:
-    """Writes everything but the manifest, and returns the counts."""
     splits = SPLITS if config.split == "all" else (config.split,)
     records = _record_layout(config, layout, tokenizer)
     encoder = _encoder(layout, tokenizer)
@@ -223,7 +209,7 @@ def _encoder(layout: SequenceLayout, tokenizer: StudioTokenizer) -> DocumentEnco
         end_id = tokenizer.sep_id if layout.ends_documents else None
         dtype = id_dtype(tokenizer.vocab_size)
         return DocumentEncoder(tokenizer.backend, dtype, mark_id, end_id=end_id)
-    # An id outside the vocabulary separates lines.
+    # An id outside the vocabulary.
     separator_id = tokenizer.vocab_size
     return DocumentEncoder(tokenizer.backend, id_dtype(separator_id + 1), separator_id=separator_id)
 
@@ -248,7 +234,6 @@ def _record_layout(
 
 
 def _documents(corpus: Corpus, splits: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yields (split, document) in one pass over the source."""
     if len(splits) > 1:
         yield from corpus.labelled_documents()
         return
@@ -258,7 +243,6 @@ def _documents(corpus: Corpus, splits: Sequence[str]) -> Iterator[tuple[str, str
 
 
 def _lines(documents: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yields (split, line) for each non-blank line."""
     for split, document in documents:
         for line in document.split("\n"):
             if line and not line.isspace():
@@ -280,7 +264,7 @@ def _batches(
 def _encode_ahead(
     batches: Iterable[tuple[str, list[Part]]], encoder: DocumentEncoder
 ) -> Iterator[tuple[str, NDArray]]:
-    """Yields the tokens of batches in order, encoding later batches ahead."""
+    """Yields batches in order, encoding later ones ahead."""
     workers = min(_MOST_WORKERS, usable_cores())
     waiting: deque[tuple[str, Future[NDArray]]] = deque()
     with ThreadPoolExecutor(workers, thread_name_prefix="encode") as pool:

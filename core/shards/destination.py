@@ -1,8 +1,4 @@
-"""Writes shards to the workspace, another folder, or an address.
-
-Output appears complete or not at all: the latter two are written to a hidden folder first, and
-removed again if a later step fails.
-"""
+"""Publishes shards to the workspace, a folder or an address, completely or not at all."""
 
 from __future__ import annotations
 
@@ -27,10 +23,10 @@ from core.workspace import (
 
 
 class Destination:
-    """A destination for shards; the base class is the workspace.
+    """The workspace, or base of other destinations.
 
     Attributes:
-        location: Recorded in the artifact's manifest; empty for the workspace.
+        location: For the manifest; empty for the workspace.
     """
 
     location = ""
@@ -39,29 +35,21 @@ class Destination:
         return draft.folder
 
     def publish(self, draft: Draft, reporter: Reporter) -> str:
-        """Moves the output to its destination, with its own manifest.
-
-        Returns:
-            The files' fingerprint; empty if the draft computes it itself.
-        """
+        """Moves the output; returns its fingerprint, unless the draft does."""
         return ""
 
     def withdraw(self) -> None:
-        """Removes what was published."""
+        """Removes published output."""
 
     def clean(self) -> None:
         """Removes unpublished output."""
 
 
 class FolderDestination(Destination):
-    """A folder outside the workspace; must be new or empty.
-
-    Raises:
-        ConfigError: The folder isn't empty, is a mount point, or isn't accessible.
-    """
+    """A folder outside the workspace; raises ConfigError unless it is empty and accessible."""
 
     def __init__(self, path: Path) -> None:
-        # A link or mount point couldn't be replaced by the finished folder.
+        # The finished folder can't replace a link or mount point.
         self._final = Path(os.path.realpath(path))
         if os.path.ismount(self._final):
             raise _mount_point(path)
@@ -103,14 +91,11 @@ class FolderDestination(Destination):
 
 
 class RemoteDestination(Destination):
-    """An address like gs://bucket/folder; must be empty.
-
-    Args:
-        staging: Local folder for files before the upload.
+    """An address like gs://bucket/folder, staged locally.
 
     Raises:
-        ConfigError: The folder isn't empty, or the scheme is unknown.
-        ShardError: The store is unreachable or not writable.
+        ConfigError: The address isn't empty, or its scheme is unknown.
+        ShardError: The store isn't writable.
     """
 
     def __init__(self, address: str, staging: Path) -> None:
@@ -146,12 +131,7 @@ class RemoteDestination(Destination):
 
 @contextmanager
 def new_destination(output_dir: str, workspace: Workspace) -> Iterator[Destination]:
-    """Yields the destination; it is emptied again if the block fails.
-
-    Args:
-        output_dir: A folder, an address, or empty for the workspace.
-        workspace: Its cache stages uploads.
-    """
+    """Yields a destination, emptied again after a failure."""
     destination = _destination_for(output_dir, workspace)
     try:
         yield destination

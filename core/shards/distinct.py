@@ -1,10 +1,4 @@
-"""Encodes each distinct unit of text once.
-
-`tokenizers` spends microseconds on every word it meets, but text repeats itself. Arrow finds the
-distinct units of a batch, `tokenizers` encodes those not yet cached, and NumPy assembles the ids.
-Uncached units of a Unigram tokenizer are first cut into fragments, most of which are cached. The
-cache is bounded.
-"""
+"""Encodes each distinct unit of text once: `tokenizers` spends microseconds on every word."""
 
 from __future__ import annotations
 
@@ -24,12 +18,11 @@ from core.tokenizer.native import native_calls
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-# An Arrow large_binary array of UTF-8 texts or placeholders.
+# Arrow large_binary array.
 Pieces = Any
 
-# Pieces joined into one text for the tokenizer, as many small texts cost more than they hold.
+# Small texts have an overhead.
 _PIECES_PER_TEXT = 256
-# Some hundred thousand words.
 _MOST_BYTES_REMEMBERED = 3 << 23
 _UNKNOWN = -1
 
@@ -39,15 +32,15 @@ class Lists:
     """A ragged array of ids.
 
     Attributes:
-        ids: Concatenated ids, (n,).
-        counts: Length of each list, int64 (lists,).
+        ids: Concatenated, (n,).
+        counts: Lengths, int64 (lists,).
     """
 
     ids: NDArray
     counts: NDArray[np.int64]
 
     def take(self, chosen: NDArray[np.integer]) -> NDArray:
-        """Concatenates the ids of the chosen lists, in that order."""
+        """Concatenates the chosen lists' ids."""
         firsts = np.cumsum(self.counts) - self.counts
         counts = self.counts[chosen]
         ends = np.cumsum(counts)
@@ -64,7 +57,7 @@ class Lists:
 
 @dataclass(frozen=True)
 class Memory:
-    """A cache of distinct pieces and their ids."""
+    """Caches distinct pieces and their ids."""
 
     pieces: Pieces
     lists: Lists
@@ -81,17 +74,16 @@ class Memory:
 
 
 class CachingEncoder:
-    """Encodes pieces of text and caches the results; thread-safe."""
+    """Encodes pieces and caches the results; thread-safe."""
 
     def __init__(self, encode: Callable[[Pieces], Lists], dtype: np.dtype) -> None:
         self._encode = encode
         self._nothing = Memory(_as_pieces([]), _as_lists([], dtype))
-        # Replaced, never mutated: readers need no lock, and a thread that loses the race to replace
-        # it only loses its additions.
+        # Replaced, never mutated: readers need no lock, and losing a race only loses additions.
         self._memory = self._nothing
 
     def encode(self, pieces: Pieces) -> tuple[NDArray[np.int64], Lists]:
-        """Encodes distinct pieces: returns lists of ids, and the index of each piece's list."""
+        """Returns each piece's list index, and the lists."""
         memory = self._memory
         numbers = _find(pieces, memory.pieces)
         is_new = numbers == _UNKNOWN
@@ -108,7 +100,7 @@ class CachingEncoder:
 
 
 class DelimiterError(Exception):
-    """The delimiter token was lost, or came out of other text."""
+    """The delimiter was lost, or came out of other text."""
 
 
 class UnitEncoder:
@@ -136,8 +128,7 @@ class UnitEncoder:
         """Encodes a text to ids, (n,).
 
         Args:
-            text: UTF-8 text mixed with placeholder units.
-            known: Ids of the placeholder units.
+            known: Ids of placeholder units.
         """
         units, chosen = _distinct_units(*self.rule.cut(text))
         numbers = _find(units, _as_pieces(list(known)))
@@ -149,7 +140,6 @@ class UnitEncoder:
         return lists.take(numbers[chosen])
 
     def _encode_fragments(self, units: Pieces) -> Lists:
-        """Encodes units by their fragments, each distinct fragment once."""
         assert self._fragmenter
         if not len(units):
             return _as_lists([], self._dtype)
@@ -162,7 +152,6 @@ class UnitEncoder:
         return Lists(lists.take(numbers[chosen]), np.add.reduceat(ids_of_each, firsts))
 
     def _encode_delimited(self, pieces: Pieces) -> Lists:
-        """Encodes many pieces as few texts, separated by a special token."""
         every = pieces.to_pylist()
         groups = (every[n : n + _PIECES_PER_TEXT] for n in range(0, len(every), _PIECES_PER_TEXT))
         texts = [self._delimited(group).decode() for group in groups]
@@ -181,8 +170,8 @@ class UnitEncoder:
 
 
 def ids_of(encoding: Any) -> NDArray[np.uint32]:
-    """Returns the ids of an encoding, (n,)."""
-    # array reads a list of ints five times as fast as NumPy.
+    """Returns ids, (n,)."""
+    # array reads lists five times as fast as NumPy.
     return np.frombuffer(array("I", encoding.ids), np.uint32)
 
 
@@ -191,12 +180,10 @@ def _as_lists(arrays: Sequence[NDArray], dtype: np.dtype) -> Lists:
     return Lists(np.concatenate([np.empty(0, dtype), *arrays]), counts)
 
 
-# Arrow imports pandas, which takes a third of a second, when it is given a number or a NumPy array
-# or asked for one. These helpers exchange buffers instead.
+# Exchanges buffers: for numbers or NumPy arrays, Arrow imports pandas, in a third of a second.
 
 
 def _pieces(text: bytes | Bytes, starts: Places) -> Pieces:
-    """Cuts a text at the given start offsets."""
     import pyarrow as pa
 
     ends = np.append(starts, len(text))
@@ -211,7 +198,6 @@ def _as_pieces(texts: Sequence[bytes]) -> Pieces:
 
 
 def _content(pieces: Pieces) -> tuple[Bytes, Places]:
-    """Returns the text of one or more pieces and each one's start offset."""
     _, ends, text = pieces.buffers()
     places = np.frombuffer(ends, np.int64, len(pieces) + 1, pieces.offset * 8)
     first, last = int(places[0]), int(places[-1])
@@ -226,7 +212,7 @@ def _choose(pieces: Pieces, chosen: NDArray[np.bool_]) -> Pieces:
 
 
 def _find(pieces: Pieces, known: Pieces) -> NDArray[np.int64]:
-    """Returns each piece's index among the known ones, -1 if absent."""
+    """Returns indices, -1 if absent."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -237,19 +223,18 @@ def _find(pieces: Pieces, known: Pieces) -> NDArray[np.int64]:
 
 
 def _distinct_units(text: bytes | Bytes, starts: Places) -> tuple[Pieces, NDArray[np.int32]]:
-    """Returns the distinct units of a text, and the index of each unit among them."""
+    """Returns distinct units and each unit's index."""
     units = _pieces(text, starts).dictionary_encode()
     return units.dictionary, _numbers(units.indices)
 
 
 def _numbers(found: Any) -> NDArray[np.int32]:
-    """Converts an Arrow int32 array to NumPy."""
     _, numbers = found.buffers()
     return np.frombuffer(numbers, np.int32, len(found), found.offset * 4)
 
 
 def _model_alone(specification: dict[str, Any]) -> Tokenizer:
-    """Returns a tokenizer that passes all text but special tokens straight to its model."""
+    """Passes all but special tokens straight to the model."""
     from tokenizers import Tokenizer
 
     return Tokenizer.from_str(

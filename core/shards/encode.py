@@ -1,15 +1,6 @@
-"""Encodes documents to token ids, on all cores.
+"""Encodes documents to ids in threads: Arrow, NumPy and tokenizers release the GIL.
 
-Documents are grouped into batches of some megabytes. If `core.shards.units` knows exactly how the
-tokenizer splits text, `core.shards.distinct` encodes each distinct unit of a batch once. Other
-tokenizers, and documents where the split is uncertain (such as those with the text of a special
-token), go to `tokenizers` whole. The ids are identical either way.
-
-An end token can be added if the tokenizer puts none, as GPT-2's doesn't. Sentence ends can be
-marked with an id; the other ids stay unchanged: if a mark falls within a unit, the document is
-encoded whole and the mark is inserted between its tokens.
-
-Batches can be encoded in several threads: Arrow, NumPy and tokenizers release the GIL.
+Units are encoded once if splitting is certain, else documents whole, with identical ids.
 """
 
 from __future__ import annotations
@@ -34,11 +25,11 @@ if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
 BATCH_CHARACTERS = 1 << 22
-# Longer documents are cut: encoding one whole takes thirty times its size in memory.
+# Longer documents are cut: encoding takes thirty times their size.
 PART_CHARACTERS = 1 << 16
 
 _BEGIN, _END, _SEAM, _MARK = (bytes([mark]) for mark in (BEGIN, END, SEAM, MARK))
-# Text encoded whole at once: each token takes about 100 bytes until its id is extracted.
+# A token takes 100 bytes until its id is extracted.
 _WHOLE_BYTES = 1 << 20
 _CUT_ATTEMPTS = 64
 _CUT_CONTEXT_CHARACTERS = 1000
@@ -48,8 +39,7 @@ class Part(NamedTuple):
     """A document, or a part of a long one.
 
     Attributes:
-        begins: Whether the document begins here.
-        marks: Ascending character offsets of sentence ends.
+        marks: Ascending sentence ends, in characters.
     """
 
     text: str
@@ -59,21 +49,18 @@ class Part(NamedTuple):
 
 
 class DocumentEncoder:
-    """Encodes documents as one stream of ids, each between the tokenizer's special tokens.
-
-    A lone surrogate is encoded as a question mark.
+    """Encodes documents with special tokens; lone surrogates become question marks.
 
     Args:
-        backend: The tokenizer. Its truncation and padding are ignored.
-        mark_id: Inserted after each sentence, if given.
-        separator_id: Inserted after each document and its special tokens, if given.
-        end_id: Appended to each document if the tokenizer doesn't add it before or after one.
+        mark_id: Follows each sentence.
+        separator_id: Follows each document and its special tokens.
+        end_id: Added unless the tokenizer adds it.
 
     Attributes:
-        suffix_length: Number of special tokens after a document.
+        suffix_length: Special tokens after a document.
 
     Raises:
-        TokenizerError: The tokenizer does more than add special tokens around a document.
+        TokenizerError: The tokenizer does more than add special tokens.
     """
 
     def __init__(
@@ -100,10 +87,10 @@ class DocumentEncoder:
             self._units = UnitEncoder(self._backend, rule, self._delimiter, dtype)
 
     def encode(self, parts: Sequence[Part]) -> NDArray:
-        """Returns the concatenated ids of the parts, (n,)."""
+        """Returns concatenated ids, (n,)."""
         texts = [part.text.encode("utf-8", "replace") for part in parts]
         if self._units is not None:
-            # If other text produces the delimiter, documents are encoded whole.
+            # Text may produce the delimiter.
             with suppress(DelimiterError):
                 return self._encode_units(self._units, parts, texts)
         pieces = [np.empty(0, self._dtype)]
@@ -112,11 +99,7 @@ class DocumentEncoder:
         return np.concatenate(pieces)
 
     def can_cut(self, document: str, place: int) -> bool:
-        """Checks whether cutting a document before a place keeps its tokens unchanged.
-
-        With a unit rule, a cut before a space between two letters or digits is always safe. Others
-        are tested on 1,000 characters on either side.
-        """
+        """True if a cut keeps the tokens, as proved or tested on 1,000 characters per side."""
         before, after = document[place - 1], document[place + 1 : place + 2]
         if before.isspace() or after.isspace():
             return False
@@ -127,14 +110,13 @@ class DocumentEncoder:
         parts = [Part(left + right), Part(left, ends=False), Part(right, begins=False)]
         texts = [part.text.encode("utf-8", "replace") for part in parts]
         whole, *halves = self._encode_whole(parts, texts)
-        # An empty half doesn't show how a longer one would be encoded.
+        # An empty half proves nothing.
         return all(map(len, halves)) and np.array_equal(whole, np.concatenate(halves))
 
     def _encode_whole(self, parts: Sequence[Part], texts: Sequence[bytes]) -> list[NDArray]:
-        """Returns the ids of each text, without surrounding special tokens.
+        """Returns each text's ids, without surrounding special tokens.
 
-        Some tokenizers treat the beginning of a text specially, so a part that doesn't begin a
-        document is preceded by the delimiter.
+        Some tokenizers treat beginnings specially, so the delimiter precedes later parts.
         """
         delimiter = self._delimiter.text if self._delimiter else b""
         ids: list[NDArray] = []
@@ -143,7 +125,7 @@ class DocumentEncoder:
                 texts[n].decode() if parts[n].begins else (delimiter + texts[n]).decode()
                 for n in group
             ]
-            # Only the slower call returns token offsets.
+            # Only the slower call returns offsets.
             is_marked = any(parts[n].marks for n in group)
             encode = self._backend.encode_batch if is_marked else self._backend.encode_batch_fast
             with native_calls():
@@ -159,7 +141,6 @@ class DocumentEncoder:
     def _with_marks(
         self, ids: NDArray, encoding: Encoding, marks: Sequence[int], shift: int
     ) -> NDArray:
-        """Inserts each mark before the first token that ends after it (offset by `shift`)."""
         ends = np.maximum.accumulate(np.array([end for _, end in encoding.offsets], np.int64))
         places = np.searchsorted(ends, np.array(marks) + shift, side="right")
         return np.insert(ids, places, self._mark[0])
@@ -167,10 +148,7 @@ class DocumentEncoder:
     def _encode_units(
         self, units: UnitEncoder, parts: Sequence[Part], texts: Sequence[bytes]
     ) -> NDArray:
-        """Returns the ids of the parts, encoding each distinct unit once.
-
-        Placeholder units stand for document boundaries and for texts that are encoded whole.
-        """
+        """Placeholders stand for document boundaries and uncut texts."""
         uncertain = units.rule.keeps_whole(texts)
         cut = []
         if self.marks_sentences:
@@ -206,14 +184,7 @@ class DocumentEncoder:
 
 
 class Batcher:
-    """Groups documents into batches and cuts long documents.
-
-    A document is cut only where its tokens stay unchanged, mostly before a space between two words.
-    If there is no such place, it stays whole.
-
-    Args:
-        part_characters: Size above which documents are cut.
-    """
+    """Groups documents into batches; cuts long ones if tokens stay unchanged."""
 
     def __init__(
         self,
@@ -228,7 +199,7 @@ class Batcher:
         self._size = 0
 
     def add(self, document: str) -> Iterator[list[Part]]:
-        """Adds a document and yields the full batches."""
+        """Adds a document and yields full batches."""
         for part in self._cut(document):
             self._parts.append(part)
             self._size += len(part.text)
@@ -256,7 +227,6 @@ class Batcher:
         yield Part(rest, start == 0, True, _within(marks, start, len(document)))
 
     def _place_to_cut(self, document: str, start: int) -> int | None:
-        """Finds a safe place to cut, at most `part_characters` after `start` if possible."""
         for lowest in range(start, len(document), self._part_characters):
             end = lowest + self._part_characters
             if end >= len(document):
@@ -279,7 +249,6 @@ def _within(marks: Sequence[int], start: int, end: int) -> tuple[int, ...]:
 
 
 def _sentences(part: Part, text: bytes) -> tuple[list[bytes], bytes]:
-    """Returns a part's marked sentences and the remaining text, in UTF-8."""
     if not part.marks:
         return [], text
     bounds = [0, *part.marks]
@@ -289,7 +258,6 @@ def _sentences(part: Part, text: bytes) -> tuple[list[bytes], bytes]:
 
 
 def _groups(texts: Sequence[bytes], size: int) -> Iterator[range]:
-    """Yields index ranges of texts with about `size` bytes each."""
     start, total = 0, 0
     for number, text in enumerate(texts, start=1):
         total += len(text)

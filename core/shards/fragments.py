@@ -1,11 +1,6 @@
-"""Cuts words into fragments that a Unigram tokenizer encodes independently.
+"""Cuts words where no Unigram piece spans, so fragments are encoded independently.
 
-A word's tokens are the pieces on its best path, the one with the greatest sum of scores. If no
-vocabulary piece spans a position, all paths cut there, and the two sides can be encoded separately.
-Rare words mostly consist of fragments of other words, so several times less text needs encoding.
-
-This requires exact sums, or ties could be broken differently: scores must be multiples of a power
-of two, as in tokenizers trained here.
+Inexact sums could break ties differently, so scores must be multiples of a power of two.
 """
 
 from __future__ import annotations
@@ -18,15 +13,15 @@ from numpy.typing import NDArray
 
 from core.shards.units import METASPACE, Bytes, Places
 
-# Multiples of this add up exactly: float64 has 53 bits, and sums stay below 2^28.
+# float64 has 53 bits, and sums stay below 2^28.
 _UNIT_OF_SCORES = 2.0**-24
 _HIGHEST_SCORE = 2.0**10
-# Two hash tables per piece length. A false positive only hides a place to cut.
+# Per piece length; a false positive only hides a cut.
 _TABLE_BITS = 18
 _LONGEST_PIECE = 64
 _MOST_CHARACTERS = 1 << 16
 _SHIFT, _MASK = np.uint32(32 - _TABLE_BITS), np.uint32((1 << _TABLE_BITS) - 1)
-_FACTOR = np.uint32(2654435761)  # Knuth's multiplicative hashing
+_FACTOR = np.uint32(2654435761)  # Knuth
 
 
 class Fragmenter:
@@ -34,7 +29,7 @@ class Fragmenter:
 
     def __init__(self, pieces: list[str]) -> None:
         characters = sorted({character for piece in pieces for character in piece})
-        classes = np.zeros(0x110000, np.uint16)  # 0: a character in no piece
+        classes = np.zeros(0x110000, np.uint16)  # 0: in no piece
         classes[[ord(character) for character in characters]] = np.arange(1, len(characters) + 1)
         classes[ord(" ")] = classes[ord(METASPACE)]
         self._classes = classes
@@ -46,11 +41,11 @@ class Fragmenter:
         ]
 
     def cut(self, text: Bytes, starts: Places) -> tuple[Places, NDArray[np.int64]]:
-        """Returns ascending fragment starts, and the number of fragments per word, (words,).
+        """Returns fragment starts, and fragments per word, (words,).
 
         Args:
-            text: Concatenated words in UTF-8.
-            starts: Ascending start of each word; the first is 0.
+            text: Words in UTF-8.
+            starts: Word starts, from 0.
         """
         places = np.flatnonzero((text & 0xC0) != 0x80)  # of characters
         codes = np.frombuffer(text.tobytes().decode().encode("utf-32-le"), np.uint32)
@@ -62,9 +57,8 @@ class Fragmenter:
         return places[cuts], np.add.reduceat(cuts, np.flatnonzero(begins), dtype=np.int64)
 
     def _cuts(self, classes: NDArray[np.uint16]) -> NDArray[np.bool_]:
-        """Marks the characters before which all paths cut."""
         count = len(classes)
-        longest = np.ones(count, np.int32)  # longest piece that begins at each character
+        longest = np.ones(count, np.int32)
         characters = classes.astype(np.uint32)
         hashes = characters * _FACTOR
         for length, (high, low) in enumerate(self._tables[: count - 1], start=2):
@@ -80,7 +74,7 @@ class Fragmenter:
         return cuts
 
     def _table(self, pieces: list[str]) -> NDArray[np.bool_]:
-        """Builds tables of the high and low hash bits of pieces of one length, (2, n)."""
+        """Hashes pieces of one length, (2, n)."""
         tables = np.zeros((2, 1 << _TABLE_BITS), np.bool_)
         if pieces:
             codes = np.array([list(map(ord, piece)) for piece in pieces], np.uint32)
@@ -92,7 +86,7 @@ class Fragmenter:
 
 
 def fragmenter_for(specification: dict[str, Any]) -> Fragmenter | None:
-    """Returns the fragmenter for a `tokenizer.json`, or None if cutting is not safe."""
+    """Returns a `tokenizer.json`'s fragmenter, if cutting is safe."""
     model = specification["model"]
     if model.get("type") != "Unigram":
         return None
@@ -105,5 +99,4 @@ def fragmenter_for(specification: dict[str, Any]) -> Fragmenter | None:
 
 
 def _continued(hashes: NDArray[np.uint32], characters: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Extends rolling hashes by one character."""
     return (hashes ^ characters) * _FACTOR

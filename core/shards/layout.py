@@ -1,11 +1,4 @@
-"""Cuts token streams into fixed-length sequences, depending on the objective.
-
-Documents, each between the tokenizer's start and end tokens, are packed without gaps. Those tokens
-identify the documents again; `StudioTokenizer.word_starts` identifies the words. For causal
-language modelling, an end token follows each document even if the tokenizer adds none. For span
-corruption, stored sequences are longer than the model's inputs; for denoising, a padding token
-follows each sentence. With line_by_line, each line is a sequence.
-"""
+"""Cuts token streams into sequences: packed documents, or one line each."""
 
 from __future__ import annotations
 
@@ -20,19 +13,17 @@ from core.errors import ConfigError
 from core.objectives import ObjectiveSettings, stored_sequence_length
 
 _LARGEST_UINT16_VOCABULARY = 1 << 16
-# For line_by_line, padding included: about 100 MB of intermediate arrays.
+# About 100 MB of arrays.
 _IDS_AT_ONCE = 1 << 22
 
 
 @dataclass(frozen=True)
 class SequenceLayout:
-    """How sequences are cut from the token stream.
+    """Settings for cutting a token stream.
 
     Attributes:
-        row_length: Tokens in a stored sequence, before the objective is applied.
-        marks_sentences: Whether a padding token follows each sentence.
-        line_by_line: Whether each line is a padded sequence.
-        ends_documents: Whether to add an end token if the tokenizer puts none.
+        row_length: Stored tokens, before the objective is applied.
+        marks_sentences: Whether padding follows sentences.
     """
 
     row_length: int
@@ -42,7 +33,7 @@ class SequenceLayout:
 
     @property
     def has_padding(self) -> bool:
-        """Whether the layout adds padding tokens."""
+        """True if padding is added."""
         return self.marks_sentences or self.line_by_line
 
 
@@ -54,13 +45,13 @@ def objective_settings(config: ShardConfig) -> ObjectiveSettings:
 def with_noise(
     settings: ObjectiveSettings, density: float | None, span_length: float | None
 ) -> ObjectiveSettings:
-    """Sets the noise parameters of span corruption; None means the published values."""
+    """Sets span corruption's noise; None means published values."""
     length = settings.mean_noise_span_length if span_length is None else span_length
     return replace(settings, mlm_probability=density, mean_noise_span_length=length)
 
 
 def layout_for(config: ShardConfig) -> SequenceLayout:
-    """Returns the layout for the config's objective, and refuses options it doesn't support."""
+    """Returns the layout for the config's objective."""
     if config.line_by_line and config.objective != "mlm":
         raise ConfigError(
             "line_by_line works only for masked language modelling",
@@ -87,12 +78,12 @@ def layout_for(config: ShardConfig) -> SequenceLayout:
 
 
 def id_dtype(vocab_size: int) -> np.dtype:
-    """Returns the smallest little-endian type for all ids: uint16 or uint32."""
+    """Returns little-endian uint16 or uint32."""
     return np.dtype("<u2" if vocab_size <= _LARGEST_UINT16_VOCABULARY else "<u4")
 
 
 def cut_sequences(tokens: np.ndarray, row_length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Cuts tokens (n,) into sequences (n // row_length, row_length) and the remainder."""
+    """Returns sequences (n // row_length, row_length) and the remainder."""
     whole = len(tokens) // row_length * row_length
     return tokens[:whole].reshape(-1, row_length), tokens[whole:]
 
@@ -103,15 +94,15 @@ def line_sequences(
     """Pads or truncates each line to a sequence.
 
     Args:
-        tokens: Concatenated ids of lines with their special tokens, (n,).
-        lengths: Ids in each line, (lines,); they sum to n.
-        suffix_length: Special tokens at the end of a line, kept when it is truncated.
+        tokens: Concatenated lines, (n,).
+        lengths: Ids per line, (lines,).
+        suffix_length: Special tokens kept at truncation.
 
     Returns:
-        The sequences (lines, row_length), of the ids' type, and the number of truncated tokens.
+        Sequences (lines, row_length), and truncated tokens.
 
-    Source: https://github.com/huggingface/transformers/blob/v4.57.0/examples/flax/language-modeling/run_mlm_flax.py
-        (line_by_line)
+    Source:
+    https://github.com/huggingface/transformers/blob/v4.57.0/examples/flax/language-modeling/run_mlm_flax.py
     """
     kept = np.minimum(lengths, row_length)
     columns = np.arange(row_length)
@@ -125,13 +116,13 @@ def line_sequences(
 
 @dataclass
 class PackedSequences:
-    """Cuts a stream into packed sequences, carrying the remainder over to the next chunk."""
+    """Packs a stream, carrying the remainder over."""
 
     row_length: int
     _rest: NDArray = field(default_factory=lambda: np.empty(0, np.uint16))
 
     def take(self, tokens: NDArray) -> Iterator[NDArray]:
-        """Yields the sequences that these tokens complete, (n, row_length)."""
+        """Yields completed sequences, (n, row_length)."""
         together = np.concatenate((self._rest, tokens)) if len(self._rest) else tokens
         rows, rest = cut_sequences(together, self.row_length)
         self._rest = rest.copy()
@@ -145,12 +136,11 @@ class PackedSequences:
 
 @dataclass
 class LineSequences:
-    """Turns the lines of a stream into padded sequences.
+    """Turns a stream's lines into padded sequences.
 
     Attributes:
-        separator_id: Follows each line; not stored.
-        suffix_length: Special tokens at the end of a line.
-        dropped: Tokens truncated from long lines.
+        separator_id: Follows lines; not stored.
+        dropped: Truncated tokens.
     """
 
     row_length: int
@@ -161,10 +151,7 @@ class LineSequences:
     _rest: NDArray = field(default_factory=lambda: np.empty(0, np.uint16))
 
     def take(self, tokens: NDArray) -> Iterator[NDArray]:
-        """Yields the sequences of completed lines in chunks, (n, row_length).
-
-        Padding can multiply the ids: 8 characters may become a sequence of 512.
-        """
+        """Yields sequences (n, row_length) in chunks, as padding multiplies ids."""
         together = np.concatenate((self._rest, tokens)) if len(self._rest) else tokens
         ends = np.flatnonzero(together == self.separator_id)
         most = max(1, _IDS_AT_ONCE // self.row_length)

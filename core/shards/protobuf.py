@@ -1,7 +1,4 @@
-"""Reads and writes the parts of protobuf's wire format that `tf.train.Example` needs.
-
-An Example holds Features, a map from names to Feature; a Feature is a list of bytes (kind 1),
-floats (2) or int64 (3). NumPy encodes and decodes many numbers at a time.
+"""Reads and writes `tf.train.Example`: lists of bytes (kind 1), floats (2) or int64 (3).
 
 Source: https://protobuf.dev/programming-guides/encoding and
 https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/example/feature.proto
@@ -22,7 +19,7 @@ _NOT_AN_EXAMPLE = "bytes that aren't a tf.train.Example"
 
 
 def serialize_example(features: dict[str, bytes]) -> bytes:
-    """Serialises a `tf.train.Example` from serialised features."""
+    """Serialises serialised features."""
     entries = (
         _field(1, _field(1, name.encode()) + _field(2, feature))
         for name, feature in features.items()
@@ -31,18 +28,12 @@ def serialize_example(features: dict[str, bytes]) -> bytes:
 
 
 def serialize_feature(kind: int, content: bytes) -> bytes:
-    """Serialises a `tf.train.Feature` with one bytes value or packed numbers."""
+    """Serialises one bytes value or packed numbers."""
     return _field(kind, _field(1, content))
 
 
 def parse_example(example: bytes) -> dict[str, tuple[int, list[bytes]]]:
-    """Parses a `tf.train.Example` into each feature's kind and list, by name.
-
-    List items are raw: bytes values, or chunks of packed numbers.
-
-    Raises:
-        ValueError: The data is not an Example.
-    """
+    """Parses features' kinds and raw lists; raises ValueError if invalid."""
     found: dict[str, tuple[int, list[bytes]]] = {}
     for features in _parts(example, 1):
         for entry in _parts(features, 1):
@@ -53,14 +44,7 @@ def parse_example(example: bytes) -> dict[str, tuple[int, list[bytes]]]:
 
 
 def encode_varints(values: NDArray) -> tuple[bytes, NDArray[np.int64]]:
-    """Encodes numbers below 35 bits as protobuf varints.
-
-    Args:
-        values: Numbers >= 0, (n,).
-
-    Returns:
-        The bytes, and the number of bytes of each varint, int64 (n,).
-    """
+    """Encodes non-negative numbers (n,) below 35 bits; also returns varint sizes."""
     values = values.astype(np.int64)
     sizes = np.ones(len(values), np.int64)
     for bits in (7, 14, 21, 28):
@@ -75,14 +59,7 @@ def encode_varints(values: NDArray) -> tuple[bytes, NDArray[np.int64]]:
 
 
 def decode_varint_lists(lists: Sequence[bytes]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Decodes lists of protobuf varints.
-
-    Args:
-        lists: Bytes of each list, ending with a complete varint.
-
-    Returns:
-        All numbers, and the length of each list, both int64.
-    """
+    """Decodes complete varints; returns numbers and list lengths, int64."""
     data = np.frombuffer(b"".join(lists), np.uint8)
     ends = np.flatnonzero(data < 0x80)
     starts = np.concatenate(([0], ends[:-1] + 1)) if len(ends) else ends
@@ -100,7 +77,6 @@ def _parts(message: bytes, number: int) -> list[bytes]:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yields number and content of a message's fields; a number's content is its raw bytes."""
     position = 0
     while position < len(message):
         tag, position = _read_varint(message, position)
@@ -123,7 +99,7 @@ def _end_of_field(message: bytes, position: int, wire_type: int) -> int:
 
 
 def _read_varint(message: bytes, position: int) -> tuple[int, int]:
-    """Returns the varint at a position, and its end."""
+    """Returns the varint and its end."""
     value = 0
     for place, byte in enumerate(message[position : position + _MAX_VARINT_BYTES]):
         value |= (byte & 0x7F) << (7 * place)

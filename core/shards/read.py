@@ -1,10 +1,6 @@
-"""Opens shards and reads their sequences by index.
+"""Opens shards and reads sequences by index, checking each record's CRC.
 
-Shards are named by workspace name, folder, address such as `gs://bucket/folder`, or Hub id; the
-latter two are first downloaded to the workspace's cache and verified. A manifest is optional:
-folders written by the original `prepare_tfrecord_shards.py` work too.
-
-Files are memory-mapped. Each record's CRC is checked on every read.
+Remote shards are downloaded first. Folders without a manifest work too.
 """
 
 from __future__ import annotations
@@ -53,20 +49,20 @@ TOKEN_COUNTS_FILE = "token_counts.npy"
 
 _ROWS_AT_ONCE = 8192
 _SAMPLED_BYTES = 1 << 16
-# Sanity limits for untrusted manifests.
+# Manifests are untrusted.
 _MOST_ROW_LENGTH, _MOST_TOKENS = 1 << 24, 1 << 31
 
 
 @dataclass(frozen=True)
 class ShardFile:
-    """A shard file and the number of records stated in its name."""
+    """A shard file and its stated records."""
 
     path: Path
     records: int
 
 
 class Rows:
-    """The sequences of one split, over all its files.
+    """The sequences of one split.
 
     Args:
         files: In sequence order.
@@ -76,7 +72,7 @@ class Rows:
         self.files = list(files)
         self.layout = layout
         self._ends = np.cumsum([file.records for file in self.files], dtype=np.int64)
-        # A map keeps its file open, and a process may only have so many.
+        # Maps keep files open, and a process may have only so many.
         self._mapped: Callable[[int], MappedRecords] = lru_cache(_max_open_files())(self._map)
 
     def __len__(self) -> int:
@@ -87,14 +83,7 @@ class Rows:
         return self.layout.row_length
 
     def take(self, indices: NDArray[np.integer]) -> NDArray[np.int32]:
-        """Returns sequences by index, int32 (n, row_length).
-
-        Args:
-            indices: 0 to len - 1, in any order, (n,).
-
-        Raises:
-            ShardError: A record is damaged; names its file and number.
-        """
+        """Returns sequences, int32 (n, row_length); raises ShardError at damaged records."""
         wanted = np.asarray(indices).astype(np.int64)
         if len(wanted) and (wanted.min() < 0 or wanted.max() >= len(self)):
             raise IndexError(f"sequences are numbered 0 to {len(self) - 1}")
@@ -108,7 +97,7 @@ class Rows:
         return found
 
     def chunks(self, rows: int = _ROWS_AT_ONCE) -> Iterator[NDArray[np.int32]]:
-        """Yields all sequences in order, in chunks."""
+        """Yields all sequences in chunks."""
         for start in range(0, len(self), rows):
             yield self.take(np.arange(start, min(start + rows, len(self))))
 
@@ -124,8 +113,8 @@ class Shards:
     """Token sequences with their metadata.
 
     Attributes:
-        path: The folder; a local copy for remote shards.
-        manifest: The metadata; inferred for a folder without a manifest.
+        path: Local copy of remote shards.
+        manifest: Inferred if missing.
     """
 
     path: Path
@@ -135,20 +124,15 @@ class Shards:
 
     @property
     def objective(self) -> str:
-        """The objective that the layout is for; `mlm` without a manifest."""
+        """The layout's objective; `mlm` without a manifest."""
         return str(self.manifest.config.get("objective", "mlm"))
 
     @property
     def max_seq_length(self) -> int:
-        """Sequence length that the model sees; may be shorter than stored."""
+        """The model's sequence length; may be shorter than stored."""
         return self._stated_number("max_seq_length", self.manifest.config, self.row_length)
 
     def _stated_number(self, name: str, values: Mapping[str, Any], default: int) -> int:
-        """Returns a positive whole number of the manifest.
-
-        Raises:
-            ShardError: It is something else.
-        """
         stated = values.get(name, default)
         if type(stated) is not int or stated < 1:
             raise ShardError(
@@ -161,12 +145,12 @@ class Shards:
 
     @property
     def line_by_line(self) -> bool:
-        """Whether each sequence is a padded line."""
+        """True if each sequence is a padded line."""
         return bool(self.manifest.config.get("line_by_line", False))
 
     @property
     def noise(self) -> tuple[float | None, float | None]:
-        """Noise density and mean span length of the span-corruption layout."""
+        """Noise density and mean span length."""
         made_with = self.manifest.config
         return made_with.get("mlm_probability"), made_with.get("mean_noise_span_length")
 
@@ -180,7 +164,7 @@ class Shards:
 
     @cached_property
     def vocab_size(self) -> int:
-        """The tokenizer's vocabulary size; without a manifest, the highest id plus one."""
+        """Without a manifest, the highest id plus one."""
         if self.manifest.counts.get("vocab_size"):
             return self._stated_number("vocab_size", self.manifest.counts, 0)
         highest = (
@@ -196,20 +180,17 @@ class Shards:
 
     @property
     def tokenizer_fingerprint(self) -> str:
-        """Fingerprint of the tokenizer; empty if unknown."""
+        """Empty if unknown."""
         return self.manifest.inputs.get("tokenizer", "")
 
     @cached_property
     def token_counts(self) -> NDArray[np.int64]:
-        """Count of each id in the training split, int64 (vocab_size,).
-
-        Shards built here leave added padding out.
-        """
+        """Counts of training ids, without padding if built here, int64 (vocab_size,)."""
         path = self.path / TOKEN_COUNTS_FILE
         if not path.is_file():
             return count_tokens(self.train.chunks(), self.vocab_size)
         try:
-            # Mapped first: a header may claim any size. np.load would open other formats too.
+            # Mapped first, as headers may claim any size; np.load opens other formats too.
             counts = np.lib.format.open_memmap(path, mode="r")
             if not _are_counts(counts, self.vocab_size):
                 raise ValueError("another array, or no array")
@@ -237,14 +218,9 @@ def open_shards(
 ) -> Shards:
     """Opens shards by workspace name, folder, address or Hub id.
 
-    Args:
-        reference: `name`, `path/to/folder`, `gs://bucket/folder`, or `owner/name[@revision]` (a
-            dataset repository on the Hub).
-        workspace: Resolves names and caches remote shards. None: the default workspace.
-
     Raises:
         ConfigError: No such shards exist.
-        ShardError: A file is missing, damaged, of the wrong size, or can't be fetched.
+        ShardError: A file is damaged or can't be fetched.
     """
     workspace = workspace or Workspace()
     reporter = reporter or Reporter()
@@ -280,22 +256,19 @@ def count_tokens(rows: Iterable[NDArray], vocab_size: int) -> NDArray[np.int64]:
 
 
 def is_on_hub(reference: str, workspace: Workspace) -> bool:
-    """Checks whether a reference is a Hub id and doesn't name anything local."""
+    """True for a Hub id that names nothing local."""
     here = (workspace.folder("shards") / reference, expand_path(reference))
     return parse_hub_id(reference) is not None and not any(path.exists() for path in here)
 
 
 def is_remote(reference: str, workspace: Workspace) -> bool:
-    """Checks whether opening shards contacts a remote store.
-
-    An artifact with a cached copy opens without contact.
-    """
+    """True if opening contacts a store; cached artifacts don't."""
     if is_address(reference) or is_on_hub(reference, workspace):
         return True
     try:
         manifest = workspace.find("shards", reference).manifest
     except StudioError:
-        return False  # opening them reports the problem
+        return False  # opening reports the problem
     return is_address(manifest.location) and not is_cached(manifest.fingerprint, workspace)
 
 
@@ -307,7 +280,6 @@ def _is_bare_folder(reference: str, workspace: Workspace) -> bool:
 
 
 def _open_elsewhere(folder: Path, expected: Manifest) -> Shards:
-    """Opens the folder that an artifact's manifest points to."""
     if not (folder / MANIFEST_FILE).is_file():
         raise MissingDataError(
             f"The shards {expected.name} are not at their location",
@@ -339,7 +311,6 @@ def _open_folder(folder: Path) -> Shards:
 
 
 def _check_small_files(folder: Path, manifest: Manifest) -> None:
-    """Refuses tokenizer files and counts that differ from the manifest."""
     small = {n: entry for n, entry in manifest.files.items() if not parse_file_name(Path(n).name)}
     if problems := damaged_files(folder, replace(manifest, files=small)):
         raise ShardError(
@@ -368,7 +339,6 @@ def _stated_layout(folder: Path, manifest: Manifest) -> RecordLayout:
 
 
 def _count(manifest: Manifest, name: str, most: int) -> int:
-    """Returns a count from a manifest."""
     value = manifest.counts[name]
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} is {ascii(value)[:60]}")
@@ -380,7 +350,6 @@ def _count(manifest: Manifest, name: str, most: int) -> int:
 def _stated_files(
     folder: Path, manifest: Manifest, split: str, layout: RecordLayout
 ) -> list[ShardFile]:
-    """Returns a split's files from the manifest, after checking their sizes."""
     files = []
     for name, entry in manifest.files.items():
         numbers = parse_file_name(Path(name).name)
@@ -392,7 +361,6 @@ def _stated_files(
 
 
 def _check_size(path: Path, size: int, records: int, layout: RecordLayout) -> None:
-    """Refuses a missing or wrongly sized file, if possible naming the truncated record."""
     if not path.is_file():
         raise MissingDataError(
             f"The shard {path} is missing",
@@ -400,7 +368,7 @@ def _check_size(path: Path, size: int, records: int, layout: RecordLayout) -> No
             received="none",
             fix="restore the file from a copy, or build the shards again",
         )
-    if records > size:  # each record has several bytes
+    if records > size:
         raise ShardError(
             f"The name of the shard {path} gives an impossible number of records",
             expected=f"at most as many records as fit into {size} bytes",
@@ -418,7 +386,6 @@ def _check_size(path: Path, size: int, records: int, layout: RecordLayout) -> No
 
 
 def _open_bare(folder: Path) -> Shards:
-    """Opens a folder without a manifest, inferring the metadata."""
     found = _find_files(folder)
     layouts = {
         split: detect_record_layout(files[0].path) for split, files in found.items() if files
@@ -447,7 +414,6 @@ def _open_bare(folder: Path) -> Shards:
 
 
 def _find_files(folder: Path) -> dict[str, list[ShardFile]]:
-    """Finds each split's files; files at the top level are for training."""
     found = {split: _files_in(folder / split) for split in SPLITS}
     if not any(found.values()):
         found = {TRAIN: _files_in(folder)}
@@ -486,7 +452,7 @@ def _guessed_manifest(folder: Path, splits: Mapping[str, Rows]) -> Manifest:
 
 
 def _sample(path: Path) -> dict[str, Any]:
-    """Returns a file's size and a hash of its size and both ends, as a full hash is slow."""
+    """Hashes only both ends, as a full hash is slow."""
     size = path.stat().st_size
     with path.open("rb") as file:
         start = file.read(_SAMPLED_BYTES)

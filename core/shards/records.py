@@ -1,21 +1,11 @@
-"""Reads and writes the TFRecord format of shards, without TensorFlow.
+"""Reads and writes TFRecord shards without TensorFlow.
 
-A TFRecord file is a sequence of records, each framed as
+Records are framed as
 
     length (uint64) | masked CRC32C of length (uint32) | data | masked CRC32C of data (uint32)
 
-where data is a serialised `tf.train.Example`. There are two layouts:
-
-`FixedRecords`: the only feature, `input_ids`, is one bytes value of little-endian uint16 or uint32
-ids. All records have the same size, so a file is an array on disk: sequences are read by index
-through a memory map, without parsing.
-
-`Int64Records`: `input_ids` and `attention_mask` are int64 lists, as the original
-`prepare_tfrecord_shards.py` writes and `run_mlm.py` reads. Sizes vary, so a file is scanned once
-for record offsets; after a damaged length the scan searches for the next valid one.
-
-Files are named `dataset-{shard}-{records}.tfrecord`. CRCs are checked on every read; errors give
-the file and the record number, counted from 0.
+`FixedRecords` hold ids as bytes, so files are memory-mapped arrays; `Int64Records` hold lists of
+varying size.
 
 Source: https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details
 """
@@ -51,7 +41,7 @@ INPUT_IDS = "input_ids"
 ATTENTION_MASK = "attention_mask"
 
 _FILE_NAME = re.compile(r".*-(\d+)-(\d+)\.tfrecord")
-_FRAME = struct.Struct("<QI")  # length, masked CRC of length
+_FRAME = struct.Struct("<QI")
 _FRAME_BYTES = _FRAME.size
 _CRC_BYTES = 4
 _CRC_MASK_DELTA = 0xA282EAD8
@@ -64,13 +54,13 @@ def file_name(shard: int, records: int) -> str:
 
 
 def parse_file_name(name: str) -> tuple[int, int] | None:
-    """Parses shard number and record count from a file name; None if it doesn't match."""
+    """Parses shard number and record count, if possible."""
     match = _FILE_NAME.fullmatch(name)
     return (int(match[1]), int(match[2])) if match else None
 
 
 def masked_crc(data: bytes) -> int:
-    """Computes the masked CRC32C that TFRecord uses."""
+    """Computes TFRecord's masked CRC32C."""
     crc = google_crc32c.value(data)
     return (((crc >> 15) | (crc << 17)) + _CRC_MASK_DELTA) & 0xFFFFFFFF
 
@@ -90,7 +80,7 @@ class FixedRecords:
 
     @cached_property
     def dtype(self) -> np.dtype:
-        """The whole record as a NumPy type: head, input_ids, crc."""
+        """The record: head, input_ids, crc."""
         return np.dtype(
             [
                 ("head", f"V{len(self.head)}"),
@@ -101,7 +91,6 @@ class FixedRecords:
 
     @cached_property
     def _examples(self) -> np.dtype:
-        """The record as a type that exposes only its Example, for the CRC."""
         size = self.dtype.itemsize - _CRC_BYTES - _FRAME_BYTES
         return np.dtype(
             {
@@ -114,13 +103,13 @@ class FixedRecords:
 
     @cached_property
     def head(self) -> bytes:
-        """The constant start of every record: the frame, and the Example up to the ids."""
+        """The constant bytes before the ids."""
         payload_bytes = self.row_length * self.id_bytes
         example = serialize_example({INPUT_IDS: serialize_feature(BYTES, bytes(payload_bytes))})
         return _frame_head(len(example)) + example[: len(example) - payload_bytes]
 
     def pack(self, rows: NDArray) -> bytes:
-        """Serialises sequences (n, row_length) to records."""
+        """Serialises sequences (n, row_length)."""
         records = np.empty(len(rows), self.dtype)
         records["head"] = np.void(self.head)
         records["input_ids"] = rows
@@ -141,7 +130,6 @@ class FixedRecords:
         return MappedFixedRecords(self, path, np.asarray(data))
 
     def _crcs(self, records: NDArray) -> NDArray[np.uint32]:
-        """Computes the masked CRC of each record's Example, (n,)."""
         data = records.view(self._examples)["example"].tolist()
         crcs = np.fromiter(map(google_crc32c.value, data), np.uint32, len(data))
         masked = ((crcs >> 15) | (crcs << 17)) + np.uint32(_CRC_MASK_DELTA)
@@ -158,7 +146,7 @@ class MappedFixedRecords:
         return len(self.data)
 
     def read(self, numbers: NDArray[np.int64]) -> NDArray:
-        """Returns the ids of records by number, (n, row_length), checking their CRCs."""
+        """Returns ids, (n, row_length), checking CRCs."""
         records = self.data.take(numbers)
         sound = records["head"] == np.void(self.layout.head)
         sound &= records["crc"] == self.layout._crcs(records)
@@ -169,10 +157,10 @@ class MappedFixedRecords:
 
 @dataclass(frozen=True)
 class Int64Records:
-    """The layout of the original scripts, with records of varying size.
+    """The original scripts' layout.
 
     Attributes:
-        pad_id: Padding id, excluded by the attention masks; None without padding.
+        pad_id: Excluded by attention masks.
     """
 
     row_length: int
@@ -181,7 +169,7 @@ class Int64Records:
     name = "int64"
 
     def pack(self, rows: NDArray) -> bytes:
-        """Serialises sequences (n, row_length) to records with attention masks."""
+        """Serialises sequences (n, row_length) with attention masks."""
         values, sizes = encode_varints(rows.reshape(-1))
         ends = np.cumsum(sizes.reshape(rows.shape).sum(axis=1, dtype=np.int64))
         starts = ends - np.diff(ends, prepend=0)
@@ -197,7 +185,7 @@ class Int64Records:
         return b"".join(frame(serialize_example(row)) for row in features)
 
     def _tokens(self, rows: NDArray) -> list[int]:
-        """Counts each sequence's tokens before its trailing padding."""
+        """Excludes trailing padding."""
         if self.pad_id is None:
             return [self.row_length] * len(rows)
         real = np.flip(rows, axis=1) != self.pad_id
@@ -205,7 +193,7 @@ class Int64Records:
         return (self.row_length - padding).tolist()
 
     def map(self, path: Path, records: int) -> MappedInt64Records:
-        """Maps a file and scans it for record offsets."""
+        """Maps a file and scans it for offsets."""
         _size_of(path)
         offsets = np.fromiter(walk(path, records), np.int64)
         if len(offsets) != records + 1:
@@ -219,7 +207,7 @@ class MappedInt64Records:
     """A mapped file of int64 records.
 
     Attributes:
-        offsets: Start of each record, then the file's size, int64 (n + 1,).
+        offsets: Starts, then the file's size, int64 (n + 1,).
     """
 
     layout: Int64Records
@@ -231,7 +219,7 @@ class MappedInt64Records:
         return len(self.offsets) - 1
 
     def read(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the ids of records by number, (n, row_length), checking CRCs and lengths."""
+        """Returns ids, (n, row_length), checking CRCs and lengths."""
         lists = [self._ids(number) for number in numbers.tolist()]
         values, counts = decode_varint_lists(lists)
         wrong = np.flatnonzero(counts != self.layout.row_length)
@@ -242,7 +230,6 @@ class MappedInt64Records:
         return values.reshape(len(lists), self.layout.row_length)
 
     def _ids(self, number: int) -> bytes:
-        """Returns a record's ids as varints."""
         features = self._features(number)
         if INPUT_IDS not in features:
             raise _foreign(self.path, number, f"the features {', '.join(sorted(features))}")
@@ -272,7 +259,7 @@ MappedRecords = MappedFixedRecords | MappedInt64Records
 
 
 class ShardWriter:
-    """Writes sequences to files of `shard_size` records; the last may be smaller."""
+    """Writes files of `shard_size` records; the last may be smaller."""
 
     def __init__(self, folder: Path, layout: RecordLayout, shard_size: int) -> None:
         make_folder(folder)
@@ -319,10 +306,9 @@ class ShardWriter:
 
 
 def detect_record_layout(path: Path) -> RecordLayout:
-    """Detects a file's layout from its first records.
+    """Detects a file's layout and ids' width, which isn't stored.
 
-    The width of ids isn't stored. Read as uint32, ids below 22 bits have small upper halves and
-    widely distributed lower halves; uint16 ids have neither.
+    Read as uint32, ids below 22 bits have small upper and varied lower halves.
     """
     kind, parts = _first_features(path).get(INPUT_IDS, (0, []))
     if kind == INT64:
@@ -333,11 +319,10 @@ def detect_record_layout(path: Path) -> RecordLayout:
 
 
 def walk(path: Path, records: int | None = None) -> Iterator[int]:
-    """Yields the offset of each record, then the file's size.
+    """Yields record offsets, then the file's size.
 
     Args:
-        records: Expected number. If given, records with damaged frames are skipped to find the
-            following ones; reading them fails later.
+        records: If given, damaged frames are skipped; reading them fails later.
     """
     size = path.stat().st_size
     damaged = []
@@ -366,7 +351,7 @@ def walk(path: Path, records: int | None = None) -> Iterator[int]:
 
 
 def _next_record(file: BinaryIO, start: int, size: int) -> int:
-    """Finds the record after a damaged one (or the file's end); 0 if not found."""
+    """Finds the next record, or the file's end; else 0."""
     file.seek(start)
     data = file.read(_LONGEST_SEARCH_BYTES)
     for place in range(_FRAME_BYTES + _CRC_BYTES, len(data) - _FRAME_BYTES + 1):
@@ -378,7 +363,7 @@ def _next_record(file: BinaryIO, start: int, size: int) -> int:
 
 
 def frame(data: bytes) -> bytes:
-    """Frames `data` as a TFRecord record."""
+    """Frames `data` as a record."""
     return b"".join((_frame_head(len(data)), data, masked_crc(data).to_bytes(4, "little")))
 
 
@@ -400,7 +385,7 @@ def _fixed_layout(path: Path, payload_bytes: int) -> FixedRecords:
     if payload_bytes % 4:
         return narrow
     records = min(_size_of(path) // narrow.dtype.itemsize, _CHECKED_AT_ONCE)
-    if not records:  # It isn't whole, which is said when it is mapped.
+    if not records:  # mapping reports this
         return narrow
     data = np.memmap(path, narrow.dtype, mode="r", shape=(records,))
     halves = np.asarray(data["input_ids"]).reshape(-1, 2)

@@ -1,8 +1,4 @@
-"""Extracts complete sentences of documents from the sequences of shards.
-
-A sequence begins and ends anywhere, so adjacent sequences are read together, and a sentence counts
-only if both ends are visible.
-"""
+"""Extracts complete sentences from shards, reading adjacent sequences together."""
 
 from __future__ import annotations
 
@@ -23,7 +19,7 @@ _TOKENS_AT_A_PLACE = 400
 _MOST_CHARACTERS = 140
 _FEWEST_WORDS, _MOST_WORDS = 4, 22
 _WORDS_OF_A_BEGINNING = 12
-# Scripts without spaces need about six characters for four words.
+# Four words, in scripts without spaces.
 _FEWEST_CHARACTERS = 6
 _ENDS_WITH_A_MARK = re.compile(r"[.!?…。！？｡][\"'”’»›)\]}」』]*\Z")
 _AFTER_A_MARK = re.compile(r"(?<=[.!?…]\s)\w")
@@ -32,7 +28,7 @@ _PLAIN_SHARE = 0.9
 
 @dataclass(frozen=True)
 class _Piece:
-    """A stretch of text within one document; whether its first and last sentences are complete."""
+    """A stretch of one document."""
 
     text: str
     begins: bool
@@ -40,15 +36,10 @@ class _Piece:
 
 
 def validation_sentences(shards: Shards, tokenizer: StudioTokenizer, most: int) -> list[str]:
-    """Samples up to `most` sentences from all over the validation split.
-
-    Falls back to lines if the text has no sentence marks, and to beginnings of documents if it has
-    no lines.
-    """
+    """Samples sentences from all over the validation split, else lines or beginnings."""
     places = [list(pieces) for pieces in _places(shards, tokenizer)]
     for choose in (_marked, _unmarked, _beginnings):
         chosen = [list(filter(None, choose(pieces))) for pieces in places]
-        # One per place before a second from any.
         found = [some[number] for number in range(most) for some in chosen if len(some) > number]
         if found := list(dict.fromkeys(found)):
             return found[:most]
@@ -79,7 +70,7 @@ def _sentences(pieces: list[_Piece]) -> Iterator[str]:
 
 
 def _split(text: str) -> list[str]:
-    """Splits text into sentences, including uncased text, for which it capitalises after marks."""
+    """Capitalises uncased text first."""
     is_uncased = text == text.lower() and text != text.upper()
     cased = _AFTER_A_MARK.sub(_capital, text) if is_uncased else text
     ends = sentence_ends(cased)
@@ -92,7 +83,6 @@ def _capital(found: re.Match[str]) -> str:
 
 
 def _is_plain(sentence: str) -> bool:
-    """Checks whether a sentence is short and consists of words rather than code."""
     words = sentence.split()
     letters = sum(one.isalpha() or one.isspace() or one in ".,;:!?'-。、，！？" for one in sentence)
     if not words or len(sentence) > _MOST_CHARACTERS or letters < _PLAIN_SHARE * len(sentence):
@@ -106,7 +96,6 @@ def _is_plain(sentence: str) -> bool:
 
 
 def _places(shards: Shards, tokenizer: StudioTokenizer) -> Iterator[Iterator[_Piece]]:
-    """Yields the text of adjacent sequences at several places of the validation split."""
     rows = shards.validation
     together = max(1, -(-_TOKENS_AT_A_PLACE // rows.row_length))
     starts = np.linspace(0, max(0, len(rows) - together), _PLACES).astype(int)
@@ -121,7 +110,7 @@ def _pieces(
     within = (tokenizer.unk_id, tokenizer.mask_id)
     between = np.setdiff1d(tokenizer.special_ids, [one for one in within if one is not None])
     is_wrapped = len(rows) > 1 and bool(np.isin(rows[:, 0], between).all())
-    # Special tokens around each sequence don't mark documents, unless each line is a sequence.
+    # Unless sequences are lines, special tokens around them mark no documents.
     for stream in rows if is_wrapped else rows.reshape(1, -1):
         edges = np.flatnonzero(np.isin(stream, between))
         outer = {0, len(stream) - 1} if is_wrapped and not line_by_line else set()

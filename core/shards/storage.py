@@ -1,8 +1,6 @@
-"""Uploads and downloads shards at addresses such as `gs://bucket/folder`, through fsspec.
+"""Uploads and downloads shards through fsspec, verified.
 
-Uploads are verified file by file, with the manifest last, so a folder with a manifest is complete.
-Downloads go to the workspace's cache and are verified by size and SHA-256, the manifest again last.
-File names from a store are untrusted.
+The manifest comes last, so a folder with one is complete. Stores' file names are untrusted.
 """
 
 from __future__ import annotations
@@ -46,14 +44,14 @@ from core.workspace.places import make_folder
 
 _ATTEMPTS = 3
 _LONGEST_COPY_NAME = 96
-# Free disk space to keep after a download.
+# Kept free after downloads.
 _KEPT_FREE_BYTES = 64 << 20
-# Stores without folders, where none needs to be created.
+# Stores without folders.
 _BUCKETS = {"gs", "gcs", "s3", "s3a", "az", "abfs", "abfss", "oci", "hf"}
 
 
 def is_address(reference: str) -> bool:
-    """Checks whether a reference is an address, like gs://bucket/folder."""
+    """True for an address like gs://bucket/folder."""
     return "://" in reference
 
 
@@ -66,10 +64,9 @@ class StoredFile:
     """A store's metadata of a file.
 
     Attributes:
-        bytes: Size; -1 if unknown.
-        md5: MD5 in hex, or a tag that looks like one: a match proves the content, a difference
-            proves nothing.
-        version: Store-specific tag that changes when the file is rewritten; may be empty.
+        bytes: -1 if unknown.
+        md5: Hex, or a look-alike: only a match proves anything.
+        version: Changes when rewritten.
     """
 
     bytes: int
@@ -78,18 +75,14 @@ class StoredFile:
 
 
 class RemoteFolder:
-    """A folder at an fsspec address.
-
-    Raises:
-        ConfigError: The scheme is unknown, or its library isn't installed.
-    """
+    """An fsspec folder; raises ConfigError if its scheme is unusable."""
 
     def __init__(self, address: str) -> None:
         self.address = address.rstrip("/")
         self._fs, self._root = connect(self.address)
 
     def files(self) -> dict[str, StoredFile]:
-        """Lists the files below the folder by relative path; empty if it doesn't exist."""
+        """Lists files by relative path, if the folder exists."""
         with _failures_named(f"{self.address} can't be listed"):
             self._fs.invalidate_cache()
             try:
@@ -99,7 +92,7 @@ class RemoteFolder:
                     raise refusal from error
                 return {}
             prefix = self._root.rstrip("/") + "/"
-            # Some consoles make empty files whose names end in a slash, to show as folders.
+            # Some consoles mark folders by empty files with a final slash.
             return {
                 path.removeprefix(prefix): _stored_file(info)
                 for path, info in found.items()
@@ -107,7 +100,7 @@ class RemoteFolder:
             }
 
     def has(self, name: str) -> bool:
-        """Checks whether a file exists, for web servers that don't list folders."""
+        """True if a file exists, for stores that list none."""
         with _failures_named(f"{self.address}/{name} can't be accessed"):
             try:
                 self._fs.info(self._path(name))
@@ -124,19 +117,19 @@ class RemoteFolder:
             return path.read_bytes()
 
     def download(self, name: str, path: Path, *, most_bytes: int) -> None:
-        """Downloads a file, aborting if the store sends more than `most_bytes`."""
+        """Downloads a file, aborting beyond `most_bytes`."""
         with _failures_named(f"{self.address}/{name} can't be downloaded"):
             limit = _limit(f"{self.address}/{name}", most_bytes)
             self._fs.get_file(
                 self._path(name), str(path), callback=limit, **_time_limits(self._fs, most_bytes)
             )
-            if path.is_dir():  # Some stores make one where their listing says that it is one.
+            if path.is_dir():  # made by some stores
                 path.rmdir()
                 raise IsADirectoryError("a folder, not a file")
             limit.check(path.stat().st_size)
 
     def upload(self, path: Path, name: str) -> None:
-        """Uploads a file and verifies the stored content, in several attempts."""
+        """Uploads and verifies a file, in several attempts."""
         for _ in range(_ATTEMPTS):
             with _failures_named(f"{path.name} can't be written to {self.address}"):
                 self._make_folder(name)
@@ -152,7 +145,7 @@ class RemoteFolder:
         )
 
     def check_writable(self) -> None:
-        """Writes and removes a small file, to fail before the work begins."""
+        """Writes and removes a small file."""
         name = f".studio-{os.getpid()}"
         with _failures_named(f"{self.address} can't be written to"):
             self._make_folder(name)
@@ -202,7 +195,7 @@ class RemoteFolder:
 
 
 def upload_folder(folder: Path, remote: RemoteFolder, reporter: Reporter) -> None:
-    """Uploads a folder, its manifest last; cleans up after a failure."""
+    """Uploads a folder; cleans up after a failure."""
     names = [str(path.relative_to(folder)) for path in sorted(folder.rglob("*")) if path.is_file()]
     names.sort(key=lambda name: name == MANIFEST_FILE)
     total = sum((folder / name).stat().st_size for name in names)
@@ -222,16 +215,14 @@ def upload_folder(folder: Path, remote: RemoteFolder, reporter: Reporter) -> Non
 def fetch_shards(
     address: str, workspace: Workspace, reporter: Reporter, fingerprint: str = ""
 ) -> Path:
-    """Returns a verified local copy of the shards at an address.
+    """Returns a verified local copy of remote shards.
 
     Args:
-        address: The folder, with or without a manifest.
-        workspace: Caches the copy.
-        fingerprint: Expected, if known; a matching copy is used without contacting the store.
+        fingerprint: If cached, the store isn't contacted.
 
     Raises:
         ConfigError: There are no shards.
-        ShardError: The fingerprint or a file doesn't match, or the store refuses.
+        ShardError: A file doesn't match, or the store refuses.
     """
     cache = workspace.cache / "shards"
     if fingerprint and (copy := _find_copy(cache, fingerprint)):
@@ -244,7 +235,7 @@ def fetch_shards(
 
 
 def is_cached(fingerprint: str, workspace: Workspace) -> bool:
-    """Checks whether a complete copy of remote shards is cached."""
+    """True if a complete copy is cached."""
     return _find_copy(workspace.cache / "shards", fingerprint) is not None
 
 
@@ -300,7 +291,6 @@ def _fetch_bare(
 
 
 def _fetch_file(remote: RemoteFolder, folder: Path, name: str, entry: Mapping[str, Any]) -> None:
-    """Fetches a file unless present; it appears complete and verified, or not at all."""
     final = path_inside(folder, name, f"The manifest at {remote.address}")
     if final.is_file() and final.stat().st_size == entry["bytes"]:
         return
@@ -344,13 +334,12 @@ def _find_copy(cache: Path, fingerprint: str) -> Path | None:
 
 
 def _is_complete(folder: Path) -> bool:
-    """Checks whether a copy has its manifest, which is written last, and all files."""
     if not (folder / MANIFEST_FILE).is_file():
         return False
     try:
         files = read_manifest(folder).files
     except StudioError:
-        return False  # it is fetched again
+        return False  # fetched again
     return all(
         (folder / name).is_file() and (folder / name).stat().st_size == entry["bytes"]
         for name, entry in files.items()
@@ -358,7 +347,6 @@ def _is_complete(folder: Path) -> bool:
 
 
 def _cache_folder(cache: Path, name: str, fingerprint: str, address: str) -> Path:
-    """Creates a copy's folder; the name is for people, the fingerprint is the key."""
     plain = "".join(c if (c.isascii() and c.isalnum()) or c in "-_" else "-" for c in name)
     plain = plain[:_LONGEST_COPY_NAME].strip("-") or "shards"
     folder = path_inside(cache, f"{plain}-{fingerprint}", f"The manifest at {address}")
@@ -367,7 +355,6 @@ def _cache_folder(cache: Path, name: str, fingerprint: str, address: str) -> Pat
 
 
 def _is_wanted(name: str) -> bool:
-    """Checks whether a file belongs to shards without a manifest."""
     if flaw_of_name(name):
         return False
     folder, _, file = name.rpartition("/")
@@ -377,7 +364,6 @@ def _is_wanted(name: str) -> bool:
 
 
 def _check_room(sizes: Mapping[str, int], folder: Path, address: str) -> None:
-    """Refuses a download that doesn't fit on the disk."""
     here = [folder / name for name in sizes]
     done = sum(path.stat().st_size for path in here if path.is_file())
     wanted, free = sum(sizes.values()) - done, shutil.disk_usage(folder).free
@@ -405,12 +391,11 @@ def _write_synced(path: Path, data: bytes) -> None:
         draft.write_bytes(data)
 
 
-# Names of a file's version: Google, Amazon and Azure, the Hub, local folders.
 _VERSIONS = ("generation", "ETag", "etag", "blob_id", "mtime", "LastModified", "last_modified")
 
 
 def _stored_file(info: Mapping[str, Any]) -> StoredFile:
-    """Parses a store's metadata; the MD5 is `md5Hash` at Google, `ETag` at Amazon."""
+    """The MD5 is `md5Hash` at Google, `ETag` at Amazon."""
     checksum = ""
     if "md5Hash" in info:
         checksum = base64.b64decode(info["md5Hash"]).hex()
@@ -434,11 +419,10 @@ class _Digest:
 
 
 def _limit(name: str, most_bytes: int) -> Any:
-    """Returns an fsspec callback that aborts a download of more bytes than expected."""
     from fsspec.callbacks import TqdmCallback
 
     class Limit(TqdmCallback):
-        """A TqdmCallback, as the Hub's file system accepts and notifies no other callback."""
+        """A TqdmCallback, as the Hub's file system notifies no other."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -472,21 +456,19 @@ def _limit(name: str, most_bytes: int) -> Any:
 
 
 def _time_limits(fs: Any, size_bytes: int) -> dict[str, Any]:
-    """Returns the time limit for plain HTTP; other stores' libraries have their own."""
     from fsspec.implementations.http import HTTPFileSystem
 
     return {"most_seconds": most_seconds(size_bytes)} if isinstance(fs, HTTPFileSystem) else {}
 
 
 def connect(address: str, *, field: str = "output_dir", **options: Any) -> tuple[Any, str]:
-    """Returns fsspec's file system for an address, and the path in it.
+    """Returns an address's file system and path.
 
     Args:
         field: The setting that holds the address.
-        **options: For the file system.
 
     Raises:
-        ConfigError: The scheme is unknown, or its library isn't installed.
+        ConfigError: The scheme is unusable.
     """
     import fsspec
 
@@ -516,7 +498,6 @@ def connect(address: str, *, field: str = "output_dir", **options: Any) -> tuple
 
 
 def _options(address: str) -> dict[str, Any]:
-    """Returns connection options; the Hub's endpoint is configurable."""
     endpoint = os.environ.get("HF_ENDPOINT")
     return {"endpoint": endpoint} if endpoint and address.startswith("hf://") else {}
 

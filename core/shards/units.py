@@ -1,9 +1,4 @@
-"""Finds where text can be cut so that the parts encode to the same tokens as the whole.
-
-Most tokenizers first split text into words that are encoded independently. If a tokenizer's
-splitting is known exactly, a *unit rule* finds the places in UTF-8 bytes with NumPy. Tokenizers
-with any unknown component get no rule, and their documents are encoded whole.
-"""
+"""Finds places where the parts of a text encode to the same tokens as the whole."""
 
 from __future__ import annotations
 
@@ -22,21 +17,20 @@ from core.tokenizer.unigram import words_and_newlines
 Bytes = NDArray[np.uint8]
 Places = NDArray[np.int64]
 
-# Bytes that UTF-8 never contains. BEGIN, END, SEAM and MARK are units: start and end of a document,
-# a seam within one, and a sentence end. PLACEHOLDER begins the stand-in for a text that isn't cut.
+# Units that UTF-8 never contains. PLACEHOLDER begins the stand-in for an uncut text.
 BEGIN, END, SEAM, PLACEHOLDER, MARK = 0xFF, 0xFE, 0xFD, 0xFC, 0xFB
 
 _SPACE, _NEWLINE = b" \n"
 _SEPARATORS = np.isin(np.arange(256), [BEGIN, END, SEAM, MARK])
 _WHITESPACE = np.isin(np.arange(256), list(b" \t\n\r"))
-# Characters that only some libraries treat as whitespace.
+# Whitespace for some libraries only.
 _OTHER_WHITESPACE = [
     character.encode()
     for character in "\x0b\x0c\x1c\x1d\x1e\x1f\x85\xa0\u1680\u180e\u2000\u2001\u2002\u2003\u2004"
     "\u2005\u2006\u2007\u2008\u2009\u200a\u200b\u2028\u2029\u202f\u205f\u3000\ufeff"
 ]
 
-# Normalizers that map each character by itself, so text on both sides of a space doesn't interact.
+# Map each character by itself.
 _LOCAL_NORMALIZERS = {"NFC", "NFD", "Lowercase"}
 _LOCAL_UP_TO_SPACES = _LOCAL_NORMALIZERS | {"NFKC", "NFKD", "StripAccents", "Nmt", "BertNormalizer"}
 _SPLIT_AT_SPACES = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit"}
@@ -48,11 +42,7 @@ _SENTINELS = b"<extra_id_"
 
 @dataclass(frozen=True)
 class Delimiter:
-    """A special token that can separate any two texts.
-
-    Attributes:
-        id: Its id, which no other text produces.
-    """
+    """A special token that can separate any two texts; no text produces it."""
 
     text: bytes
     id: int
@@ -60,17 +50,15 @@ class Delimiter:
 
 @dataclass(frozen=True)
 class UnitRule:
-    """How text is cut into units.
+    """Settings for cutting text into units.
 
     Attributes:
-        starts: Returns ascending unit starts in UTF-8 bytes; the first is 0.
-        uncertain_texts: Texts whose presence keeps a text whole.
-        uncertain_places: Finds other places that keep a text whole.
-        uncertain_beginnings: Prefixes that keep a document whole.
-        document_prefix: Added by the tokenizer before a document.
-        replaced: The tokenizer's replacements before splitting, in order.
-        space_mark: The model's character for a space, if units can go to the model directly; else
-            empty.
+        starts: Returns unit starts in UTF-8, from 0.
+        uncertain_texts: Texts with these stay whole.
+        uncertain_beginnings: Documents with these prefixes stay whole.
+        document_prefix: Added by the tokenizer.
+        replaced: Before splitting.
+        space_mark: The model's space, if it can get units directly.
     """
 
     starts: Callable[[Bytes], Places]
@@ -82,7 +70,7 @@ class UnitRule:
     space_mark: bytes = b""
 
     def keeps_whole(self, texts: Sequence[bytes]) -> set[int]:
-        """Returns the indices of the UTF-8 texts that must not be cut into units."""
+        """Returns the indices of texts that must not be cut."""
         joined = bytes([SEAM]).join(texts)
         places = [_find_all(joined, part) for part in self.uncertain_texts]
         if self.uncertain_places is not None:
@@ -95,11 +83,7 @@ class UnitRule:
         return numbers | set(np.searchsorted(seams, found).tolist())
 
     def splits_units(self, texts: Sequence[bytes], places: Sequence[Places]) -> set[int]:
-        """Returns the indices of the UTF-8 texts in which a given place falls within a unit.
-
-        Args:
-            places: Places in each text, above 0 and at most its length.
-        """
+        """Returns the indices of texts with a place within a unit."""
         joined = bytes([SEAM]).join([*texts, b""])
         lengths = np.array([len(text) + 1 for text in texts], np.int64)
         firsts = np.repeat(np.cumsum(lengths) - lengths, [len(of_text) for of_text in places])
@@ -113,14 +97,14 @@ class UnitRule:
         return not text or text.startswith(self.uncertain_beginnings)
 
     def cut(self, text: bytes) -> tuple[bytes, Places]:
-        """Applies the replacements and returns the text and its unit starts."""
+        """Applies replacements; returns the text and unit starts."""
         for old, new in self.replaced:
             text = text.replace(old, new)
         return text, self.starts(np.frombuffer(text, np.uint8))
 
 
 def unit_rule(specification: dict[str, Any]) -> UnitRule | None:
-    """Returns the rule for a `tokenizer.json`, or None if none is known to be right."""
+    """Returns a `tokenizer.json`'s rule, if one is certain."""
     if _is_random(specification["model"]) or not _added_tokens_are_simple(specification):
         return None
     added = tuple(token["content"].encode() for token in specification["added_tokens"])
@@ -131,7 +115,6 @@ def unit_rule(specification: dict[str, Any]) -> UnitRule | None:
     if _is_plain_byte_level(splitter) and _keeps_words_apart(normalizer, _LOCAL_NORMALIZERS):
         return UnitRule(starts_at_whitespace, added, other_whitespace)
     if splitter == sentencepiece.describe_pre_tokenizer() and _is_of_sentencepiece(normalizer):
-        # All sentinels share a prefix, which is searched once.
         texts = {_SENTINELS if text.startswith(_SENTINELS) else text for text in added}
         return UnitRule(starts_at_spaces, (*sorted(texts), b"  "), _find_new_spaces())
     if splitter == words_and_newlines() and _keeps_words_apart(normalizer, set()):
@@ -148,7 +131,7 @@ def _words_and_newlines_rule(
     return UnitRule(
         starts_at_runs,
         uncertain_texts=(*added, mark),
-        # The tokenizer adds no space before a document that begins with replaced characters.
+        # No space is added before these.
         uncertain_beginnings=tuple(old[:1] for old, _ in replaced),
         document_prefix=b" ",
         replaced=replaced,
@@ -157,10 +140,9 @@ def _words_and_newlines_rule(
 
 
 def find_delimiter(specification: dict[str, Any]) -> Delimiter | None:
-    """Returns a special token that can separate any two texts, if there is one.
+    """Returns a special token that separates any two texts.
 
-    It must match anywhere, take nothing from its neighbours, and never come out of other text, as
-    the unknown token does.
+    It matches anywhere and never comes out of text.
     """
     model = specification["model"]
     contents = [token["content"] for token in specification["added_tokens"]]
@@ -176,7 +158,7 @@ def find_delimiter(specification: dict[str, Any]) -> Delimiter | None:
 
 
 def starts_at_spaces(text: Bytes) -> Places:
-    """Finds unit starts if each space begins a word, as for Metaspace."""
+    """Finds unit starts at spaces, as for Metaspace."""
     starts = text == _SPACE
     return _with_separators(starts, _SEPARATORS[text])
 
@@ -194,9 +176,7 @@ def starts_at_runs(text: Bytes) -> Places:
 def starts_at_whitespace(text: Bytes) -> Places:
     r"""Finds unit starts for GPT-2's regular expression.
 
-    Words never span whitespace. Of a run of whitespace before a word, all but the last character
-    form one word (`\s+(?!\S)`), and the last begins the next; at the end of a document the whole
-    run is one word.
+    All but a run's last whitespace form one word (`\s+(?!\S)`).
 
     Source: https://github.com/openai/gpt-2/blob/master/src/encoder.py
     """
@@ -214,8 +194,6 @@ def other_whitespace(text: Bytes) -> Places:
 
 
 class _Finder:
-    """Finds any of a set of characters of one to three UTF-8 bytes."""
-
     def __init__(self, characters: Sequence[bytes]) -> None:
         self._is_first = np.isin(np.arange(256), [character[0] for character in characters])
         self._codes = [
@@ -240,7 +218,7 @@ _find_other_whitespace = _Finder(_OTHER_WHITESPACE)
 
 @lru_cache(maxsize=1)
 def _find_new_spaces() -> _Finder:
-    """Finds characters that NMT and NFKC turn into spaces, or remove between spaces."""
+    """NMT and NFKC turn these into spaces, or remove them."""
     codes = [code for code in range(0x10000) if not 0xD800 <= code < 0xE000]
     found = [code for code in codes if " " in unicodedata.normalize("NFKC", chr(code))]
     control = [*range(0x20), *range(0x7F, 0xA0)]
@@ -257,7 +235,6 @@ def _with_separators(starts: NDArray[np.bool_], separator: NDArray[np.bool_]) ->
 
 
 def _can_hide(token: str, other: str) -> bool:
-    """Checks whether `other` could match across an edge of `token`."""
     if token in other and token != other:
         return True
     return any(other.endswith(token[:length]) for length in range(1, len(token)))
@@ -268,7 +245,6 @@ def _is_random(model: dict[str, Any]) -> bool:
 
 
 def _added_tokens_are_simple(specification: dict[str, Any]) -> bool:
-    """Checks that added tokens match verbatim and lie within one unit."""
     has_normalizer = specification["normalizer"] is not None
     return not any(
         len(token["content"].split()) != 1
@@ -306,7 +282,6 @@ def _is_of_sentencepiece(normalizer: dict[str, Any] | None) -> bool:
 
 
 def _replacements(normalizer: dict[str, Any] | None) -> tuple[tuple[bytes, bytes], ...]:
-    """Returns a Replace normalizer's (old, new) pairs."""
     if normalizer is None:
         return ()
     if normalizer["type"] == "Sequence":

@@ -1,1 +1,1 @@
-"""The stages of the pipeline: their registry, and the quickstart that runs them all."""
+"""The pipeline's stages and the quickstart."""

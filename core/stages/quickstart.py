@@ -1,4 +1,4 @@
-"""The quickstart: all stages on the built-in corpus, in minutes on two CPU cores."""
+"""The quickstart: all stages on the built-in corpus."""
 
 from __future__ import annotations
 
@@ -18,11 +18,9 @@ from core.workspace import Workspace
 def quickstart_stages(
     config: QuickstartConfig, workspace: Workspace, promised: Mapping[str, Collection[str]]
 ) -> list[tuple[str, StageConfig]]:
-    """Returns the quickstart's stages with their configs, each named as the next one's input.
+    """Returns the quickstart's stages, linked by name.
 
-    Takes a few minutes on two CPU cores: short sequences and the preset `fast` reach 3.4 nats below
-    the unigram baseline (benchmarks/trials.md). `promised` has the names, by kind, that other runs
-    have reserved.
+    They reach 3.4 nats below the unigram baseline (benchmarks/trials.md).
     """
     corpus = CorpusConfig(source="docs", limit=config.limit)
     tokenizer_name, shards_name, model_name = [

@@ -1,7 +1,6 @@
-"""Registry of the stages: each is declared once, and everything else derives from it.
+"""Registry of the stages, from which everything else derives.
 
-A stage may also live in a module outside of this package that calls `register` when imported:
-`STUDIO_STAGES` names such modules.
+Modules named in `STUDIO_STAGES` may register others.
 """
 
 from __future__ import annotations
@@ -33,23 +32,14 @@ StageFunction = Callable[[Any, Workspace, Reporter], Artifact]
 class Stage:
     """One step of the pipeline.
 
-    Functions are references of the form `module:function` and imported when needed, since training
-    imports a backend.
+    References `module:function` are imported late, as training imports a backend.
 
     Attributes:
-        name: The command, and the stage of stored runs.
-        title: The label in the web app and in reports.
-        help: The command's help, one sentence.
-        function: Takes the config, the workspace and a reporter.
-        api: The function that runs it from a script: its name in `core`, or `module:function`.
-        artifact: The kind of artifact it makes; None if none.
-        name_deriver: Derives the artifact's name from a config without one; "" if none.
-        tab: The tab of its form; "" if the web app has none.
-        is_resumable: Whether a stopped run can continue from its saved state.
-        reports_top_level: Puts its results at the top level of the JSON instead of in `metrics`.
-        summarizer: Turns the results of a run into what the command line prints; "": the artifact.
-        secret_variable: Environment variable of a secret that must reach no other process; if set,
-            the command line runs the stage in its own process.
+        api: Function for scripts, in `core` or a reference.
+        is_resumable: Whether it continues from saved state.
+        reports_top_level: Puts results at the JSON's top level, not in `metrics`.
+        summarizer: Formats results for the command line.
+        secret_variable: Secret for no other process; the command line runs the stage itself.
     """
 
     name: str
@@ -68,17 +58,17 @@ class Stage:
 
     @property
     def api_home(self) -> tuple[str, str]:
-        """The module and the name of the function that runs it from a script."""
+        """Module and name of the function for scripts."""
         module, _, name = self.api.rpartition(":")
         return module or "core", name
 
     @property
     def artifact_kind(self) -> str:
-        """The name of the kind of artifact it makes; "" if none."""
+        """The artifact kind's name; "" if none."""
         return self.artifact.name if self.artifact else ""
 
     def makes_artifact(self, config: StageConfig) -> bool:
-        """Returns True if a run with this config makes an artifact; an evaluation doesn't."""
+        """Returns whether a run makes an artifact; an evaluation doesn't."""
         return self.artifact is not None and not getattr(config, "evaluate_only", False)
 
     def derive_name(self, config: StageConfig) -> str:
@@ -90,7 +80,7 @@ STAGES: dict[str, Stage] = {}
 
 
 def register(stage: Stage) -> Stage:
-    """Adds a stage to the command line, the queue and the web app's lists."""
+    """Registers a stage for all interfaces."""
     if stage.artifact:
         register_kind(stage.artifact)
     STAGES[stage.name] = stage
@@ -98,10 +88,7 @@ def register(stage: Stage) -> Stage:
 
 
 def load_further_stages() -> None:
-    """Imports the modules of STUDIO_STAGES, separated by commas; each program does so first.
-
-    Raises ConfigError if one is missing.
-    """
+    """Imports the modules of STUDIO_STAGES; raises ConfigError."""
     for module in filter(None, re.split(r"[,\s]+", os.environ.get(STAGES_VARIABLE, ""))):
         try:
             importlib.import_module(module)
@@ -128,17 +115,17 @@ def stage_function(name: str) -> StageFunction:
 
 
 def title_of_stage(stage: str) -> str:
-    """Returns a stage's title; for an unknown stage, its name."""
+    """Returns a stage's title, or an unknown stage's name."""
     return STAGES[stage].title if stage in STAGES else stage.replace("_", " ").capitalize()
 
 
 def artifact_kind_of(stage: str) -> str:
-    """Returns the kind of artifact that a stage makes; "" if none, or the stage is unknown."""
+    """Returns a stage's artifact kind, or ""."""
     return STAGES[stage].artifact_kind if stage in STAGES else ""
 
 
 def summarize_results(stage: str, results: dict[str, Any], artifact: str) -> str:
-    """Describes a finished run in the stage's own words; by default, with its artifact's path."""
+    """Summarizes a finished run, by default with its artifact."""
     summarizer = STAGES[stage].summarizer if stage in STAGES else ""
     return str(_load(summarizer)(results)) if summarizer else artifact
 
@@ -148,10 +135,9 @@ def is_resumable(stage: str) -> bool:
 
 
 def parse_stage_config(stage: str, values: dict[str, Any]) -> StageConfig:
-    """Parses the stored values of a stage's config; raises ConfigError if they are invalid.
+    """Parses a stored config; raises ConfigError.
 
-    Fields that did not exist when the config was stored get their own default, not today's preset
-    value: the stored config is what was run.
+    Later fields get their own default, not today's preset value.
     """
     model = find_stage(stage).config
     defaults = {name: model.model_fields[name].default for name in model.preset_fields()}

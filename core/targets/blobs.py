@@ -54,14 +54,13 @@ class Inputs:
             if not any(part.startswith(".") for part in relative.split("/")):
                 files.append(self._describe(path, relative, known.get(relative)))
         title = manifest.name if manifest and is_artifact else name
-        self._add(Input(field=name, kind=kind if is_artifact else "", name=title, files=files))
+        self.inputs.append(
+            Input(field=name, kind=kind if is_artifact else "", name=title, files=tuple(files))
+        )
 
     def add_file(self, name: str, path: Path) -> None:
-        files = [self._describe(path, "file.json", None)]
-        self._add(Input(field=name, name=name, files=files))
-
-    def _add(self, one: Input) -> None:
-        self.inputs.append(one)
+        described = self._describe(path, "file.json", None)
+        self.inputs.append(Input(field=name, name=name, files=(described,)))
 
     def _describe(self, path: Path, name: str, known: Mapping[str, Any] | None) -> InputFile:
         sha256 = known["sha256"] if known else hash_file(path)
@@ -75,7 +74,8 @@ def collect_inputs(config: TrainConfig, workspace: Workspace) -> Inputs:
     Shards at an address or on the Hub are none of them: the machine reads them itself.
     """
     from core.models.finding import find_here
-    from core.shards.read import is_address, is_remote, open_shards
+    from core.shards.read import is_remote, open_shards
+    from core.shards.storage import is_address
 
     found = Inputs()
     location = _location(config.shards, workspace)

@@ -17,10 +17,10 @@ import sys
 import time
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from core.errors import StudioError
-from core.events import EventLog, StopMode, read_events, read_stop
+from core.events import LIMIT, EventLog, StopMode, read_events, read_stop
 from core.outbound import distrust_callers
 from core.redaction import hide_secrets_in_output
 from core.runs.folder import RunFolder
@@ -28,15 +28,21 @@ from core.runs.process import ProcessIdentity
 from core.stages.registry import artifact_kind_of, load_further_stages
 from core.targets.errors import MirrorError, UnavailableError
 from core.targets.mirror import Listing, RunMirror, exit_name, heartbeat_name, log_name
-from core.targets.schema import MOST_EVENTS_BYTES, Exit, StopRequest, parse_events
+from core.targets.schema import AGAIN, MOST_EVENTS_BYTES, Exit, StopRequest, parse_events
 from core.training.checkpoint import CHECKPOINTS_FOLDER, checkpoint_name, checkpoint_steps
 from core.workspace import Artifact, Workspace, commit_folder, write_atomically
 from core.workspace.places import guarding_workspaces, make_folder, private_files
+
+if TYPE_CHECKING:
+    from core.targets.launcher import Launcher
 
 SECONDS_PER_ROUND = 3.0
 SILENT_AFTER_SECONDS = 90.0
 _FETCH_EVERY_SECONDS = 600.0
 _MOST_RETRY_SECONDS = 60.0
+_FIGURES_EVERY_SECONDS = 30.0
+# A machine that doesn't abort within this time is deleted.
+_ABORT_WITHIN_SECONDS = 60.0
 _BEFORE_THE_FIRST_STEP = -1
 _HELD = ("artifact", "finished")
 
@@ -52,7 +58,8 @@ class Follower:
         self._folder = folder
         self._workspace = workspace
         self._record = folder.read_record()
-        self._mirror = RunMirror.open(self._record.follows)
+        self._known_mirror: RunMirror | None = None
+        self._launcher = self._make_launcher() if self._record.config.get("target") else None
         self._incarnation, self._segment, self._line = _position(folder)
         self._events = EventLog(folder.events)
         self._held: list[dict[str, Any]] = []
@@ -62,7 +69,12 @@ class Follower:
         self._heartbeat = ("", time.monotonic())
         self._is_silent = False
         self._stop_sent: StopMode | None = None
+        self._stop_sent_at = 0.0
         self._fetched_at = 0.0
+        self._figures: dict[str, Any] = {}
+        self._figures_at = 0.0
+        self._reported_at = 0.0
+        self._since = round(time.time(), 3)
 
     def follow(self) -> None:
         """Copies until the run has ended; waits as long as the mirror can't be reached."""
@@ -76,21 +88,55 @@ class Follower:
                 if str(error) != problem:
                     print(error, file=sys.stderr, flush=True)
                 problem, wait = str(error), min(2 * wait, _MOST_RETRY_SECONDS)
-            except MirrorError as error:
+            except StudioError as error:
                 self._refuse(error)
                 break
             time.sleep(wait)
         self._events.close()
 
+    def copy_events(self) -> None:
+        """Copies the events that the mirror has now."""
+        self._open_mirror()
+        self._copy_events(self._mirror.look())
+        self._events.close()
+
+    def _make_launcher(self) -> Launcher:
+        # Imported here because the runs that are only followed need no launcher.
+        from core.targets.launcher import Launcher
+
+        return Launcher(self._folder, self._workspace, self._record, self._enter, self._report)
+
+    @property
+    def _mirror(self) -> RunMirror:
+        assert self._known_mirror is not None
+        return self._known_mirror
+
+    def _open_mirror(self) -> None:
+        if self._known_mirror is None:
+            launcher = self._launcher
+            follows = self._record.follows
+            self._known_mirror = launcher.prepare() if launcher else RunMirror.open(follows)
+
     def _round(self) -> bool:
         """Copies what is new; returns True if the run has ended."""
+        launcher = self._launcher
+        if launcher and launcher.has_ended:
+            self._folder.write_exit(launcher.state.exit_code, None)
+            return True
+        if launcher and launcher.state.current is None and read_stop(self._folder.stop_file):
+            return self._stop_without_machine()
+        self._open_mirror()
         listing = self._mirror.look()
         newest = listing.newest
+        if launcher and (why := self._keep_machine(launcher, listing)):
+            self._copy_events(listing)
+            self._fetch_checkpoint(listing)
+            return self._stop_without_machine(why)
         if not newest:
-            self._enter("waiting for the machine", 0)
+            self._enter(launcher.phase() if launcher else "waiting for the machine", 0)
             return self._is_given_up(0)
         # The exit comes after all events, but a listing may have been made in between.
-        ended = self._mirror.read_exit(newest) if listing.version(exit_name(newest)) else None
+        ended = self._read_exit(listing)
         if ended:
             listing = self._mirror.look()
         if listing.newest > newest:
@@ -98,16 +144,60 @@ class Follower:
         self._copy_events(listing)
         self._copy_log(listing)
         self._pass_on_stop(newest)
-        if ended and ended.reason != "preempted":
+        if ended and ended.reason not in AGAIN:
             self._end(listing, ended)
             return True
-        if ended:
-            self._enter("preempted", newest)
+        if ended or (launcher and launcher.incarnations_before >= newest):
+            self._enter_between(newest, preempted=ended is not None)
             return self._is_given_up(newest)
         self._watch_heartbeat(listing)
         if time.monotonic() - self._fetched_at > _FETCH_EVERY_SECONDS:
             self._fetch_checkpoint(listing)
-        return self._is_silent and self._is_given_up(newest)
+        return (self._is_silent or launcher is not None) and self._is_given_up(newest)
+
+    def _read_exit(self, listing: Listing) -> Exit | None:
+        """Reads the newest incarnation's exit, unless an earlier launch made it."""
+        newest, launcher = listing.newest, self._launcher
+        if not listing.version(exit_name(newest)):
+            return None
+        if launcher and launcher.incarnations_before >= newest:
+            return None
+        return self._mirror.read_exit(newest)
+
+    def _keep_machine(self, launcher: Launcher, listing: Listing) -> str:
+        """Keeps a machine at work; returns why the run ends without one, or ""."""
+        checkpoints = self._mirror.find_checkpoints(listing) if listing.newest else []
+        # A count would stay the same when old checkpoints are removed.
+        newest = max((one.step for one in checkpoints), default=-1) + 1
+        why = launcher.keep_running(listing.newest, newest)
+        if time.monotonic() - self._figures_at > _FIGURES_EVERY_SECONDS:
+            self._figures_at = time.monotonic()
+            self._append_figures()
+        return why
+
+    def _enter_between(self, newest: int, *, preempted: bool) -> None:
+        """Reports the phase between two incarnations."""
+        launcher = self._launcher
+        if launcher is None or (preempted and launcher.incarnations_before < newest):
+            self._enter("preempted", newest)
+        else:
+            self._enter(launcher.phase(), newest + 1)
+
+    def _stop_without_machine(self, reason: str = "") -> bool:
+        """Ends the run as stopped; there is no machine that could do so."""
+        mode = read_stop(self._folder.stop_file)
+        self._finish("stopped", reason or ("aborted" if mode == "abort" else "cancelled"))
+        return True
+
+    def _finish(self, state: str, reason: str, code: int | None = 0, **fields: Any) -> None:
+        """Ends the run here; its machine is deleted first."""
+        if self._launcher:
+            self._launcher.delete_machine()
+        self._events.append("finished", state=state, reason=reason, **fields)
+        if self._launcher:
+            self._launcher.end(code)
+            self._append_figures()
+        self._folder.write_exit(code, None)
 
     # Events.
 
@@ -165,12 +255,27 @@ class Follower:
     def _append(self, event: dict[str, Any], place: tuple[int, int]) -> None:
         self._events.append_copy({**event, "from": [self._incarnation, *place]})
 
-    def _enter(self, phase: str, incarnation: int) -> None:
+    def _enter(self, phase: str, incarnation: int = 0) -> None:
         if (phase, incarnation) != self._phase:
             self._phase = phase, incarnation
-            self._events.append(
-                "remote", phase=phase, incarnation=incarnation, since=round(time.time(), 3)
-            )
+            self._since = round(time.time(), 3)
+            self._append_figures()
+
+    def _append_figures(self) -> None:
+        """Appends the phase with the cost so far, if one of them has changed."""
+        phase, incarnation = self._phase or ("starting", 0)
+        figures: dict[str, Any] = {"phase": phase, "incarnation": incarnation, "since": self._since}
+        if self._launcher:
+            figures |= self._launcher.figures
+        if figures != self._figures:
+            self._figures = figures
+            self._events.append("remote", **figures)
+
+    def _report(self, done: int, total: int) -> None:
+        """Reports the bytes that were uploaded, at most every second."""
+        if done == total or time.monotonic() - self._reported_at > 1.0:
+            self._reported_at = time.monotonic()
+            self._events.append("progress", done=done, total=total, unit="bytes", note="uploading")
 
     # Log, heartbeat, stop and checkpoints.
 
@@ -195,22 +300,35 @@ class Follower:
                 "seconds. It may be gone, or its network is down; the run is followed on",
                 alert="silent",
             )
-            self._enter("no sign of life", self._incarnation)
+            self._enter("lost", self._incarnation)
 
     def _pass_on_stop(self, newest: int) -> None:
         mode = read_stop(self._folder.stop_file)
         if mode and mode != self._stop_sent:
             self._mirror.write_stop(StopRequest(mode=mode, up_to_incarnation=newest))
-            self._stop_sent = mode
+            self._stop_sent, self._stop_sent_at = mode, time.monotonic()
+            self._enter("stopping", newest)
 
     def _is_given_up(self, newest: int) -> bool:
-        """Ends the run here if it is to be aborted and no machine is there to do so."""
-        if read_stop(self._folder.stop_file) != "abort":
+        """Ends the run here if it is to be stopped and no machine is there to do so."""
+        mode = read_stop(self._folder.stop_file)
+        is_waited_for = (
+            self._launcher is not None
+            and self._launcher.incarnations_before < newest
+            and time.monotonic() - self._stop_sent_at < _ABORT_WITHIN_SECONDS
+        )
+        if mode is None or is_waited_for or (mode == "save" and not self._is_between(newest)):
             return False
-        self._mirror.write_stop(StopRequest(mode="abort", up_to_incarnation=newest + 1))
-        self._events.append("finished", state="stopped", reason="aborted")
-        self._folder.write_exit(0, None)
+        # A machine that hasn't claimed yet must not begin; a later resumption may.
+        self._mirror.write_stop(StopRequest(mode=mode, up_to_incarnation=max(newest, 1)))
+        reason = "saved" if mode == "save" and newest else "aborted"
+        self._finish("stopped", reason)
         return True
+
+    def _is_between(self, newest: int) -> bool:
+        """Returns True if a launched run has no incarnation that could save."""
+        launcher = self._launcher
+        return launcher is not None and launcher.incarnations_before >= newest
 
     def _fetch_checkpoint(self, listing: Listing) -> None:
         """Fetches the newest checkpoint, for use here; a damaged one is passed over."""
@@ -244,14 +362,20 @@ class Follower:
     # The end.
 
     def _end(self, listing: Listing, ended: Exit) -> None:
+        if self._launcher:
+            self._launcher.delete_machine()
         self._enter("fetching", self._incarnation)
         self._fetch_checkpoint(listing)
         for event in self._held:
             kind, place = event["kind"], (event["from"][1], event["from"][2])
             if kind == "artifact" and event.get("made", True):
                 event = {**event, **self._fetch_artifact(listing, event["artifact"])}
+            if kind == "finished" and ended.reason == LIMIT:
+                event = {**event, "reason": LIMIT}
             self._append(event, place)
         self._held = []
+        if self._launcher:
+            self._launcher.end(ended.code)
         self._enter("done" if ended.code == 0 else "ended", self._incarnation)
         self._folder.write_exit(ended.code, ended.signal)
 
@@ -283,9 +407,15 @@ class Follower:
         found = self._workspace.list(kind)
         return next((one for one in found if one.manifest.run == self._record.id), None)
 
-    def _refuse(self, error: MirrorError) -> None:
-        self._events.append("finished", state="failed", reason="mirror", error=error.to_dict())
-        self._folder.write_exit(error.exit_code, None)
+    def _refuse(self, error: StudioError) -> None:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        try:
+            self._finish("failed", error.reason or "target", error.exit_code, error=error.to_dict())
+        except UnavailableError as unavailable:
+            # The run ends nevertheless; `studio targets` shows the machine.
+            print(unavailable, file=sys.stderr, flush=True)
+            self._launcher = None
+            self._finish("failed", error.reason or "target", error.exit_code, error=error.to_dict())
 
 
 def _position(folder: RunFolder) -> tuple[int, int, int]:

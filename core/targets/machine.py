@@ -21,6 +21,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TypeVar
@@ -32,7 +33,7 @@ from core.redaction import hide_secrets_in_output
 from core.runs.folder import RunFolder, RunRecord
 from core.stages.registry import parse_stage_config
 from core.targets.blobs import place_inputs
-from core.targets.errors import UnavailableError
+from core.targets.errors import MirrorError, UnavailableError
 from core.targets.mirror import Listing, RunMirror, StoredCheckpoint
 from core.targets.opening import open_store
 from core.targets.publisher import STATE_FILE, ending_reason
@@ -157,21 +158,23 @@ def _restore(
     """Downloads the first of these checkpoints that is whole."""
     for checkpoint in found:
         final = folder.path / CHECKPOINTS_FOLDER / checkpoint_name(checkpoint.step)
-        draft = final.with_name(f".{final.name}.draft")
-        make_folder(draft)
         try:
-            _patiently(lambda one=checkpoint, to=draft: mirror.download_checkpoint(one, to))
-        except UnavailableError:
-            raise
-        except StudioError as error:
+            _patiently(partial(_download, mirror, checkpoint, final))
+        except MirrorError as error:
             if must:
                 raise
             print(error, file=sys.stderr, flush=True)
-            shutil.rmtree(draft, ignore_errors=True)
-            continue
-        commit_folder(draft, final)
-        return checkpoint
+        else:
+            return checkpoint
     return None
+
+
+def _download(mirror: RunMirror, checkpoint: StoredCheckpoint, final: Path) -> None:
+    draft = final.with_name(f".{final.name}.draft")
+    shutil.rmtree(draft, ignore_errors=True)
+    make_folder(draft)
+    mirror.download_checkpoint(checkpoint, draft)
+    commit_folder(draft, final)
 
 
 def _wait_for_claim(mirror: RunMirror, launch: int) -> Claim:
@@ -180,7 +183,7 @@ def _wait_for_claim(mirror: RunMirror, launch: int) -> Claim:
     while time.monotonic() < deadline:
         listing: Listing = _patiently(mirror.look)
         if listing.newest:
-            claim = _patiently(lambda: mirror.read_claim(listing.newest))
+            claim = _patiently(partial(mirror.read_claim, listing.newest))
             if claim.launch == launch:
                 return claim
             if claim.launch > launch:

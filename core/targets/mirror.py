@@ -41,6 +41,7 @@ from core.workspace.names import is_run_id, path_inside
 from core.workspace.places import make_folder
 
 _MOST_CLAIM_TRIES = 20
+_HEARTBEAT_WITHIN_SECONDS = 20.0
 _RUNS = "runs"
 
 _T = TypeVar("_T", StopRequest, Heartbeat, Exit)
@@ -194,6 +195,21 @@ class RunMirror:
 
     def write_stop(self, stop: StopRequest) -> None:
         self.store.write(self._name(STOP_FILE), stop.to_bytes())
+
+    def clear_stop(self) -> None:
+        """Withdraws a request to stop, before the run goes on."""
+        self.store.remove([self._name(STOP_FILE)])
+
+    def is_alive(self, incarnation: int) -> bool:
+        """Waits for two heartbeats, and returns whether the second one differs."""
+        name = heartbeat_name(incarnation)
+        before = self.look().version(name)
+        deadline = time.monotonic() + _HEARTBEAT_WITHIN_SECONDS
+        while time.monotonic() < deadline:
+            time.sleep(1.0)
+            if self.look().version(name) != before:
+                return True
+        return False
 
     def read_stop(self) -> StopRequest | None:
         return self._read_document(StopRequest, STOP_FILE)

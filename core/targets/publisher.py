@@ -15,13 +15,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import chdir, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from core.config import TrainConfig
 from core.errors import StudioError
 from core.events import LIMIT, STOP_FILE, read_events, read_stop_reason
 from core.runs.folder import RunFolder, RunRecord
+from core.stages.registry import parse_stage_config
+from core.targets.blobs import Inputs, collect_inputs, upload_inputs
 from core.targets.errors import SupersededError
 from core.targets.mirror import Listing, RunMirror
 from core.targets.opening import open_store
@@ -34,7 +37,7 @@ from core.targets.schema import (
     RunSpec,
 )
 from core.training.checkpoint import CHECKPOINTS_FOLDER, checkpoint_name, checkpoint_steps
-from core.workspace import MANIFEST_FILE, file_lock, write_atomically
+from core.workspace import MANIFEST_FILE, Workspace, file_lock, write_atomically
 
 SECONDS_PER_ROUND = 5.0
 _SEGMENT_BYTES = 1 << 20
@@ -61,6 +64,7 @@ class Publisher:
         self._mirror = RunMirror(open_store(address), record.id)
         self._kill = kill
         self._claim: Claim | None = None
+        self._inputs: Inputs | None = None
         self._offset = 0
         self._segment = 0
         self._heartbeats = 0
@@ -118,11 +122,13 @@ class Publisher:
             self._claim = self._mirror.read_claim(int(known["incarnation"]))
             self._save_state()
             return
+        self._inputs = _find_inputs(self._folder, self._record)
         spec = RunSpec(
             id=self._record.id,
             stage=self._record.stage,
-            config=self._record.config,
+            config={**self._record.config, **self._inputs.values},
             created=self._record.created,
+            inputs=tuple(self._inputs.inputs),
         )
         self._mirror.write_spec(spec)
         listing = self._mirror.look()
@@ -209,10 +215,17 @@ class Publisher:
         while not self._superseded.is_set():
             is_last = self._ended.wait(SECONDS_PER_ROUND)
             if self._claim is not None:
+                if self._inputs and self._attempt(self._send_inputs):
+                    self._inputs = None
                 finish = self._retrying if is_last else self._attempt
                 finish(lambda: self._send_newest_checkpoint(sent))
             if is_last:
                 return
+
+    def _send_inputs(self) -> None:
+        """Uploads what another machine needs to go on with the run."""
+        assert self._inputs is not None
+        upload_inputs(self._mirror.store, self._inputs, None, _no_progress)
 
     def _send_newest_checkpoint(self, sent: set[int]) -> None:
         local = _local_checkpoints(self._folder)
@@ -274,6 +287,23 @@ class Publisher:
     def _save_state(self) -> None:
         state = {"offset": self._offset, "incarnation": self._number}
         write_atomically(self._folder.path / STATE_FILE, json.dumps(state) + "\n")
+
+
+def _find_inputs(folder: RunFolder, record: RunRecord) -> Inputs:
+    """Finds the inputs of a training run; none if they can't be read, which the run reports."""
+    config = parse_stage_config(record.stage, record.config)
+    if not isinstance(config, TrainConfig):
+        return Inputs()
+    try:
+        with chdir(record.cwd if record.cwd and Path(record.cwd).is_dir() else "."):
+            return collect_inputs(config, Workspace(folder.path.parent.parent))
+    except StudioError as error:
+        print(f"the inputs are not mirrored: {error}", file=sys.stderr, flush=True)
+        return Inputs()
+
+
+def _no_progress(done: int, total: int) -> None:
+    """Ignores the progress of an upload in the background."""
 
 
 def publisher_for(

@@ -1,8 +1,4 @@
-"""Trains tokenizers, loads them by name, folder or Hub id, and scores them.
-
-A tokenizer is a folder with `tokenizer.json` (Hugging Face `tokenizers`) and two files that name
-the special tokens for `transformers`.
-"""
+"""Trains, loads and scores tokenizers: folders with a `tokenizer.json`."""
 
 from core.tokenizer.loading import StudioTokenizer, load
 from core.tokenizer.scoring import pieces, scorecard

@@ -1,9 +1,7 @@
-"""Trains a byte-level BPE tokenizer, like Hugging Face's Flax example for RoBERTa.
-
-It encodes every text without loss. Special tokens and their order are RoBERTa's.
+"""Trains a byte-level BPE tokenizer like RoBERTa's.
 
 Source: https://github.com/huggingface/transformers/tree/v4.57.0/examples/flax/language-modeling;
-    pre-tokenizer: https://github.com/openai/gpt-2/blob/master/src/encoder.py
+pre-tokenizer: https://github.com/openai/gpt-2/blob/master/src/encoder.py
 """
 
 from __future__ import annotations
@@ -27,8 +25,7 @@ SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 SMALLEST_VOCAB_SIZE = 256 + len(SPECIAL_TOKENS)
 
 _TEXTS_AT_ONCE = 500
-# GPT-2's pre-tokenizer. Counting pairs is quadratic in a word's length, so training (not encoding)
-# splits longer words, such as DNA.
+# Counting pairs is quadratic in a word's length.
 _LONGEST_WORD = 1000
 _WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
@@ -43,14 +40,11 @@ def train_byte_level_bpe(
     """Trains a byte-level BPE tokenizer.
 
     Args:
-        texts: Documents; read once.
-        vocab_size: Includes special tokens and the 256 bytes.
-        min_frequency: Minimum count of a merged pair.
-        total: Number of documents, if known.
+        vocab_size: With special tokens and bytes.
 
     Raises:
         TokenizerError: The vocabulary has no room for the bytes.
-        RunStopped: The reporter was asked to stop.
+        RunStopped: The reporter asked for it.
     """
     from tokenizers import (
         AddedToken,

@@ -1,4 +1,4 @@
-"""Checks within a second whether a text can support a vocabulary size."""
+"""Checks within a second whether a text supports a vocabulary size."""
 
 from __future__ import annotations
 
@@ -19,27 +19,20 @@ from core.tokenizer.training import train
 from core.workspace import Workspace
 
 _SECONDS = 0.7
-# Larger files take longer; compressed ones may hold far more.
 _MOST_BYTES = 1 << 26
 _PLAIN = {".txt", ".text", ".md", ".jsonl", ".ndjson", ".csv", ".tsv"}
-# Trains in a fraction of a second.
 _TRAINED_CHARACTERS = 200_000
 _LONGEST_WORD = 1_000
 _MERGING = ("byte_level_bpe", "wordpiece")
-# Special tokens and the 256 bytes, without sentinels.
+# Special tokens and 256 bytes.
 _OTHER_TOKENS = 300
 _WORDS = re.compile(r" ?[^ \n]+|\s+")
 
 
 def check_vocabulary(config: TokenizerConfig) -> None:
-    """Raises an error if a text certainly can't support the vocabulary size.
+    """Raises TokenizerError if a text certainly can't support the vocabulary size.
 
-    A tokenizer is trained on a small text, so the answer is exact. For a larger one the distinct
-    substrings of its words give an upper bound, so a slightly too large vocabulary fails only in
-    the run. Texts that take over a second, or aren't in files, aren't checked.
-
-    Raises:
-        TokenizerError: The text is too small, with `field="vocab_size"`.
+    Small texts are trained on; larger ones give an upper bound. Slow ones aren't checked.
     """
     state = _state_of_files(config.corpus)
     if not state:
@@ -49,7 +42,6 @@ def check_vocabulary(config: TokenizerConfig) -> None:
 
 
 def _state_of_files(config: CorpusConfig) -> str:
-    """Returns the files with sizes and times; empty if reading would take long."""
     if config.source != "files":
         return ""
     try:
@@ -60,7 +52,7 @@ def _state_of_files(config: CorpusConfig) -> str:
         files = [file.path for file in listed.files]
         found = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
     except (StudioError, OSError):
-        return ""  # The corpus has a check of its own.
+        return ""  # The corpus has its own check.
     plain = all(path.suffix.lower() in _PLAIN for path in files)
     small = sum(size for _, size, _ in found) <= _MOST_BYTES
     return repr(found) if plain and small else ""
@@ -68,7 +60,6 @@ def _state_of_files(config: CorpusConfig) -> str:
 
 @lru_cache(maxsize=16)
 def _problem(config: str, state: str) -> TokenizerError | None:
-    """Checks a vocabulary; cached until the settings or files change."""
     try:
         _check(TokenizerConfig.model_validate_json(config))
     except TokenizerError as error:
@@ -106,11 +97,7 @@ def _check(config: TokenizerConfig) -> None:
 
 
 def _most_tokens(config: TokenizerConfig, words: Mapping[str, int], deadline: float) -> int | None:
-    """Returns an upper bound on the vocabulary size; None if it isn't below the configured one.
-
-    Each longer token is a substring of a word, initial or not, that occurs at least `min_frequency`
-    times if tokens are made by merging.
-    """
+    """Returns an upper bound on the vocabulary size, if too low."""
     sentinels = config.sentinels if config.algorithm == "sentencepiece_unigram" else 0
     wanted = config.vocab_size - _OTHER_TOKENS - sentinels
     least = config.min_frequency if config.algorithm in _MERGING else 1

@@ -1,15 +1,8 @@
-"""Chooses a Unigram model's tokens ("pieces") by expectation maximisation and pruning, in NumPy.
+"""Chooses a Unigram model's tokens ("pieces") by expectation maximisation and pruning.
 
-Deterministic: words with counts go in, pieces with log-probabilities come out. As in SentencePiece
-and `tokenizers`, it starts with all repeated substrings, estimates how often each is used, and
-removes those with the least loss until few enough are left. It replaces the library's trainer,
-which takes minutes for 30 MB of text, can't be stopped, differs from run to run, and panics on some
-texts.
+The library's trainer takes minutes for 30 MB, can't be stopped, isn't deterministic, and panics.
 
-All words are processed at once: the arcs of k characters that end at the j-th character of any word
-form one group, in which a word has at most one.
-
-Source: Kudo, "Subword Regularization" (2018), https://arxiv.org/abs/1804.10959, section 3.2;
+Source: Kudo (2018), https://arxiv.org/abs/1804.10959, section 3.2;
 https://github.com/google/sentencepiece/blob/master/src/unigram_model_trainer.cc
 """
 
@@ -23,7 +16,7 @@ import numpy.typing as npt
 
 LONGEST_PIECE_CHARACTERS = 16
 
-# Longer words are split: path probabilities must stay within float64.
+# Path probabilities must stay within float64.
 _LONGEST_WORD_CHARACTERS = 32
 _SUB_ITERATIONS = 2
 _FINAL_ITERATIONS = 2
@@ -32,7 +25,7 @@ _SPARE = 1.1
 _SMALLEST_SEEDS = 100_000
 _SEEDS_PER_PIECE = 10
 _LEAST_EXPECTED = 0.5
-_SMALLEST_TOTAL = 1e-280  # a word whose probability underflows is ignored
+_SMALLEST_TOTAL = 1e-280  # underflow is ignored
 _HASH_BASE = np.uint64(0x9E3779B97F4A7C15)
 
 Floats = npt.NDArray[np.float64]
@@ -46,10 +39,9 @@ class ChosenPieces:
     """Result of the training.
 
     Attributes:
-        pieces: The most probable first, including all single characters.
+        pieces: Most probable first, with all single characters.
         scores: Natural log-probabilities.
-        possible: Number of pieces that the words support: characters, and substrings repeated in
-            several contexts. If it is too low, fewer than requested were chosen.
+        possible: Number that the words support.
     """
 
     pieces: list[str]
@@ -60,12 +52,11 @@ class ChosenPieces:
 def choose_pieces(
     words: Mapping[str, int], count: int, on_step: OnStep = lambda note: None
 ) -> ChosenPieces:
-    """Chooses the pieces that give the words the highest probability.
+    """Chooses the pieces that give words the highest probability.
 
     Args:
-        words: Words and their counts.
-        count: Number of pieces, at least the number of distinct characters.
-        on_step: Called with a note about every second; may raise to stop.
+        count: At least the number of distinct characters.
+        on_step: Called about every second; may raise.
     """
     text = _Text.of(words)
     seeds = _find_seeds(text, max(_SMALLEST_SEEDS, _SEEDS_PER_PIECE * count), on_step)
@@ -89,9 +80,7 @@ class _Text:
 
     Attributes:
         codes: Code points, (characters,).
-        starts: Start of each word, (words,).
-        lengths: In characters, (words,).
-        counts: Count of each word, (words,).
+        starts, lengths, counts: (words,).
     """
 
     codes: npt.NDArray[np.uint32]
@@ -116,11 +105,11 @@ class _Text:
         )
 
     def owners(self) -> Places:
-        """Returns each character's word index, (characters,)."""
+        """Each character's word, (characters,)."""
         return np.repeat(np.arange(len(self.starts), dtype=np.int32), self.lengths)
 
     def left(self) -> Places:
-        """Returns the characters left in the word, including each itself."""
+        """Counts characters left in the word, (characters,)."""
         ends = (self.starts + self.lengths)[self.owners()]
         return (ends - np.arange(len(self.codes))).astype(np.int32)
 
@@ -128,7 +117,6 @@ class _Text:
         return self.codes[start : start + length].tobytes().decode("utf-32-le")
 
     def select(self, starts: Places, lengths: Places) -> _Text:
-        """Returns substrings as a text, each with count 1."""
         firsts = (np.cumsum(lengths) - lengths).astype(np.int32)
         places = np.repeat(starts - firsts, lengths) + np.arange(int(lengths.sum()))
         return _Text(self.codes[places], firsts, lengths, np.ones(len(starts)))
@@ -139,10 +127,8 @@ class _Seeds:
     """Initial pieces, single characters first.
 
     Attributes:
-        starts: First occurrence in the text, (pieces,).
-        lengths: In characters, (pieces,).
+        starts, lengths: First occurrences, (pieces,).
         weights: Count times length, (pieces,).
-        characters: Number of single characters.
     """
 
     starts: Places
@@ -152,10 +138,6 @@ class _Seeds:
 
 
 def _find_seeds(text: _Text, most: int, on_step: OnStep) -> _Seeds:
-    """Finds the single characters, and the substrings repeated in several contexts.
-
-    A substring always preceded or followed by the same character is replaced by the longer one.
-    """
     levels = list(_substrings(text, on_step))
     starts, lengths, weights = [levels[0].firsts], [1], [levels[0].frequencies]
     for number, shorter in enumerate(levels[1:], start=2):
@@ -177,11 +159,8 @@ class _Level:
     """The distinct substrings of one length.
 
     Attributes:
-        length: In characters.
-        places: Starts of the considered occurrences, ascending, (places,).
-        numbers: Substring index at each place, (places,).
-        firsts: First occurrence, (substrings,).
-        frequencies: Counts, (substrings,).
+        places, numbers: Occurrences and their substrings, (places,).
+        firsts, frequencies: (substrings,).
     """
 
     length: int
@@ -192,7 +171,6 @@ class _Level:
 
 
 def _substrings(text: _Text, on_step: OnStep) -> Iterator[_Level]:
-    """Yields the substrings of each length whose prefix is repeated."""
     left, counts = text.left(), text.counts[text.owners()]
     places = np.arange(len(text.codes), dtype=np.int32)
     hashes = np.zeros(len(places), np.uint64)
@@ -214,7 +192,7 @@ def _mixed(hashes: Hashes) -> Hashes:
 
 
 def _always_extended(shorter: _Level, longer: _Level | None) -> npt.NDArray[np.bool_]:
-    """Marks substrings with a one-character extension of equal count."""
+    """Marks substrings with an extension of equal count."""
     extended = np.zeros(len(shorter.firsts), bool)
     if longer is None:
         return extended
@@ -236,13 +214,11 @@ def _heaviest(seeds: _Seeds, most: int) -> _Seeds:
 
 @dataclass(frozen=True)
 class _Group:
-    """The arcs of one length that end at the same place within their words.
+    """The arcs of one length that end at the same place within words.
 
     Attributes:
-        start: Characters of the word before the arc.
-        length: In characters.
-        nodes: Start nodes; an arc ends `length` nodes further, (arcs,).
-        pieces: Piece on each arc, (arcs,).
+        start: Characters before the arc.
+        nodes, pieces: (arcs,).
     """
 
     start: int
@@ -251,17 +227,14 @@ class _Group:
     pieces: Places
 
     def only(self, numbers: Places) -> _Group:
-        """Renumbers the pieces; drops those with the number -1."""
+        """Renumbers pieces; drops those numbered -1."""
         pieces = numbers[self.pieces]
         kept = pieces >= 0
         return _Group(self.start, self.length, self.nodes[kept], pieces[kept])
 
 
 class _Lattice:
-    """All segmentations of words into pieces.
-
-    A word of n characters has n + 1 nodes, one before each character and one at the end.
-    """
+    """All segmentations; a word of n characters has n + 1 nodes."""
 
     def __init__(self, text: _Text, groups: Sequence[_Group]) -> None:
         self._groups = groups
@@ -271,16 +244,14 @@ class _Lattice:
         self._nodes = int(self._last[-1]) + 1 if len(self._last) else 0
 
     def only(self, numbers: Places) -> None:
-        """Renumbers the pieces; drops those with the number -1."""
         groups = (group.only(numbers) for group in self._groups)
         self._groups = [group for group in groups if len(group.nodes)]
 
     def expected(self, probabilities: Floats) -> tuple[Floats, float]:
-        """Computes each piece's expected count, and the log-probability of all words.
+        """Returns pieces' expected counts, and the log-probability of all words.
 
         Args:
-            probabilities: Each piece's probability times c ** length, (pieces,). The constant c
-                keeps path probabilities near 1.
+            probabilities: Times c ** length, near 1, (pieces,).
         """
         forward, backward = np.zeros(self._nodes), np.zeros(self._nodes)
         forward[self._first] = backward[self._last] = 1.0
@@ -299,7 +270,6 @@ class _Lattice:
         return expected, float(self._counts[usable] @ np.log(totals[usable]))
 
     def best(self, scores: Floats) -> Floats:
-        """Returns each word's best segmentation score, (words,)."""
         best = np.full(self._nodes, -np.inf)
         best[self._first] = 0.0
         for group in self._groups:
@@ -329,8 +299,8 @@ class _Model:
         self._own, self._own_text = groups, own
 
     def estimate(self, iterations: int, least: int) -> None:
-        """Fits the scores to the words; drops hardly used pieces, but keeps `least`."""
-        from scipy.special import digamma  # takes half a second to import
+        """Fits scores; drops hardly used pieces, but keeps `least`."""
+        from scipy.special import digamma  # takes half a second
 
         for _ in range(iterations):
             scaled = self.scores + self._nats_per_character * self._lengths
@@ -338,11 +308,10 @@ class _Model:
             self._nats_per_character -= log_total / self._total_characters
             self._drop_unused(least)
             expected = np.maximum(self._expected, _LEAST_EXPECTED)
-            # Kudo's sparse prior: exp(digamma(x)) subtracts about a half from each count.
+            # Kudo's sparse prior: subtracts about a half from each count.
             self.scores = digamma(expected) - digamma(expected.sum(keepdims=True))
 
     def prune(self, count: int) -> None:
-        """Keeps the single characters and the pieces with the largest loss."""
         excess = len(self.scores) - count
         if excess <= 0:
             return
@@ -358,7 +327,7 @@ class _Model:
         return ChosenPieces([piece for _, piece in entries], [s for s, _ in entries], possible)
 
     def _alternatives(self) -> Floats:
-        """Returns the best score of each longer piece segmented into others."""
+        """Scores longer pieces segmented into others."""
         return _Lattice(self._own_text, self._own).best(self.scores)
 
     def _drop_unused(self, least: int) -> None:
@@ -369,7 +338,6 @@ class _Model:
             self._keep(_all_but_lowest(expected, min(unused, excess)))
 
     def _keep(self, kept: npt.NDArray[np.bool_]) -> None:
-        """Keeps the characters and the marked longer pieces."""
         own = np.flatnonzero(kept)
         chosen = np.concatenate([np.arange(self._characters), own + self._characters])
         numbers = np.full(len(self.scores), -1, np.int32)
@@ -384,15 +352,7 @@ class _Model:
 def _groups_of(
     words: _Text, text: _Text, starts: Places, lengths: Places, proper: bool = False
 ) -> list[_Group]:
-    """Finds all occurrences of pieces in words.
-
-    Args:
-        words: Text to search.
-        text: Text that contains the pieces.
-        starts: Start of each piece in it.
-        lengths: In characters.
-        proper: Whether to skip pieces that are whole words.
-    """
+    """Finds all occurrences of pieces, or only within longer words (`proper`)."""
     groups: list[_Group] = []
     owners, left = words.owners(), words.left()
     before = (np.arange(len(words.codes)) - words.starts[owners]).astype(np.int32)
@@ -423,7 +383,7 @@ def _extended(hashes: Hashes, codes: npt.NDArray[np.uint32]) -> Hashes:
 
 
 def _look_up(hashes: Hashes, known: Hashes, numbers: npt.NDArray[np.int64]) -> Places:
-    """Finds each hash among the numbered ones; -1 if absent."""
+    """Returns -1 if absent."""
     if not len(numbers):
         return np.full(len(hashes), -1, np.int32)
     order = numbers[np.argsort(known[numbers])]
@@ -435,7 +395,7 @@ def _look_up(hashes: Hashes, known: Hashes, numbers: npt.NDArray[np.int64]) -> P
 def _keep_words(
     text: _Text, groups: Sequence[_Group], kept: npt.NDArray[np.bool_]
 ) -> tuple[_Text, list[_Group]]:
-    owners = np.repeat(np.arange(len(kept)), text.lengths + 1)  # of nodes
+    owners = np.repeat(np.arange(len(kept)), text.lengths + 1)
     stays = kept[owners]
     moved = np.cumsum(stays) - 1
     remaining = text.select(text.starts[kept], text.lengths[kept])
@@ -449,7 +409,7 @@ def _keep_words(
 
 
 def _all_but_lowest(values: Floats, count: int) -> npt.NDArray[np.bool_]:
-    """Marks all but the `count` lowest; of equal values the last go first."""
+    """Drops later ones of equal values first."""
     kept = np.ones(len(values), bool)
     order = np.lexsort((-np.arange(len(values)), values))
     kept[order[:count]] = False

@@ -1,8 +1,4 @@
-"""Finds the special tokens that a tokenizer puts around a text, by encoding probes.
-
-A probe without tokens proves nothing: the empty list is part of every list. A tokenizer may know no
-Latin letter, so further probes are built from its vocabulary.
-"""
+"""Finds the special tokens around a text by encoding probes."""
 
 from __future__ import annotations
 
@@ -64,7 +60,7 @@ def find_frame(backend: Tokenizer) -> Frame:
 
 
 def without_end(encoding: Encoding) -> list[int]:
-    """Returns the ids up to the last one from the text; empty if none is."""
+    """Returns ids up to the text's last one."""
     end = max((place for place, is_own in enumerate(_own(encoding), 1) if is_own), default=0)
     return list(encoding.ids[:end])
 
@@ -81,7 +77,6 @@ def _frame_around(bare: Encoding, whole: Encoding) -> Frame | None:
 
 
 def _own(encoding: Encoding) -> list[bool]:
-    """Marks tokens from the text, not the post-processor."""
     return [not is_special for is_special in encoding.special_tokens_mask]
 
 
@@ -93,7 +88,7 @@ def _probes(backend: Tokenizer) -> Iterator[str]:
     texts = [text for number in sample if (text := backend.decode([number]).strip())]
     yield from texts
     yield from (f"{first} {second}" for first, second in pairwise(texts))
-    # The decoder may lose or change tokens; then they are tried as written.
+    # The decoder may change tokens.
     written = [str(backend.id_to_token(number)) for number in sample]
     yield from (text.strip("▁Ġ# ") for text in written)
     yield from (token.content for token in added.values())

@@ -1,4 +1,4 @@
-"""Loads a tokenizer by workspace name, folder or Hub id; encodes and decodes text."""
+"""Loads tokenizers by workspace name, folder or Hub id."""
 
 from __future__ import annotations
 
@@ -35,25 +35,20 @@ from core.workspace.places import make_folder
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
-# The oldest models have no owner, as in bert-base-uncased.
+# Old models have no owner.
 _HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?(@\w[\w.-]*)?")
 _METASPACE = "▁"
 
 
 class StudioTokenizer:
-    """A tokenizer in a folder.
+    """A tokenizer in a folder; raises TokenizerError if it can't be read.
 
     Attributes:
-        path: Folder with `tokenizer.json`, and mostly the files that name the special tokens.
-        reference: Name that the user gave.
-        backend: The `tokenizers.Tokenizer`, without truncation and padding.
-        fingerprint: First 16 hex digits of the SHA-256 of `tokenizer.json`.
-        roles: The special token of each role.
-        undecided: Roles with several candidates, and these.
+        reference: The user's name for it.
+        backend: Without truncation and padding.
+        fingerprint: First 16 hex digits of `tokenizer.json`'s SHA-256.
+        undecided: Roles with several candidates.
         vocab_size: Highest id plus one.
-
-    Raises:
-        TokenizerError: `tokenizer.json` is missing or can't be read.
     """
 
     def __init__(self, folder: Path, reference: str = "") -> None:
@@ -107,16 +102,12 @@ class StudioTokenizer:
 
     @cached_property
     def frame(self) -> Frame:
-        """The ids before and after each text.
-
-        Raises:
-            TokenizerError: They can't be determined.
-        """
+        """The ids around each text; raises TokenizerError if undetermined."""
         return find_frame(self.backend)
 
     @cached_property
     def special_ids(self) -> npt.NDArray[np.int32]:
-        """Ids of all special tokens, ascending, int32 (special,)."""
+        """Ascending, int32 (special,)."""
         named = [self._id_of(text) for text in vars(self.roles).values()]
         found = {*self._special.values(), *(number for number in named if number is not None)}
         return np.array(sorted(found), np.int32)
@@ -125,16 +116,15 @@ class StudioTokenizer:
         return self._ids == other._ids
 
     def encode(self, text: str, special: bool = True) -> npt.NDArray[np.int32]:
-        """Encodes a text, int32 (tokens,); recognises special tokens written out in it.
+        """Encodes a text and special tokens written out in it, int32 (tokens,).
 
         Args:
-            text: Any text.
-            special: Whether to add special tokens around it.
+            special: Whether to add more.
         """
         return np.array(self._encoding(text, special).ids, np.int32)
 
     def encode_beginning(self, text: str) -> npt.NDArray[np.int32]:
-        """Encodes a text to be continued: no special tokens follow it."""
+        """Encodes a text without special tokens after it."""
         ids = without_end(self._encoding(text)) or list(self.frame.before)
         return np.array(ids, np.int32)
 
@@ -148,10 +138,7 @@ class StudioTokenizer:
             return self.backend.decode(numbers, skip_special_tokens=skip_special)
 
     def word_starts(self) -> npt.NDArray[np.bool_]:
-        """Marks the tokens that always begin a word, bool (vocab_size,).
-
-        These begin with whitespace or are special; all do if the tokenizer doesn't keep whitespace.
-        """
+        """Marks tokens that always begin a word, bool (vocab_size,)."""
         begins = self._word_rule()
         starts = np.ones(self.vocab_size, bool)
         for token, number in self._ids.items():
@@ -160,16 +147,13 @@ class StudioTokenizer:
         return starts
 
     def sentinel_ids(self) -> npt.NDArray[np.int32]:
-        """Returns the ids of `<extra_id_0>`, `<extra_id_1>` and so on, int32 (sentinels,).
-
-        In T5's own vocabulary they are the last ids, descending.
-        """
+        """Returns the ids of `<extra_id_0>`, ..., int32 (sentinels,)."""
         names = (f"<extra_id_{number}>" for number in count())
         found = takewhile(lambda number: number is not None, map(self._ids.get, names))
         return np.array(list(found), np.int32)
 
     def readable(self, number: int) -> str:
-        """Returns the text of a token; bytes that aren't text as `\\xf0`."""
+        r"""Returns a token's text; invalid bytes as `\xf0`."""
         token = self.backend.id_to_token(number)
         if token is None or token in self._special:
             return token or ""
@@ -181,14 +165,11 @@ class StudioTokenizer:
         return token.replace(_METASPACE, " ")
 
     def copy_to(self, folder: Path, *, ends: bool = True, longest: int | None = None) -> None:
-        """Copies the tokenizer's files into a folder, which is created if necessary.
+        """Copies the tokenizer's files into a folder.
 
         Args:
-            folder: Destination.
-            ends: Whether to keep the special tokens after a text. If not, `tokenizer.json` changes.
-                A model that continues texts needs this, or pipelines continue after an end token.
-            longest: The model's maximum length, at which transformers truncates if asked to. None:
-                not written.
+            ends: False for causal models, or pipelines continue after an end token.
+            longest: Length at which transformers truncates.
         """
         make_folder(folder)
         for name in FILES:
@@ -215,7 +196,6 @@ class StudioTokenizer:
         path.write_text(backend.to_str(pretty=True), "utf-8")
 
     def _used_as(self, role: str) -> list[str]:
-        """Returns the tokens that the tokenizer itself uses for a role."""
         if role == "unk":
             return [str(self._specification["model"].get("unk_token"))]
         if role not in ("cls", "sep"):
@@ -235,7 +215,6 @@ class StudioTokenizer:
 
     @cached_property
     def _prefix(self) -> str:
-        """WordPiece's prefix of tokens within a word, or an empty string."""
         return str(self._specification["model"].get("continuing_subword_prefix") or "")
 
     def _word_rule(self) -> Callable[[str], bool]:
@@ -251,15 +230,10 @@ class StudioTokenizer:
 def load(reference: str, workspace: Workspace | None = None) -> StudioTokenizer:
     """Loads a tokenizer.
 
-    Args:
-        reference: Name in the workspace, folder, or Hub id, of which only the tokenizer's files are
-            downloaded.
-        workspace: None: the default one.
-
     Raises:
         ConfigError: The reference is empty.
-        TokenizerError: `tokenizer.json` is missing or damaged.
-        HubError: The tokenizer is neither here nor on the Hub.
+        TokenizerError: `tokenizer.json` is damaged.
+        HubError: The Hub lacks it, too.
     """
     if not reference:
         raise ConfigError(
@@ -322,7 +296,6 @@ def _not_found(reference: str, workspace: Workspace, received: str, fix: str = "
 
 
 def _decoder_kinds(part: dict[str, Any] | None) -> set[str]:
-    """Returns the types of a decoder and its children."""
     if not part:
         return set()
     inner = [kind for child in part.get("decoders", []) for kind in _decoder_kinds(child)]
@@ -330,10 +303,7 @@ def _decoder_kinds(part: dict[str, Any] | None) -> set[str]:
 
 
 def _byte_characters() -> dict[str, int]:
-    """Maps byte-level tokenizers' characters to bytes.
-
-    Source: https://github.com/openai/gpt-2/blob/master/src/encoder.py (bytes_to_unicode)
-    """
+    """Source: https://github.com/openai/gpt-2/blob/master/src/encoder.py (bytes_to_unicode)"""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return {
@@ -350,5 +320,5 @@ _BYTE_LEVEL_WHITESPACE = {
 
 def _bytes_of(token: str) -> bytes:
     if any(character not in _BYTES for character in token):
-        return token.encode("utf-8")  # added as it stands
+        return token.encode("utf-8")
     return bytes(_BYTES[character] for character in token)

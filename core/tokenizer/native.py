@@ -1,7 +1,4 @@
-"""Calls the native code of `tokenizers`: translates its failures, and makes long calls stoppable.
-
-Its panics reach Python as a BaseException, which no `except Exception` catches.
-"""
+"""Makes calls of `tokenizers` stoppable and its panics catchable."""
 
 from __future__ import annotations
 
@@ -18,13 +15,7 @@ _POLL_SECONDS = 0.2
 
 @contextmanager
 def native_calls(what: str = "The tokenizer can't process this text") -> Iterator[None]:
-    """Turns errors and panics of `tokenizers` within the block into TokenizerError.
-
-    Other exceptions pass unchanged.
-
-    Args:
-        what: Problem, for the error.
-    """
+    """Turns errors and panics into TokenizerError."""
     try:
         yield
     except BaseException as error:
@@ -40,7 +31,7 @@ def native_calls(what: str = "The tokenizer can't process this text") -> Iterato
 
 
 def is_panic(error: BaseException) -> bool:
-    """Checks for a panic of native code; its class can't be imported."""
+    """Checks for a panic, whose class can't be imported."""
     return type(error).__name__ == "PanicException" and not isinstance(error, Exception)
 
 
@@ -50,20 +41,14 @@ def run_native(
     note: str,
     begun: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Runs a call in a thread, reports the elapsed seconds, and abandons it on a stop request.
-
-    An abandoned call continues until it or the process ends; its result is lost.
+    """Runs a call in a thread, and abandons it on a stop request.
 
     Args:
-        call: Function to run.
-        reporter: Gets the progress.
-        note: Description of the call.
-        begun: Checks whether to report; until then the call reports by itself.
+        begun: Until true, the call reports by itself.
 
     Raises:
-        RunStopped: The reporter was asked to stop.
+        RunStopped: The abandoned call continues.
         TokenizerError: The call panicked.
-        Exception: Any other exception of the call.
     """
     errors: list[BaseException] = []
     thread = threading.Thread(target=_run, args=(call, errors), daemon=True)

@@ -1,4 +1,4 @@
-"""Finds the role of each special token, and declares the roles to `transformers` in files."""
+"""Finds special tokens' roles, and declares them to `transformers`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from core.foreign_files import read_json
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-# Older configs list every added token; Gemma's has 46 KB.
+# Gemma's has 46 KB.
 _MOST_CONFIG_BYTES = 16 << 20
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -23,13 +23,12 @@ CONFIG_FILE = "tokenizer_config.json"
 SPECIAL_TOKENS_FILE = "special_tokens_map.json"
 FILES = (TOKENIZER_FILE, CONFIG_FILE, SPECIAL_TOKENS_FILE)
 
-# Class that transformers 4 and 5 both know, and the one that 5 writes.
+# transformers 4 and 5 know the first; 5 writes the second.
 _CLASS = "PreTrainedTokenizerFast"
 _NEWER_CLASS = "TokenizersBackend"
 
 _FIRST_TOKENS = ("cls_token", "bos_token")
 _LAST_TOKENS = ("sep_token", "eos_token")
-# Usual names, for a tokenizer without a file that declares the roles.
 _USUAL_NAMES = {
     "cls": (
         "[CLS]", "<s>", "<cls>", "<bos>", "<BOS>", "[BOS]", "<|bos|>", "<|begin_of_text|>",
@@ -43,7 +42,7 @@ _USUAL_NAMES = {
     "pad": ("<pad>", "[PAD]", "<PAD>", "<|pad|>", "<|padding|>"),
     "mask": ("[MASK]", "<mask>", "<MASK>", "<|mask|>"),
 }  # fmt: skip
-# Names that count even if not marked as special: older files mark none.
+# Older files mark none as special.
 _UNMARKED_NAMES = {
     "cls": ("[CLS]", "<s>", "<cls>"),
     "sep": ("[SEP]", "</s>", "<sep>"),
@@ -51,7 +50,7 @@ _UNMARKED_NAMES = {
     "pad": ("<pad>", "[PAD]"),
     "mask": ("[MASK]", "<mask>"),
 }
-# Entry of each role in `tokenizer_config.json`.
+# In `tokenizer_config.json`.
 ENTRIES = {
     "cls": "bos_token", "sep": "eos_token", "unk": "unk_token", "pad": "pad_token",
     "mask": "mask_token",
@@ -60,14 +59,11 @@ ENTRIES = {
 
 @dataclass(frozen=True)
 class Roles:
-    """The special token of each role; None if there is none.
+    """The special token of each role.
 
     Attributes:
-        cls: Put before a text; transformers' beginning of a sequence, too.
-        sep: Put after a text; the end of a sequence, too.
-        unk: Replaces text outside the vocabulary.
-        pad: Pads sequences.
-        mask: Replaces tokens to predict.
+        cls: Precedes a text; also transformers' bos.
+        sep: Follows a text; also transformers' eos.
     """
 
     cls: str | None = None
@@ -83,32 +79,26 @@ def without_lone_surrogates(text: str) -> str:
 
 
 def parts_between(special_tokens: Sequence[str], text: str) -> list[str]:
-    """Splits a text at special tokens that are written out in it.
-
-    Training uses the parts, so that no other token reads like a special one.
-    """
+    """Splits training text at special tokens, so no others read like them."""
     if not any(token in text for token in special_tokens):
         return [text]
     return re.split("|".join(map(re.escape, special_tokens)), text)
 
 
 def name_class_for_all(path: Path) -> None:
-    """Renames the class in `tokenizer_config.json` so that transformers 4 loads it."""
+    """Renames the class in `tokenizer_config.json` for transformers 4."""
     values = _read_json(path)
     if values.get("tokenizer_class") == _NEWER_CLASS:
         _write_json(path, {**values, "tokenizer_class": _CLASS})
 
 
 def name_longest(path: Path, tokens: int) -> None:
-    """Writes a model's maximum length, in tokens, into `tokenizer_config.json`."""
+    """Writes a model's maximum length, in tokens."""
     _write_json(path, {**_read_json(path), "model_max_length": tokens})
 
 
 def write_files(folder: Path, backend: Tokenizer, roles: Roles) -> None:
-    """Writes a tokenizer for `AutoTokenizer.from_pretrained` of transformers 4 and 5.
-
-    The class is `PreTrainedTokenizerFast`: transformers 5 writes another, which 4 refuses.
-    """
+    """Writes a tokenizer for transformers 4 and 5."""
     names = _transformers_names(roles)
     added = {
         str(number): {
@@ -137,19 +127,11 @@ def read_roles(
     special: Iterable[str] = (),
     used: Callable[[str], Iterable[str]] = lambda role: (),
 ) -> tuple[Roles, dict[str, tuple[str, ...]]]:
-    """Finds the special token of each role.
-
-    Looks, in this order, at `tokenizer_config.json`, `special_tokens_map.json`, usual names among
-    tokens marked as special, and some of these names among all tokens.
+    """Finds the special token of each role, and undecided candidates.
 
     Args:
-        folder: Holds the files; both may be missing.
-        vocabulary: All tokens; entries of files that name others are ignored.
-        special: Tokens marked as special.
-        used: Returns the tokens that the tokenizer uses for a role, to choose between usual names.
-
-    Returns:
-        The roles, and the candidates for each undecided role.
+        vocabulary: Files' other tokens are ignored.
+        used: Returns a role's tokens, to choose between usual names.
     """
     known, marked = set(vocabulary), set(special)
     sources = [_read_json(folder / CONFIG_FILE), _read_json(folder / SPECIAL_TOKENS_FILE)]

@@ -1,9 +1,6 @@
-"""Checks a `tokenizer.json` before `tokenizers` reads it.
+"""Checks a `tokenizer.json`: in native code, a few bytes can request gigabytes.
 
-The file may come from anywhere, and native code trusts it: a few bytes can request gigabytes. So
-its size, structure and ids are checked, and the product of the factors by which its steps can
-lengthen ordinary text is bounded. Unicode normalisation lengthens only rare characters, at most
-18-fold, and is left out.
+Unicode normalisation lengthens only rare characters, at most 18-fold.
 """
 
 from __future__ import annotations
@@ -20,22 +17,22 @@ from core.environment import TRUST_TOKENIZERS_VARIABLE
 from core.errors import TokenizerError
 from core.foreign_files import check_regular, read_regular
 
-# The largest published files, of 262,144 tokens, have 35 MB.
+# Published files have up to 35 MB.
 MOST_BYTES = 256 << 20
-# Output bytes per byte of text; published tokenizers stay below 110.
+# Output bytes per input byte; published tokenizers stay below 110.
 MOST_GROWTH = 256.0
 _MOST_SPECIAL_TOKENS = 64
 _MOST_STEPS = 256
 _DEEPEST = 32
-# WordPiece takes cubic time in a word's length. Published limits are 100 or 200.
+# WordPiece takes cubic time. Published limits are 100 or 200.
 _LONGEST_WORDPIECE_WORD = 1000
-# A model may repeat its longest token. Published ones have at most some hundred bytes.
+# Published ones have some hundred bytes.
 _LONGEST_TOKEN = 1 << 14
-# Ids may have gaps; arrays indexed by id are as long as the highest one.
+# Arrays are as long as the highest id.
 _MOST_UNUSED_IDS = 1 << 20
 _LONGEST_CHECKED_OBJECT = 64
 
-# Regex syntax of `tokenizers` that Python doesn't know, and zero-width assertions.
+# Unknown to Python's regexes, and zero-width assertions.
 _PROPERTY = re.compile(r"\\[pP]\{[^}]*\}")
 _ZERO_WIDTH = re.compile(r"\(\?(?:[=!]|<[=!])|\\[bBAzZGKy]")
 _PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
@@ -43,12 +40,7 @@ _CHILDREN = ("normalizers", "pretokenizers", "processors", "decoders")
 
 
 def read_specification(path: Path) -> tuple[bytes, dict[str, Any]]:
-    """Reads and checks a `tokenizer.json`; returns its bytes and content.
-
-    Raises:
-        TokenizerError: The path isn't a regular file, or the file is too large, damaged, or
-            requests more than a tokenizer needs.
-    """
+    """Reads a `tokenizer.json`; raises TokenizerError if it is damaged or excessive."""
     trusted = os.environ.get(TRUST_TOKENIZERS_VARIABLE, "0") not in ("", "0")
     size = check_regular(path, error=TokenizerError)
     if size > MOST_BYTES and not trusted:
@@ -96,7 +88,6 @@ def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _check_structure(specification: Any) -> None:
-    """Raises ValueError unless values that Python reads have the expected types."""
     if not isinstance(specification, dict):
         raise ValueError(f"JSON of type {type(specification).__name__}, not an object")
     if not isinstance(specification.get("model"), dict):
@@ -123,7 +114,6 @@ def _is_added_token(token: Any) -> bool:
 
 
 def _steps(part: Any, depth: int = 0) -> Iterator[tuple[Any, int]]:
-    """Yields a part and its descendants with depths, until one is too deep."""
     if part is None and depth == 0:
         return
     yield part, depth
@@ -135,7 +125,6 @@ def _steps(part: Any, depth: int = 0) -> Iterator[tuple[Any, int]]:
 
 
 def _excesses(specification: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields expected and received values for each exceeded limit."""
     yield from _excessive_tokens(specification)
     longest = specification["model"].get("max_input_chars_per_word")
     if isinstance(longest, int) and longest > _LONGEST_WORDPIECE_WORD:
@@ -183,7 +172,7 @@ def _excessive_tokens(specification: dict[str, Any]) -> Iterator[tuple[str, str]
 
 
 def _growth(part: Any) -> float:
-    """Computes the factor by which a part can lengthen a text, in UTF-8 bytes."""
+    """Returns the factor by which a part can lengthen UTF-8 text."""
     growth = 1.0
     for step, _ in _steps(part):
         if grow := _GROWTHS.get(step["type"]):
@@ -205,7 +194,7 @@ def _growth_of_replace(step: dict[str, Any]) -> float:
 
 
 def _may_be_empty(pattern: Any) -> bool:
-    """Checks whether a regex may match nothing; assumes so if Python can't parse it."""
+    """Assumes so if Python can't parse the regex."""
     regex = pattern.get("Regex") if isinstance(pattern, dict) else None
     if not isinstance(regex, str) or _ZERO_WIDTH.search(regex):
         return True
@@ -222,29 +211,25 @@ def _growth_of_prepend(step: dict[str, Any]) -> float:
 def _growth_of_metaspace(step: dict[str, Any]) -> float:
     replacement = _length(step.get("replacement"))
     prepends = step.get("prepend_scheme", "always") != "never"
-    # It precedes each piece; without a split here, there are few pieces.
+    # Without a split, few pieces are prefixed.
     return float(replacement + (replacement if prepends and step.get("split", True) else 0))
 
 
 def _growth_of_byte_level(step: dict[str, Any]) -> float:
-    # Each byte becomes a character of one or two bytes.
+    # Bytes become characters of up to two bytes.
     return 4.0 if step.get("add_prefix_space") else 2.0
 
 
 def _growth_of_charsmap(step: dict[str, Any]) -> float:
-    """Computes the factor from SentencePiece's compiled map, which ends with the replacements.
-
-    Source: https://github.com/google/sentencepiece/blob/master/src/normalizer.cc
-        (DecodePrecompiledCharsMap)
-    """
+    """Source: https://github.com/google/sentencepiece/blob/master/src/normalizer.cc"""
     data = _charsmap(step)
     texts = data[4 + int.from_bytes(data[:4], "little") :]
-    # A text replaces a character, and most have three bytes.
+    # Most replaced characters have three bytes.
     return max(1.0, max(map(len, texts.split(b"\0")), default=0) / 3)
 
 
 def _is_cut_off(step: dict[str, Any]) -> bool:
-    """Whether a map says that it is longer than it is: room for 4 GiB would be made at once."""
+    """True if overstated: 4 GiB could be allocated."""
     data = _charsmap(step)
     return int.from_bytes(data[:4], "little") > max(0, len(data) - 4)
 
@@ -269,7 +254,6 @@ _GROWTHS: dict[str, Callable[[dict[str, Any]], float]] = {
 
 
 def _special_tokens(part: Any) -> tuple[int, int]:
-    """Counts a post-processor's special tokens and copies of the text."""
     special, copies = 0, 1
     for step, _ in _steps(part):
         if step["type"] in ("BertProcessing", "RobertaProcessing"):

@@ -1,4 +1,4 @@
-"""Scores how well a tokenizer fits texts, and shows a text's tokens."""
+"""Scores how well a tokenizer fits texts."""
 
 from __future__ import annotations
 
@@ -14,14 +14,7 @@ _SHOWN_TOKENS = 10
 
 
 def scorecard(tokenizer: StudioTokenizer, texts: Iterable[str]) -> dict[str, Any]:
-    """Scores a tokenizer on texts, preferably held-out ones.
-
-    Returns:
-        Numbers of `documents`, `characters`, `bytes` (UTF-8), `words` (split at whitespace) and
-        `tokens` (no special ones around a text); `tokens_per_word`, `tokens_per_byte`,
-        `bytes_per_token`; `unknown_share` of the tokens; the vocabulary's `longest_tokens` and
-        `shortest_tokens`, readable.
-    """
+    """Scores a tokenizer on texts, preferably held-out ones, without special tokens."""
     unknown_id = -1 if tokenizer.unk_id is None else tokenizer.unk_id
     counts = dict.fromkeys(("documents", "characters", "bytes", "words", "tokens", "unknown"), 0)
     for batch in _batches(texts):
@@ -46,7 +39,7 @@ def scorecard(tokenizer: StudioTokenizer, texts: Iterable[str]) -> dict[str, Any
 
 
 def pieces(tokenizer: StudioTokenizer, text: str) -> list[tuple[str, int]]:
-    """Splits a text into tokens: readable texts and ids, none special around it."""
+    """Returns readable tokens and ids, without special ones."""
     ids = tokenizer.encode(text, special=False).tolist()
     return [(tokenizer.readable(number), number) for number in ids]
 
@@ -55,7 +48,7 @@ def _extremes(tokenizer: StudioTokenizer) -> dict[str, list[str]]:
     special = set(tokenizer.special_ids.tolist())
     numbers = [number for number in range(tokenizer.vocab_size) if number not in special]
     texts = [text for number in numbers if (text := tokenizer.readable(number))]
-    texts.sort(key=len)  # stable: of equal length, the more frequent come first
+    texts.sort(key=len)  # stable: frequent tokens come first
     longest = sorted(texts, key=len, reverse=True)
     return {
         "longest_tokens": longest[:_SHOWN_TOKENS],

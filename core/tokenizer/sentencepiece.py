@@ -1,12 +1,7 @@
-"""Trains a Unigram tokenizer like SentencePiece, as Hugging Face's Flax example does for T5.
+"""Trains a Unigram tokenizer for T5.
 
-Takes from `t5_tokenizer_model.py`: NMT and NFKC, collapsed spaces, optional lower case; words with
-the space before them, single digits and punctuation marks; `<pad>`, `</s>` and `<unk>` first,
-`</s>` after each text. As in T5's vocabulary, `<extra_id_0>` has the highest id and the sentinels
-descend.
-
-Source: https://github.com/huggingface/transformers/blob/v4.57.0/examples/flax/language-modeling/
-t5_tokenizer_model.py
+Source:
+https://github.com/huggingface/transformers/blob/v4.57.0/examples/flax/language-modeling/t5_tokenizer_model.py
 """
 
 from __future__ import annotations
@@ -45,28 +40,21 @@ def train_sentencepiece(
     sentinels: int = 100,
     lowercase: bool = False,
 ) -> Tokenizer:
-    """Trains a Unigram tokenizer for T5, deterministically.
+    """Trains a deterministic tokenizer, smaller if the text supports fewer tokens.
 
     Args:
-        texts: Documents; read once.
-        vocab_size: Includes special tokens and sentinels.
-        total: Number of documents, if known.
-        sentinels: Number of `<extra_id_0>` and so on.
-        lowercase: Whether to lower-case text.
-
-    Returns:
-        The tokenizer, with fewer tokens if the text doesn't support more.
+        vocab_size: With special tokens and sentinels.
 
     Raises:
-        TokenizerError: The vocabulary has no room for the text's characters and the sentinels.
-        RunStopped: The reporter was asked to stop.
+        TokenizerError: The vocabulary has no room for characters and sentinels.
+        RunStopped: The reporter asked for it.
     """
     backend = _frame(lowercase)
     names = sentinel_names(sentinels)
     count = vocab_size - len(SPECIAL_TOKENS) - sentinels
     counted = count_words(reported(texts, total, reporter), backend, (*SPECIAL_TOKENS, *names))
     words = _in_parts(counted)
-    words[_SPACE] += 1  # it may occur in no word, but between two texts
+    words[_SPACE] += 1  # it may occur only between texts
     rare = rare_characters(words, count // 2)
     if rare:
         words = without_characters(words, rare)
@@ -117,18 +105,17 @@ def _pre_tokenizer() -> PreTokenizer:
 
 @cache
 def describe_normalizer(*, lowercase: bool) -> dict[str, Any]:
-    """Describes the normalizer as `tokenizer.json` does."""
+    """Describes it as `tokenizer.json` does."""
     return dict(json.loads(_normalizer(lowercase).__getstate__()))
 
 
 @cache
 def describe_pre_tokenizer() -> dict[str, Any]:
-    """Describes the pre-tokenizer as `tokenizer.json` does."""
+    """Describes it as `tokenizer.json` does."""
     return dict(json.loads(_pre_tokenizer().__getstate__()))
 
 
 def _in_parts(words: Mapping[str, int]) -> Counter[str]:
-    """Splits very long words, as in text without spaces."""
     parts: Counter[str] = Counter()
     for word, count in words.items():
         for start in range(0, len(word), _LONGEST_WORD):
@@ -157,7 +144,7 @@ def _assembled(backend: Tokenizer, chosen: ChosenPieces, sentinels: list[str]) -
     backend.add_special_tokens(
         [AddedToken(token, normalized=False, special=True) for token in SPECIAL_TOKENS]
     )
-    # A sentinel takes the space before it, as the tokens that it replaces did.
+    # Sentinels take the space before them, as the replaced tokens did.
     backend.add_special_tokens(
         [AddedToken(token, lstrip=True, normalized=False, special=True) for token in sentinels]
     )

@@ -1,4 +1,4 @@
-"""Trains a tokenizer on a corpus: the tokenizer stage."""
+"""Trains a tokenizer on a corpus."""
 
 from __future__ import annotations
 
@@ -32,16 +32,13 @@ _REPORTED_SCORES = ("tokens_per_word", "tokens_per_byte", "unknown_share")
 def train(
     config: TokenizerConfig, workspace: Workspace, reporter: Reporter | None = None
 ) -> Artifact:
-    """Trains a tokenizer on the training documents and scores it on the validation split.
-
-    Returns:
-        The artifact. Its counts hold the scorecard, `vocab_size` and the corpus's counts.
+    """Trains a tokenizer and scores it on the validation split.
 
     Raises:
-        ConfigError: The name is taken, or the corpus is named wrongly.
+        ConfigError: A name is taken or wrong.
         CorpusError: The corpus has no text.
         TokenizerError: The text doesn't support the vocabulary size.
-        RunStopped: The reporter was asked to stop; nothing is written.
+        RunStopped: Nothing is written.
     """
     reporter = reporter or Reporter()
     name = config.name or derive_name(config)
@@ -65,7 +62,7 @@ def train(
 
 
 def derive_name(config: TokenizerConfig) -> str:
-    """Returns the default name of a tokenizer: docs-unigram-10048."""
+    """Returns a name such as docs-unigram-10048."""
     return f"{config.corpus.source}-{config.algorithm}-{config.vocab_size}"
 
 
@@ -104,13 +101,12 @@ def _check_size(config: TokenizerConfig, backend: Tokenizer) -> None:
 
 
 def _least_size() -> int:
-    """Returns the config's lower bound of `vocab_size`."""
     limits = TokenizerConfig.model_fields["vocab_size"].metadata
     return int(next(limit.ge for limit in limits if hasattr(limit, "ge")))
 
 
 def _scores(tokenizer: StudioTokenizer, corpus: Corpus, reporter: Reporter) -> dict[str, Any]:
-    """Scores on the validation split, or without one on training text."""
+    """Without a validation split, training text is scored."""
     try:
         scores = scorecard(tokenizer, _up_to(_SCORED_CHARACTERS, corpus.documents("validation")))
     except CorpusError as error:
@@ -124,7 +120,7 @@ def _scores(tokenizer: StudioTokenizer, corpus: Corpus, reporter: Reporter) -> d
 
 
 def _up_to(characters: int, texts: Iterable[str]) -> Iterator[str]:
-    """Yields texts up to a total number of characters; may truncate the last."""
+    """Yields texts up to a total length; may truncate the last."""
     for text in texts:
         yield text[:characters]
         characters -= len(text)

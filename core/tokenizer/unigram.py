@@ -1,12 +1,7 @@
-"""Trains a Unigram tokenizer, like Hugging Face's TPU example, `train_unigram.py`.
+"""Trains a Unigram tokenizer like Hugging Face's TPU example, but keeps all whitespace.
 
-Two things differ. Whitespace is never lost: a text may begin with spaces, and newlines and runs of
-spaces are pieces of their own (the example joins a newline with the words around it).
-`core.tokenizer.em` chooses the pieces from word counts; rare words of a large text are sampled, to
-bound memory and time.
-
-Source: https://github.com/huggingface/transformers/blob/v4.57.0/examples/tensorflow/
-language-modeling-tpu/train_unigram.py
+Source:
+https://github.com/huggingface/transformers/blob/v4.57.0/examples/tensorflow/language-modeling-tpu/train_unigram.py
 """
 
 from __future__ import annotations
@@ -24,9 +19,9 @@ from core.tokenizer.em import ChosenPieces, choose_pieces
 from core.tokenizer.roles import Roles, parts_between
 from core.tokenizer.words import (
     characters_of,
-    lone_surrogate_of,
     rare_characters,
     reported,
+    sample_half_of,
     sample_words,
 )
 
@@ -39,35 +34,24 @@ SPECIAL_TOKENS = ("[CLS]", "[SEP]", "<unk>", "<pad>", "[MASK]")
 
 _REPLACED = {"``": '"', "''": '"'}
 _SPACE = "▁"
-# Words: a run of spaces but the last, a word with the space before it, a run of newlines.
 _WORDS = rf"{_SPACE}+(?={_SPACE})|{_SPACE}?[^{_SPACE}\n]+|{_SPACE}|\n+"
-# The same, with text without spaces counted in parts.
 _COUNTED = rf"{_SPACE}{{1,32}}(?={_SPACE})|{_SPACE}?[^{_SPACE}\n]{{1,31}}|{_SPACE}|\n{{1,32}}"
 
 _DISTINCT_WORDS_KEPT = 1_500_000
 _SAMPLED_CHARACTERS = 1_000_000
 _SAMPLED_CHARACTERS_PER_TOKEN = 60
-# Finer scores differ between processors. A power of two makes sums exact, as core.shards.fragments
-# needs.
+# Finer scores differ between processors; core.shards.fragments needs a power of two.
 _UNIT_OF_SCORES = 2.0**-13
 
 
 def train_unigram(
     texts: Iterable[str], vocab_size: int, reporter: Reporter, total: int | None = None
 ) -> Tokenizer:
-    """Trains a Unigram tokenizer, deterministically.
-
-    Args:
-        texts: Documents; read once.
-        vocab_size: Includes special tokens.
-        total: Number of documents, if known.
-
-    Returns:
-        The tokenizer, with fewer tokens if the text doesn't support more.
+    """Trains a deterministic tokenizer, smaller if the text supports fewer tokens.
 
     Raises:
         TokenizerError: The text has more distinct characters.
-        RunStopped: The reporter was asked to stop.
+        RunStopped: The reporter asked for it.
     """
     count = vocab_size - len(SPECIAL_TOKENS)
     words = count_words(reported(texts, total, reporter))
@@ -82,7 +66,7 @@ def train_unigram(
 def choose_from(
     words: Mapping[str, int], count: int, vocab_size: int, reporter: Reporter
 ) -> ChosenPieces:
-    """Chooses pieces from sampled words, or from all if the sample supports too few."""
+    """Chooses pieces from sampled words, or all if the sample supports too few."""
     budget = max(_SAMPLED_CHARACTERS, vocab_size * _SAMPLED_CHARACTERS_PER_TOKEN)
     sample = sample_words(words, budget)
     chosen = choose_pieces(sample, count, _Steps(reporter))
@@ -92,10 +76,7 @@ def choose_from(
 
 
 def count_words(texts: Iterable[str]) -> Counter[str]:
-    """Counts words as the tokenizer splits them; very long ones in parts.
-
-    With very many distinct words, rare ones are sampled, but no character is lost.
-    """
+    """Counts the tokenizer's words; samples rare ones."""
     find = re.compile(_COUNTED).findall
     words: Counter[str] = Counter()
     times = 0
@@ -104,12 +85,12 @@ def count_words(texts: Iterable[str]) -> Counter[str]:
             words.update(find(part))
         if len(words) > _DISTINCT_WORDS_KEPT:
             times += 1
-            words = lone_surrogate_of(words, times)
+            words = sample_half_of(words, times)
     return words
 
 
 def without_characters(words: Mapping[str, int], characters: set[str]) -> Counter[str]:
-    """Splits words at some characters and drops these."""
+    """Drops characters, splitting words there."""
     cut = re.compile("[" + "".join(map(re.escape, sorted(characters))) + "]").split
     kept: Counter[str] = Counter()
     for word, count in words.items():
@@ -184,8 +165,8 @@ def _assembled(chosen: ChosenPieces) -> Tokenizer:
 def _pre_tokenizer() -> PreTokenizer:
     from tokenizers import Regex, pre_tokenizers
 
-    # The decoder removes one mark before the text. Metaspace alone omits it before a text that
-    # begins with a space, and so loses that space; the first step leaves no spaces.
+    # The decoder removes one mark, which Metaspace alone omits before a text that begins with a
+    # space. The first step leaves no spaces.
     return pre_tokenizers.Sequence(
         [
             pre_tokenizers.Metaspace(_SPACE, prepend_scheme="never", split=False),
@@ -198,16 +179,12 @@ def _pre_tokenizer() -> PreTokenizer:
 
 @cache
 def words_and_newlines() -> dict[str, Any]:
-    """Describes the pre-tokenizer as `tokenizer.json` does.
-
-    It prepends a space; a run of newlines, a run of spaces without its last, and a word with its
-    preceding space are words.
-    """
+    """Describes the pre-tokenizer as `tokenizer.json` does."""
     return dict(json.loads(_pre_tokenizer().__getstate__()))
 
 
 def rounded_scores(chosen: ChosenPieces) -> list[tuple[str, float]]:
-    """Rounds scores, so that processors agree on them; sorts by probability."""
+    """Rounds scores, so processors agree, and sorts them."""
     rounded: list[Any] = [
         (piece, round(score / _UNIT_OF_SCORES) * _UNIT_OF_SCORES)
         for piece, score in zip(chosen.pieces, chosen.scores, strict=True)

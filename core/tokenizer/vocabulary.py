@@ -1,4 +1,4 @@
-"""Reduces a tokenizer to the ids and flags that objectives and model families need."""
+"""Reduces tokenizers to what objectives and model families need."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ _DESCRIPTIONS: dict[Role, str] = {
     "eos": "an end-of-text token, such as </s> or [SEP]",
     "sentinels": "sentinels <extra_id_0>, <extra_id_1> and so on",
 }
-# Roles of a tokenizer's tokens by what families call them.
 _ROLES: dict[Role, str] = {"mask": "mask", "pad": "pad", "eos": "sep"}
 _IDS = {"cls": "bos", "sep": "eos", "unk": "unk", "pad": "pad", "mask": "mask"}
 
@@ -35,12 +34,12 @@ def vocabulary_of(tokenizer: StudioTokenizer) -> Vocabulary:
 
 
 def families_of(tokenizer: StudioTokenizer) -> tuple[str, ...]:
-    """Returns the model families that a tokenizer suits, by transformers' names."""
+    """Returns the model families that a tokenizer suits."""
     return tuple(name for name in list_family_names() if not missing_for(tokenizer, name))
 
 
 def missing_for(tokenizer: StudioTokenizer, family: str) -> str:
-    """Returns the tokens that a family needs and a tokenizer lacks, or an empty string."""
+    """Returns the family's tokens that a tokenizer lacks."""
     has: dict[Role, bool] = {
         "mask": tokenizer.mask_id is not None,
         "pad": tokenizer.pad_id is not None,
@@ -52,7 +51,7 @@ def missing_for(tokenizer: StudioTokenizer, family: str) -> str:
 
 
 def check_suits(tokenizer: StudioTokenizer, family: str) -> None:
-    """Raises TokenizerError if a tokenizer lacks tokens that a family needs."""
+    """Raises TokenizerError if a family's tokens are missing."""
     if missing := missing_for(tokenizer, family):
         suited = families_of(tokenizer)
         unclear = [

@@ -1,14 +1,9 @@
-"""Trains a WordPiece tokenizer like BERT's.
+"""Trains a WordPiece tokenizer like BERT's, deterministically.
 
-Like all public trainers, it merges the most frequent pairs. Whitespace isn't kept, and a word with
-a character outside the vocabulary is unknown as a whole.
-
-The trainer of `tokenizers` numbers characters in hash order, which differs between processes, and
-breaks ties by number. So words are counted here and the trainer gets the characters in order, which
-makes it deterministic.
+The trainer of `tokenizers` breaks ties by hash order unless it gets characters in order.
 
 Source: Devlin et al., https://arxiv.org/abs/1810.04805;
-    https://github.com/google-research/bert/blob/master/tokenization.py
+https://github.com/google-research/bert/blob/master/tokenization.py
 """
 
 from __future__ import annotations
@@ -31,10 +26,10 @@ ROLES = Roles(cls="[CLS]", sep="[SEP]", unk="[UNK]", pad="[PAD]", mask="[MASK]")
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 _PREFIX = "##"
-_LONGEST_WORD = 100  # longer words become unknown, as BERT's
-# Each character takes up to two tokens, one prefixed; half of the vocabulary is for longer ones.
+_LONGEST_WORD = 100
+# Each takes up to two tokens, which leaves half for longer ones.
 _SHARE_OF_CHARACTERS = 4
-# Share of text above which long words explain a small vocabulary.
+# Above this, long words explain a small vocabulary.
 _MOSTLY = 0.5
 _WORDS_AT_ONCE = 10_000
 
@@ -49,22 +44,14 @@ def train_wordpiece(
     lowercase: bool = False,
     strip_accents: bool | None = None,
 ) -> Tokenizer:
-    """Trains a WordPiece tokenizer, deterministically.
+    """Trains a WordPiece tokenizer, smaller if the text supports fewer tokens.
 
     Args:
-        texts: Documents; read once.
-        vocab_size: Includes special tokens.
-        min_frequency: Minimum count of a merged pair.
-        total: Number of documents, if known.
-        lowercase: Whether to lower-case text.
         strip_accents: None: if text is lower-cased, as BERT does.
 
-    Returns:
-        The tokenizer, with fewer tokens if the text doesn't support more.
-
     Raises:
-        TokenizerError: The text has more distinct characters, or is mostly words that are too long.
-        RunStopped: The reporter was asked to stop.
+        TokenizerError: Too many distinct characters, or mostly too long words.
+        RunStopped: The reporter asked for it.
     """
     backend = _frame(lowercase, strip_accents)
     words = count_words(reported(texts, total, reporter), backend, SPECIAL_TOKENS)
@@ -86,7 +73,6 @@ def train_wordpiece(
 
 
 def _share_too_long(words: Mapping[str, int], reporter: Reporter) -> float:
-    """Returns the share of text in words that are too long, and warns of it."""
     lengths = {word: len(word) * count for word, count in words.items()}
     too_long = sum(length for word, length in lengths.items() if len(word) > _LONGEST_WORD)
     if not too_long:
@@ -126,7 +112,6 @@ def _frame(lowercase: bool, strip_accents: bool | None) -> Tokenizer:
 
 
 def _character_tokens(words: Iterable[str]) -> list[str]:
-    """Returns tokens for characters that begin a word, and within one."""
     first = {character for word in words for character in word}
     inner = {_PREFIX + character for word in words for character in word[1:]}
     return sorted(first) + sorted(inner)
@@ -139,7 +124,6 @@ def _merged(
     min_frequency: int,
     reporter: Reporter,
 ) -> dict[str, int]:
-    """Returns the merged vocabulary, special tokens and characters first."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from tokenizers.trainers import WordPieceTrainer
 
@@ -161,7 +145,7 @@ def _merged(
 
 
 def _repeated(words: Mapping[str, int], all_read: threading.Event) -> Iterator[str]:
-    """Repeats each word by its count: the trainer takes texts, not counts."""
+    """Repeats words by count: the trainer takes texts."""
     for word, count in words.items():
         for start in range(0, count, _WORDS_AT_ONCE):
             yield f"{word} " * min(_WORDS_AT_ONCE, count - start)

@@ -1,8 +1,4 @@
-"""Counts the words of a text as a tokenizer normalises and pre-tokenizes them.
-
-Each distinct run between whitespace is pre-tokenized once, so counting takes little longer than
-reading.
-"""
+"""Counts words as a tokenizer normalises and pre-tokenizes them."""
 
 from __future__ import annotations
 
@@ -20,23 +16,20 @@ if TYPE_CHECKING:
 _DISTINCT_WORDS_KEPT = 1_500_000
 _CHARACTERS_KEPT = 50_000_000
 _DOCUMENTS_BETWEEN_REPORTS = 500
-_COVERED_SHARE = 0.9995  # as by default in SentencePiece
+_COVERED_SHARE = 0.9995  # SentencePiece's default
 
 
 def count_words(
     texts: Iterable[str], backend: Tokenizer, special_tokens: Sequence[str]
 ) -> Counter[str]:
-    """Counts words as the tokenizer's model gets them.
-
-    With very many distinct words, rare ones are sampled, but no character is lost.
+    """Counts words, sampling rare ones, but losing no character.
 
     Args:
-        texts: Documents; read once.
         backend: Its pre-tokenizer must split at whitespace first.
-        special_tokens: Left out if documents contain them.
+        special_tokens: Left out of documents.
     """
     runs: Counter[str] = Counter()
-    characters = times = 0  # Upper bound on the characters of distinct runs.
+    characters = times = 0
     for text in texts:
         for part in parts_between(special_tokens, without_lone_surrogates(text)):
             normalised = backend.normalizer.normalize_str(part) if backend.normalizer else part
@@ -46,7 +39,7 @@ def count_words(
             characters = sum(map(len, runs))
         if len(runs) > _DISTINCT_WORDS_KEPT or characters > _CHARACTERS_KEPT:
             times += 1
-            runs = lone_surrogate_of(runs, times)
+            runs = sample_half_of(runs, times)
             characters = sum(map(len, runs))
     words: Counter[str] = Counter()
     for run, count in runs.items():
@@ -56,7 +49,7 @@ def count_words(
 
 
 def rare_characters(words: Mapping[str, int], most: int) -> set[str]:
-    """Returns the rarest characters beyond `most`, while the others cover 99.95 % of the text."""
+    """Returns the rarest characters beyond `most`, if others cover 99.95 %."""
     counts: Counter[str] = Counter()
     for word, count in words.items():
         for character in word:
@@ -83,22 +76,18 @@ def reported(texts: Iterable[str], total: int | None, reporter: Reporter) -> Ite
     reporter.progress(number, number, "documents", "counting words")
 
 
-def lone_surrogate_of(words: Mapping[str, int], times: int) -> Counter[str]:
-    """Samples words with half of the characters, for the `times`-th time (from 1)."""
+def sample_half_of(words: Mapping[str, int], times: int) -> Counter[str]:
+    """Samples words with half of the characters, for the `times`-th time, from 1."""
     return Counter(sample_words(words, sum(map(len, words)) // 2, draw=times))
 
 
 def sample_words(words: Mapping[str, int], characters: int, draw: int = 0) -> dict[str, int]:
-    """Samples distinct words with about `characters` characters in total.
+    """Samples distinct words with about `characters` characters, but loses none.
 
-    Frequent words stay. A rare one stays with a probability proportional to its count, decided by
-    its hash, and stands for those that don't: expected counts are unchanged. Every character stays,
-    if only as a word by itself.
+    Rare words stay in proportion to their count, so expected counts are unchanged.
 
     Args:
-        words: Words and their weights.
-        characters: Size of the sample.
-        draw: Seed; change it for words that were sampled before.
+        draw: Seed.
     """
     level = _sampling_level(words, characters)
     if level <= 1:
@@ -112,7 +101,7 @@ def sample_words(words: Mapping[str, int], characters: int, draw: int = 0) -> di
 
 
 def _sampling_level(words: Mapping[str, int], characters: int) -> int:
-    """Returns the count below which words are sampled, so that the expected size fits."""
+    """Words below this count are sampled."""
     lengths: Counter[int] = Counter()
     for word, count in words.items():
         lengths[count] += len(word)
@@ -127,13 +116,12 @@ def _expected_characters(lengths: Mapping[int, int], level: int) -> float:
 
 
 def _drawn(word: str, draw: int) -> float:
-    """Returns a word's pseudo-random number in [0, 1) for a draw."""
+    """Returns a pseudo-random number in [0, 1)."""
     digest = blake2b(word.encode("utf-8"), digest_size=8, salt=draw.to_bytes(8, "little")).digest()
     return int.from_bytes(digest, "little") / 2**64
 
 
 def _missing_characters(words: Iterable[str], kept: Iterable[str]) -> dict[str, int]:
-    """Returns characters that no kept word has, as words with count 1."""
     missing = characters_of(words) - characters_of(kept)
     return dict.fromkeys(sorted(missing), 1)
 

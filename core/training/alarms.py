@@ -1,4 +1,4 @@
-"""Warnings during training: a loss spike, a stalled step."""
+"""Warnings of loss spikes and stalled steps."""
 
 from __future__ import annotations
 
@@ -21,11 +21,7 @@ _LOOK_SECONDS = 1.0
 
 
 class LossAlarm:
-    """Warns once when the training loss spikes; re-arms when it has come back.
-
-    A spike is more than 0.5 nats and six median absolute deviations above the median of the last 20
-    log lines.
-    """
+    """Warns when the loss spikes above the median of the last 20 log lines."""
 
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
@@ -33,7 +29,7 @@ class LossAlarm:
         self._raised = False
 
     def observe(self, step: int, loss: float) -> None:
-        """Records the loss of a log line, in nats."""
+        """Records a log line's loss, in nats."""
         if len(self._losses) >= _LOSSES_TO_JUDGE_BY:
             self._judge(step, loss)
         self._losses.append(loss)
@@ -53,7 +49,7 @@ class LossAlarm:
 
 
 class StallAlarm:
-    """Warns once if no step ends within 20 usual steps, and at least `quiet_seconds`."""
+    """Warns if no step ends within 20 usual steps, and `quiet_seconds`."""
 
     def __init__(
         self,
@@ -79,16 +75,16 @@ class StallAlarm:
         self._thread.join()
 
     def beat(self) -> None:
-        """Records the end of a step, a validation batch or a save."""
+        """Records the end of a step, batch or save."""
         now = self._clock()
-        # Ignore a stalled step, unless the step before stalled too: then such steps are usual.
+        # Ignore a stalled step, unless the step before stalled too.
         if self._last is not None and (not self._raised or self._raised_before):
             self._usual_seconds += 0.1 * (now - self._last - self._usual_seconds)
         self._last = now
         self._raised_before, self._raised = self._raised, False
 
     def rest(self) -> None:
-        """Suspends the alarm for work of any length, such as compilation."""
+        """Suspends the alarm, for example during compilation."""
         self._last = None
 
     def look(self) -> None:

@@ -1,9 +1,4 @@
-"""Batches as a stateless, pure function of (shards, seed, number).
-
-A stateless permutation orders each epoch; a batch may span two. Masks are drawn from a counter
-keyed by the batch number. Resuming at step N means asking for batch N. Knows no backend or
-objective.
-"""
+"""Batches as a pure function of (shards, seed, number)."""
 
 from __future__ import annotations
 
@@ -23,17 +18,14 @@ from numpy.typing import NDArray
 from core.errors import MissingDataError, ShardError
 from core.objectives.objective import Batch
 
-# Validation masks are the same in every run.
 EVAL_SEED = 0x5EED
 
 _FEISTEL_ROUNDS = 8
 _PREFETCHED_GROUPS = 4
-# Computing an index costs little beside a NumPy call.
 _ORDERED_AT_ONCE = 2**13
-# More gains little and delays the first batch.
 _TOKENS_AT_ONCE = 2**19
 _BATCHES_AT_ONCE = 64
-# Threads that make batches; they hold the GIL part of the time.
+# They hold the GIL part of the time.
 THREADS = 2
 
 
@@ -44,28 +36,24 @@ class SequenceSource(Protocol):
     def row_length(self) -> int:
         """Tokens per sequence."""
 
-    def __len__(self) -> int:
-        """Returns the number of sequences."""
+    def __len__(self) -> int: ...
 
     def take(self, indices: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Returns the sequences at these indices, int32 (n, row_length)."""
+        """Returns int32 (n, row_length)."""
 
 
 class BatchMaker(Protocol):
-    """Makes model inputs and labels from a batch of sequences."""
+    """Makes model inputs and labels."""
 
     def batch(
         self, rows: NDArray[np.int32], seed: int, step: int | range, *, first_row: int = 0
     ) -> Batch:
-        """Returns a batch's arrays, with the weights of labels in `label_weights` (B, K).
-
-        A range of steps needs as many batches of sequences.
-        """
+        """Returns a batch, or one per step, with `label_weights` (B, K)."""
 
 
 @dataclass(frozen=True)
 class SequenceSlice:
-    """The first `length` sequences of a source."""
+    """The first sequences of a source."""
 
     rows: SequenceSource
     length: int
@@ -82,11 +70,9 @@ class SequenceSlice:
 
 
 class TolerantSequences:
-    """Replaces damaged sequences; batches give their labels weight 0.
+    """Replaces damaged sequences by `filler_id`, with label weight 0.
 
-    Args:
-        filler_id: Token id that fills a damaged sequence.
-        report: Called once per damaged sequence with the count so far and the problem.
+    `report` gets the count and the problem.
     """
 
     def __init__(
@@ -111,7 +97,7 @@ class TolerantSequences:
             return np.stack([self._take_one(int(index)) for index in indices])
 
     def are_damaged(self, indices: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Returns True for each damaged sequence among those taken, bool (n,)."""
+        """Returns True for damaged sequences already taken, bool (n,)."""
         return np.isin(indices, list(self._damaged))
 
     def _take_one(self, index: int) -> NDArray[np.int32]:
@@ -128,18 +114,13 @@ class TolerantSequences:
 
 
 def limit_sequences(rows: SequenceSource, most: int | None) -> SequenceSource:
-    """Returns the first `most` sequences, or all."""
+    """Limits a source to `most` sequences."""
     return rows if most is None or most >= len(rows) else SequenceSlice(rows, most)
 
 
 @dataclass(frozen=True)
 class TrainBatches:
-    """The batches of a training run, by number.
-
-    Attributes:
-        batch_size: Sequences per batch, over all devices; the source has at least as many.
-        seed: Determines data order and masks.
-    """
+    """Training batches; `batch_size` is over all devices."""
 
     rows: SequenceSource
     objective: BatchMaker
@@ -147,14 +128,10 @@ class TrainBatches:
     seed: int
 
     def __call__(self, number: int, part: slice = slice(None)) -> Batch:
-        """Returns batch `number`, or one process's part of it."""
         return self.several(range(number, number + 1), part)[0]
 
     def several(self, numbers: range, part: slice = slice(None)) -> list[Batch]:
-        """Returns the batches with these numbers (step 1), or one process's part of each.
-
-        They equal batches made one by one, but share NumPy calls, which dominate small batches.
-        """
+        """Returns batches, or a part of each."""
         start, stop, _ = part.indices(self.batch_size)
         indices = (
             self.sequence_indices(numbers).reshape(len(numbers), -1)[:, start:stop].reshape(-1)
@@ -175,7 +152,7 @@ class TrainBatches:
         return min(max(_TOKENS_AT_ONCE // tokens, 1), _BATCHES_AT_ONCE)
 
     def sequence_indices(self, numbers: range) -> NDArray[np.int64]:
-        """Returns the batches' sequence indices, int64 (n,)."""
+        """Returns int64 (n,)."""
         first, stop = numbers.start * self.batch_size, numbers.stop * self.batch_size
         pieces = []
         while first < stop:
@@ -187,16 +164,15 @@ class TrainBatches:
         return np.concatenate(pieces)
 
     def epochs_after(self, number: int) -> float:
-        """Returns the number of epochs in `number` batches."""
+        """Returns the epochs in `number` batches."""
         return number * self.batch_size / len(self.rows)
 
 
 @dataclass(frozen=True)
 class EvalBatches:
-    """All validation sequences in order, with fixed masks.
+    """Validation batches; padding sequences have label weight 0.
 
-    A sequence's masks depend on its index, not on the batch size, so losses are comparable. Padding
-    sequences in the last batch have label weight 0. The objective has `mlm_probability` 0.15.
+    Masks, and so losses, don't depend on `batch_size`.
     """
 
     rows: SequenceSource
@@ -207,7 +183,6 @@ class EvalBatches:
         return -(-len(self.rows) // self.batch_size)
 
     def __call__(self, number: int) -> Batch:
-        """Returns batch `number`."""
         first = number * self.batch_size
         real = min(self.batch_size, len(self.rows) - first)
         indices = np.minimum(np.arange(first, first + self.batch_size), len(self.rows) - 1)
@@ -218,11 +193,10 @@ class EvalBatches:
 
 
 def permute(places: NDArray[np.int64], count: int, seed: int, epoch: int) -> NDArray[np.int64]:
-    """Maps positions in an epoch to sequence indices, int64 (n,): a permutation of 0..count-1.
+    """Permutes an epoch's positions, int64 (n,).
 
-    Source: a Feistel network on a domain of two digits a·b ≥ count, walked until the value is in
-        range; Black and Rogaway, "Ciphers with Arbitrary Finite Domains",
-        https://web.cs.ucdavis.edu/~rogaway/papers/subset.pdf, methods 2 and 3.
+    Source: cycle-walking Feistel network, https://web.cs.ucdavis.edu/~rogaway/papers/subset.pdf,
+    methods 2 and 3.
     """
     low_base = isqrt(count - 1) + 1
     high_base = -(-count // low_base)
@@ -246,13 +220,9 @@ def _order(count: int, seed: int, epoch: int, block: int) -> NDArray[np.int64]:
 
 
 class BatchPrefetcher:
-    """Makes batches ahead in threads, in order, and measures the time spent waiting.
+    """Makes batches ahead, in order, and measures waiting.
 
-    Args:
-        make: Returns the batches of a range. `next` raises its error when the failed batch is due.
-        stop: Exclusive.
-        at_once: Largest range for `make`. Ranges start at 1 and grow, so that the first batch is
-            ready early.
+    Ranges for `make` grow to `at_once`: the first batch is ready early.
     """
 
     def __init__(
@@ -285,7 +255,7 @@ class BatchPrefetcher:
             yield self.next()
 
     def next(self) -> Any:
-        """Returns the next batch, waiting if necessary; raises IndexError after the last."""
+        """Returns the next batch, or raises `make`'s error."""
         for batch in self._ready:
             return batch
         if self._failed is not None:
@@ -298,7 +268,7 @@ class BatchPrefetcher:
         return self.next()
 
     def close(self) -> None:
-        """Ends the threads and drops batches made ahead."""
+        """Ends the threads."""
         self._threads.shutdown(cancel_futures=True)
 
     def _order_some(self) -> None:
@@ -307,7 +277,6 @@ class BatchPrefetcher:
             return
 
     def _make_some(self, numbers: range) -> tuple[Sequence[Any], Exception | None]:
-        """Returns the batches before the first that fails, and its error."""
         try:
             return self._make(numbers), None
         except Exception as error:  # noqa: BLE001  raised by `next`
@@ -323,7 +292,6 @@ class BatchPrefetcher:
 
 
 def _ever_larger(numbers: range, most: int) -> Iterator[range]:
-    """Splits numbers into ranges of 1, 2, 4 and so on, up to `most`."""
     first, count = numbers.start, 1
     while first < numbers.stop:
         yield range(first, min(first + count, numbers.stop))
@@ -333,7 +301,6 @@ def _ever_larger(numbers: range, most: int) -> Iterator[range]:
 def _feistel(
     values: NDArray[np.uint64], high_base: int, low_base: int, keys: list[np.uint64]
 ) -> NDArray[np.uint64]:
-    """Permutes 0..high_base*low_base-1: each round shifts one digit by a hash of the other."""
     high, low = np.divmod(values, np.uint64(low_base))
     for number, key in enumerate(keys):
         if number % 2:
@@ -344,10 +311,7 @@ def _feistel(
 
 
 def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Hashes 64-bit integers.
-
-    Source: the finaliser of SplitMix64, https://prng.di.unimi.it/splitmix64.c
-    """
+    """Source: SplitMix64, https://prng.di.unimi.it/splitmix64.c"""
     values = values + np.uint64(0x9E3779B97F4A7C15)
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -1,15 +1,4 @@
-"""Checkpoint folders: committed atomically and verified before use.
-
-    checkpoints/step-00000500/
-        config.json, model.safetensors     the model in Hugging Face format
-        tokenizer.json, ...                the tokenizer; a decoder's adds no end token
-        eval_results.json                  if this step was validated
-        training_state.safetensors         optimizer slots and seed states by variable path
-        training_state.json                step, seed, fingerprints, plan (`TrainingState`)
-        manifest.json                      size and SHA-256 of each file
-
-Checkpoints do not depend on the backend, and this module imports none.
-"""
+"""Checkpoints, committed atomically and verified before use."""
 
 from __future__ import annotations
 
@@ -61,18 +50,12 @@ _DRAFT_SUFFIX = ".draft"
 _REPLACED_SUFFIX = ".replaced"
 _SKIPPED_FILE = "skipped.json"
 _MOST_DIGITS = 19
-# For thousands of skipped windows and plans of thousands of lines.
 _MOST_JSON_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
 class EvalResults:
-    """Results of a validation.
-
-    Attributes:
-        eval_loss: Mean cross-entropy of all predictions, in nats.
-        frequency_baseline_loss: Unigram baseline on the same predictions.
-    """
+    """Validation results; the loss is in nats."""
 
     step: int
     eval_loss: float
@@ -86,15 +69,10 @@ class TrainingState:
     """State of a run beside its arrays.
 
     Attributes:
-        step: Completed updates.
-        next_batch: The next step's batch: `step` plus the skipped batches.
-        seconds: Training and validation time, in all sessions.
-        plan: The plan, with `auto` values resolved.
-        pending_losses: Losses since the last log line, so that a resumed run logs the same.
-        evaluated: The last validation.
-        best: The best validation whose weights were saved.
-        skipped: Batches skipped for a non-finite loss: the step before, the first, and the one
-            after the last.
+        next_batch: `step` plus the skipped batches.
+        seconds: Over all sessions.
+        pending_losses: Losses since the last log line.
+        skipped: Windows of non-finite loss: step before, first batch, batch after the last.
     """
 
     step: int
@@ -112,7 +90,7 @@ class TrainingState:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> TrainingState:
-        """Parses a `training_state.json`; raises ValueError for missing values and other types."""
+        """Parses a `training_state.json`; raises ValueError."""
         known = {name: values[name] for name in cls.__annotations__ if name in values}
         # Strict validation of Python values would require EvalResults instances.
         adapter = TypeAdapter(cls)
@@ -126,12 +104,12 @@ class TrainingState:
         return {"format": _FORMAT, **asdict(self)}
 
     def skipping(self, window: list[int]) -> TrainingState:
-        """Returns the state after a skipped window of batches."""
+        """Returns the state after a skipped window."""
         return replace(self, next_batch=window[2], skipped=[*self.skipped, window])
 
 
 class Checkpoints:
-    """The checkpoints of one run. Removes what an interrupted save left."""
+    """The checkpoints of one run."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -141,11 +119,11 @@ class Checkpoints:
             _finish_replacement(replaced)
 
     def steps(self) -> list[int]:
-        """Lists the steps with a checkpoint, newest first."""
+        """Lists the saved steps, newest first."""
         return checkpoint_steps(self.folder)
 
     def path(self, step: int) -> Path:
-        """Returns the folder of a step."""
+        """Returns a step's folder."""
         return self.folder / checkpoint_name(step)
 
     def write(
@@ -154,16 +132,7 @@ class Checkpoints:
         arrays: dict[str, NDArray],
         write_model: Callable[[Path], None],
     ) -> Path:
-        """Commits a checkpoint, verifies it and returns its folder.
-
-        Args:
-            arrays: Optimizer slots and seed states, by path.
-            write_model: Writes model and tokenizer files into a folder.
-
-        Raises:
-            CheckpointError: The files read back differ from those written.
-            OSError: The disk is full or not writable. Earlier files stay intact.
-        """
+        """Commits and verifies a checkpoint; OSError leaves earlier files intact."""
         draft = self.folder / f".{checkpoint_name(state.step)}{_DRAFT_SUFFIX}"
         shutil.rmtree(draft, ignore_errors=True)
         make_folder(self.folder)
@@ -179,12 +148,10 @@ class Checkpoints:
         return self.path(state.step)
 
     def newest_valid(self, reporter: Reporter) -> Path | None:
-        """Finds the newest undamaged checkpoint; warns about damaged ones and sets them aside.
-
-        Returns None if no checkpoint was ever written.
+        """Returns the newest undamaged checkpoint, and sets damaged ones aside.
 
         Raises:
-            CheckpointError: All checkpoints are damaged.
+            CheckpointError: All are damaged.
         """
         problems: dict[int, str] = {}
         self._check_skipped(reporter)
@@ -206,13 +173,13 @@ class Checkpoints:
         return None
 
     def remember_skipped(self, windows: list[list[int]]) -> None:
-        """Saves skipped windows before the next checkpoint contains them."""
+        """Saves skipped windows before the next checkpoint."""
         make_folder(self.folder)
         values = {"windows": windows, "seal": fingerprint_of({"windows": windows})}
         write_atomically(self.folder / _SKIPPED_FILE, json.dumps(values) + "\n")
 
     def skip_again(self, state: TrainingState) -> TrainingState:
-        """Skips the windows that broke the run after this state was saved."""
+        """Skips windows that broke the run after this state."""
         for window in self._read_skipped() or []:
             if window[0] == state.step and window not in state.skipped:
                 state = state.skipping(window)
@@ -231,7 +198,7 @@ class Checkpoints:
         return min(candidates, key=lambda results: results.eval_loss, default=None)
 
     def prune(self, keep_newest: int, best_step: int | None) -> None:
-        """Deletes damaged checkpoints, and all others but the newest and the best."""
+        """Deletes damaged checkpoints, and all but the newest and best."""
         for step in self.steps()[keep_newest:]:
             if step != best_step:
                 shutil.rmtree(self.path(step))
@@ -250,7 +217,6 @@ class Checkpoints:
                 _finish_replacement(replaced)
 
     def _read_skipped(self) -> list[list[int]] | None:
-        """Returns the saved windows; None if the file is damaged."""
         path = self.folder / _SKIPPED_FILE
         if not path.exists():
             return []
@@ -270,7 +236,6 @@ class Checkpoints:
             )
 
     def _set_aside(self, problems: dict[int, str], good: int, reporter: Reporter) -> None:
-        """Renames damaged checkpoints, so that they don't count as the newest."""
         for step, problem in problems.items():
             reporter.warn(
                 f"The checkpoint of step {step} is damaged ({problem}); resuming from step {good}",
@@ -283,12 +248,12 @@ class Checkpoints:
 
 
 def checkpoint_name(step: int) -> str:
-    """Returns the name of a step's folder."""
+    """Returns a step's folder name."""
     return f"{_PREFIX}{step:08d}"
 
 
 def checkpoint_step(name: str) -> int | None:
-    """Returns the step of a folder's name; None for a foreign name, such as step-7."""
+    """Returns a folder's step; None for other names."""
     digits = name.removeprefix(_PREFIX)
     if not digits.isdecimal() or len(digits) >= _MOST_DIGITS:
         return None
@@ -297,23 +262,19 @@ def checkpoint_step(name: str) -> int | None:
 
 
 def checkpoint_steps(folder: Path) -> list[int]:
-    """Lists the steps with a checkpoint in a folder, newest first, and changes nothing."""
+    """Lists the saved steps, newest first."""
     names = (path.name for path in folder.glob(f"{_PREFIX}*") if path.is_dir())
     steps = (checkpoint_step(name) for name in names)
     return sorted((step for step in steps if step is not None), reverse=True)
 
 
 def saved_bytes(folder: Path) -> int:
-    """Returns the disk usage of a folder's checkpoints, without damaged ones."""
+    """Returns the checkpoints' disk usage."""
     return sum(path.stat().st_size for path in folder.glob(f"{_PREFIX}*/*"))
 
 
 def verify(folder: Path) -> None:
-    """Verifies a checkpoint's manifest, and every file against it.
-
-    Raises:
-        CheckpointError: A file is missing or differs; `received` names it.
-    """
+    """Raises CheckpointError for missing or changed files."""
     problems = _manifest_problems(folder) or damaged_files(folder, read_manifest(folder))
     if problems:
         raise CheckpointError(
@@ -325,11 +286,7 @@ def verify(folder: Path) -> None:
 
 
 def read_state(folder: Path) -> TrainingState:
-    """Reads a checkpoint's training state.
-
-    Raises:
-        CheckpointError: The file is unreadable, or a later version wrote it.
-    """
+    """Reads a training state; raises CheckpointError."""
     path = folder / STATE_FILE
     try:
         # The perplexity may be infinite, which strict JSON excludes.
@@ -374,7 +331,6 @@ def write_eval_results(folder: Path, results: EvalResults) -> None:
 
 
 def _finish_replacement(replaced: Path) -> None:
-    """Deletes a replaced checkpoint, or restores it if the new one is missing."""
     final = replaced.with_name(replaced.name.removesuffix(_REPLACED_SUFFIX))
     if final.exists():
         _remove(replaced)
@@ -410,7 +366,7 @@ def _write_state(folder: Path, state: TrainingState, arrays: dict[str, NDArray])
 
 @contextmanager
 def _os_errors() -> Iterator[None]:
-    """Converts safetensors' errors about the disk to OSError."""
+    """Converts safetensors' disk errors to OSError."""
     try:
         yield
     except SafetensorError as error:

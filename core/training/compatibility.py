@@ -1,4 +1,4 @@
-"""Finds the model families that can train on given shards, by tokenizer and layout."""
+"""Finds model families that can train on given shards."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ if TYPE_CHECKING:
     from core.shards.read import Shards
     from core.tokenizer import StudioTokenizer
 
-# Objectives that share a layout.
 LAID_OUT_ALIKE = ("mlm", "clm")
 
 
 def incompatibilities(shards: Shards, tokenizer: StudioTokenizer) -> dict[str, str]:
-    """Maps each family to its incompatibility with the shards, empty if compatible."""
+    """Maps each family to its incompatibility, or ""."""
     from core.tokenizer.vocabulary import missing_for
 
     found: dict[str, str] = {}
@@ -29,11 +28,7 @@ def incompatibilities(shards: Shards, tokenizer: StudioTokenizer) -> dict[str, s
 
 
 def check_layout(objective: str, laid_out_for: str, name: str = "to come") -> None:
-    """Checks that shards suit an objective.
-
-    Raises:
-        ConfigError: The shards' layout is for another objective.
-    """
+    """Raises ConfigError for another objective's layout."""
     if not reads(objective, laid_out_for):
         families = ", ".join(families_of_objective(laid_out_for))
         raise ConfigError(
@@ -47,5 +42,5 @@ def check_layout(objective: str, laid_out_for: str, name: str = "to come") -> No
 
 
 def reads(objective: str, laid_out_for: str) -> bool:
-    """Returns True if an objective can train on shards that were built for another."""
+    """Returns whether two objectives share a layout."""
     return objective == laid_out_for or {objective, laid_out_for} <= set(LAID_OUT_ALIKE)

@@ -1,13 +1,8 @@
-"""Co-occurrence token embeddings: initial values for a model's embedding matrix.
+"""Co-occurrence token embeddings, as initial values.
 
-A model would learn them too, but counting gives them in a second or two.
-
-Source: the matrix and its factors, Levy and Goldberg, "Neural Word Embedding as Implicit Matrix
-    Factorization", https://papers.nips.cc/paper/5477; context-distribution smoothing, counts
-    weighted by distance, and weighting by the root of the eigenvalues, Levy, Goldberg and Dagan,
-    "Improving Distributional Similarity", https://aclanthology.org/Q15-1016, sections 3 and 5;
-    randomised factorisation by a few matmuls, Halko, Martinsson and Tropp, "Finding Structure with
-    Randomness", https://arxiv.org/abs/0909.4061, algorithm 4.4.
+Sources: Levy and Goldberg, https://papers.nips.cc/paper/5477; Levy et al.,
+https://aclanthology.org/Q15-1016, sections 3 and 5; Halko et al., https://arxiv.org/abs/0909.4061,
+algorithm 4.4.
 """
 
 from __future__ import annotations
@@ -26,22 +21,19 @@ if TYPE_CHECKING:
     import keras
     from scipy.sparse import csr_array
 
-# Enough tokens to count.
 _MOST_TOKENS = 2_000_000
 _FARTHEST = 5
 _CONTEXT_POWER = 0.75
-# More dimensions do not justify their time.
 _MOST_DIMENSIONS = 256
 _SPARE_DIMENSIONS = 16
 _ROUNDS = 2
-# Minimum length of a token's embedding. The optimizer's first steps would soon overwrite shorter
-# ones; with longer ones, a model that ties them to its output projection starts too far above the
-# baseline.
+# The optimizer soon overwrites shorter embeddings; longer ones, tied to the output projection,
+# start above the baseline.
 _LENGTH = 0.8
 
 
 class CooccurrenceCount:
-    """Computes `count_cooccurrences` on demand, or earlier in a thread."""
+    """Computes `count_cooccurrences`, now or in a thread."""
 
     def __init__(
         self, rows: SequenceSource, shape: tuple[int, int], special_ids: NDArray[np.int32]
@@ -57,22 +49,18 @@ class CooccurrenceCount:
         with_one.shutdown(wait=False)
 
     def forget(self) -> None:
-        """Cancels the thread, if any, and drops its result."""
+        """Cancels the thread."""
         self._unwanted.set()
         self._running = None
 
     def wait(self) -> None:
-        """Waits for the thread, before work that would be slower beside it."""
+        """Waits for the thread, before work that it would slow down."""
         if self._running:
             wait([self._running])
 
     def vectors(self) -> NDArray[np.float32]:
-        """Returns the vectors.
-
-        Raises:
-            ShardError: A shard can't be read.
-        """
-        # Drop the reference: the vectors are as large as the embedding matrix and read once.
+        """Returns the vectors; raises ShardError."""
+        # Free them after use: they are as large as the embedding matrix.
         running, self._running = self._running, None
         return running.result() if running else self._count()
 
@@ -83,19 +71,13 @@ def count_cooccurrences(
     special_ids: NDArray[np.int32],
     unwanted: threading.Event | None = None,
 ) -> NDArray[np.float32]:
-    """Computes co-occurrence embeddings: tokens with similar contexts have similar vectors.
+    """Returns unit vectors, float32 (V, H), zero for tokens without neighbours.
 
     Args:
-        rows: Sequences in document order; evenly spaced ones are used if there are many.
-        shape: Vocabulary size and hidden size, (V, H).
-        special_ids: Tokens to ignore, such as padding.
-        unwanted: Set to cancel.
-
-    Returns:
-        float32 (V, H), unit vectors; zeros for tokens without neighbours.
-
-    Raises:
-        CancelledError: `unwanted` was set.
+        rows: Sampled evenly if many.
+        shape: (V, H).
+        special_ids: Tokens to ignore.
+        unwanted: Set to raise CancelledError.
     """
     unwanted = unwanted or threading.Event()
     vocab_size, width = shape
@@ -106,8 +88,8 @@ def count_cooccurrences(
     generator = np.random.default_rng(0)
     dimensions = min(width, _MOST_DIMENSIONS, vocab_size)
     factors = _factorize(information, dimensions, generator, unwanted)
-    factors[np.diff(information.indptr) == 0] = 0  # removes rounding errors
-    # Rotate randomly, so that no direction dominates, as in random initialisation.
+    factors[np.diff(information.indptr) == 0] = 0
+    # No direction should dominate.
     turned, _ = np.linalg.qr(generator.standard_normal((width, factors.shape[1])))
     vectors = factors @ turned.T.astype(np.float32)
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -117,7 +99,7 @@ def count_cooccurrences(
 
 
 def set_token_embeddings(table: keras.Variable, vectors: NDArray[np.float32]) -> None:
-    """Assigns scaled unit vectors to the embedding matrix; zero vectors keep initial values."""
+    """Assigns scaled unit vectors; zero vectors keep initial values."""
     drawn = np.asarray(table)
     length = max(_LENGTH, float(np.sqrt(np.square(drawn).sum(axis=1).mean())))
     is_known = np.any(vectors != 0, axis=1, keepdims=True)
@@ -135,7 +117,6 @@ def _count_neighbours(
     special_ids: NDArray[np.int32],
     unwanted: threading.Event,
 ) -> csr_array:
-    """Counts co-occurrences of tokens, each weighted by the inverse of their distance."""
     from scipy.sparse import coo_array, csr_array
 
     is_word = np.ones(vocab_size, bool)
@@ -152,7 +133,6 @@ def _count_neighbours(
 
 
 def _mutual_information(counts: csr_array) -> csr_array:
-    """Computes positive pointwise mutual information from counts."""
     found = counts.tocoo()
     first, second = found.coords
     of_word = np.asarray(counts.sum(axis=1)).ravel()
@@ -171,8 +151,8 @@ def _factorize(
     generator: np.random.Generator,
     unwanted: threading.Event,
 ) -> NDArray[np.float32]:
-    """Returns F (V, dimensions) with F D F.T close to the matrix, D a diagonal of 1 and -1."""
-    # NumPy's qr would compute in float64 and hold both copies.
+    """Returns F (V, dimensions) with F D F.T close to the matrix, D diagonal."""
+    # NumPy's qr would compute in float64 and copy.
     from scipy.linalg import qr
 
     tried = min(dimensions + _SPARE_DIMENSIONS, matrix.shape[0])

@@ -1,7 +1,4 @@
-"""Validates on the whole validation split, at 15 % masking with fixed masks.
-
-The unigram baseline is computed on the same masks.
-"""
+"""Validates a model and the unigram baseline on the same masks."""
 
 from __future__ import annotations
 
@@ -25,10 +22,7 @@ _PROGRESS_SECONDS = 0.5
 
 
 class Evaluation:
-    """Evaluates a model on the validation split.
-
-    `token_counts` are label counts by id in the training examples, (vocab_size,).
-    """
+    """Evaluates a model; `token_counts` are training label counts, (vocab_size,)."""
 
     def __init__(
         self,
@@ -45,16 +39,11 @@ class Evaluation:
         self._label_counts = np.zeros(len(token_counts), np.int64)
 
     def resume(self, results: EvalResults | None) -> None:
-        """Takes the unigram baseline from an earlier validation of the same run."""
+        """Takes the unigram baseline from an earlier validation."""
         self._baseline = results.frequency_baseline_loss if results else None
 
     def run(self, step: int, report_progress: Callable[[int, int], None]) -> EvalResults | None:
-        """Evaluates the current weights; returns None after a stop request.
-
-        Args:
-            step: Updates so far.
-            report_progress: Called with the numbers of finished and of all batches.
-        """
+        """Evaluates the current weights; None after a stop request."""
         self._label_counts[:] = 0
         sums, reported = [], 0.0
         with BatchPrefetcher(self._prepare, 0, len(self._batches)) as feeder:
@@ -92,7 +81,6 @@ class Evaluation:
         self._label_counts += np.bincount(labels, minlength=len(self._label_counts))
 
     def _unigram_baseline(self) -> float:
-        """Returns the cross-entropy of the token counts, computed at the first validation."""
         if self._baseline is None:
             ids = np.arange(len(self._label_counts), dtype=np.int32)
             weights = self._label_counts.astype(np.float32)
@@ -101,7 +89,7 @@ class Evaluation:
 
 
 def eval_figures(results: EvalResults) -> dict[str, float]:
-    """Returns the validation results as metrics."""
+    """Returns the results as metrics."""
     return {
         "eval_loss": results.eval_loss,
         "eval_accuracy": results.eval_accuracy,

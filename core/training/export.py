@@ -1,4 +1,4 @@
-"""Exports a run's best checkpoint as a model artifact, and copies it to `output` if set."""
+"""Exports a run's best checkpoint as a model artifact, and to `output`."""
 
 from __future__ import annotations
 
@@ -43,13 +43,7 @@ _SLOTS = 2
 
 
 def check_destination(config: TrainConfig, workspace: Workspace, run: str) -> None:
-    """Checks, before training starts, that `name` is free and `output` is empty.
-
-    Models that this run exported before it was stopped do not count.
-
-    Raises:
-        ConfigError: The name is taken, or the folder can't be used.
-    """
+    """Checks that `name` and `output` are free, or this run's."""
     if _own_models(workspace, run):
         return
     if config.name:
@@ -67,14 +61,11 @@ def export_model(
     counts: Mapping[str, float],
     run: str,
 ) -> Artifact:
-    """Exports a checkpoint as an artifact, without the optimizer state.
-
-    Returns:
-        The new model, or the one that this run has already exported.
+    """Exports a checkpoint without optimizer state, unless already exported.
 
     Raises:
         CheckpointError: The checkpoint is damaged.
-        OSError: The disk is full, or `output` can't be written.
+        OSError: The disk is full.
     """
     artifact = _find_own(workspace, run, counts)
     if artifact is None:
@@ -96,14 +87,7 @@ def export_model(
 
 
 def check_room(config: TrainConfig, architecture: Architecture, folder: Path) -> None:
-    """Checks that the disk has room for the run's checkpoints.
-
-    A checkpoint holds float32 weights and optimizer slots. The peak is the newest ones, the best
-    one, one being written, and the exported model, less what an earlier start of the run has saved.
-
-    Raises:
-        RunError: With the bytes needed and the bytes free.
-    """
+    """Raises RunError if the disk is too small."""
     parameters = count_parameters(architecture)
     checkpoint = _checkpoint_bytes(parameters)
     saved = saved_bytes(folder / CHECKPOINTS_FOLDER)
@@ -123,7 +107,7 @@ def check_room(config: TrainConfig, architecture: Architecture, folder: Path) ->
 
 
 def checkpoint_disk_bytes(config: TrainConfig, parameters: int) -> int:
-    """Estimates the peak disk usage of a run's checkpoints and its exported model."""
+    """Estimates checkpoints' and model's peak disk usage."""
     return _checkpoint_bytes(parameters) * (config.save_total_limit + 2) + parameters * 4
 
 
@@ -132,10 +116,7 @@ def _checkpoint_bytes(parameters: int) -> int:
 
 
 def evaluated_artifact(checkpoint: Path, figures: Mapping[str, float]) -> Artifact:
-    """Wraps a checkpoint as a model artifact whose counts are the validation metrics.
-
-    Writes nothing, so the checkpoint's own manifest stays.
-    """
+    """Wraps a checkpoint as an artifact with validation metrics."""
     if (checkpoint / MANIFEST_FILE).is_file():
         manifest = replace(read_manifest(checkpoint), kind="model")
     else:
@@ -152,7 +133,6 @@ def wanted_name(config: TrainConfig, inputs: TrainingInputs) -> str:
 
 
 def _derived_name(inputs: TrainingInputs) -> str:
-    """Derives a name like roberta-mini-wikitext, or roberta-3x192-wikitext for other sizes."""
     layers, width = inputs.architecture.num_hidden_layers, inputs.architecture.hidden_size
     size = size_of(inputs.architecture) or f"{layers}x{width}"
     name = f"{inputs.architecture.model_type}-{size}-{inputs.shards.path.name}"
@@ -160,12 +140,10 @@ def _derived_name(inputs: TrainingInputs) -> str:
 
 
 def _own_models(workspace: Workspace, run: str) -> list[Artifact]:
-    """Lists the models that this run exported before it was stopped or extended."""
     return [model for model in workspace.list("model") if model.manifest.run == run]
 
 
 def _find_own(workspace: Workspace, run: str, counts: Mapping[str, float]) -> Artifact | None:
-    """Finds this run's model of the same number of steps, exported before the run was stopped."""
     for model in _own_models(workspace, run):
         if model.manifest.counts.get("num_train_steps") == counts["num_train_steps"]:
             return model
@@ -207,7 +185,6 @@ def _copy_files(source: Path, target: Path) -> None:
 
 
 def _copy_to(artifact: Artifact, output: Path) -> None:
-    """Copies an artifact, manifest included, atomically."""
     if (output / MANIFEST_FILE).is_file() and _same(artifact, output):
         return
     draft = _draft_for(output)
@@ -222,15 +199,11 @@ def _copy_to(artifact: Artifact, output: Path) -> None:
 
 
 def _draft_for(output: Path) -> Path:
-    """Returns the draft's path: inside the folder if it exists, else beside it."""
     return (output if output.is_dir() else output.parent) / f".{output.name}.draft"
 
 
 def _commit_copy(draft: Path, output: Path) -> None:
-    """Renames a copy to its place, or moves its files into an existing folder, manifest last.
-
-    An existing folder is kept: it may be a mount point, or its parent may not be writable.
-    """
+    """Keeps an existing folder, which may be a mount point; moves the manifest last."""
     if not output.is_dir():
         commit_folder(draft, output)
         return
@@ -244,7 +217,6 @@ def _commit_copy(draft: Path, output: Path) -> None:
 
 
 def _is_of_same_run(artifact: Artifact, output: Path) -> bool:
-    """Returns True if the folder holds an earlier export of this run."""
     try:
         return bool(artifact.manifest.run) and read_manifest(output).run == artifact.manifest.run
     except StudioError:

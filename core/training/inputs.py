@@ -1,4 +1,4 @@
-"""Opens and checks a training run's inputs before a backend is imported."""
+"""Opens and checks a run's inputs before a backend is imported."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from core.shards.read import Shards
     from core.tokenizer import StudioTokenizer
 
-# Settings without effect if a checkpoint is named.
+# Without effect if a checkpoint is named.
 _DIMENSIONS = (
     "model_config_path",
     "num_hidden_layers",
@@ -47,12 +47,7 @@ _DIMENSIONS = (
 
 @dataclass(frozen=True)
 class TrainingInputs:
-    """Compatible shards, tokenizer and architecture.
-
-    Attributes:
-        eval_objective: The objective with published settings, so that runs are comparable.
-        checkpoint: Folder of the initial weights, or None.
-    """
+    """Compatible inputs; `eval_objective` has published settings, for comparable runs."""
 
     shards: Shards
     tokenizer: StudioTokenizer
@@ -65,18 +60,14 @@ class TrainingInputs:
 
     @property
     def token_counts(self) -> NDArray[np.int64]:
-        """Counts of each id in the training split, int64 (vocab_size,)."""
+        """Counts by id in the training split, int64 (vocab_size,)."""
         counts = self.shards.token_counts
         missing = self.tokenizer.vocab_size - len(counts)
         return np.pad(counts, (0, max(0, missing)))
 
     @property
     def label_counts(self) -> NDArray[np.int64]:
-        """Approximate counts of each id as a label in training, int64 (vocab_size,).
-
-        Masked tokens are distributed like the sequences. Labels of span corruption add sentinels,
-        which no sequence has.
-        """
+        """Approximate label counts by id, int64 (vocab_size,)."""
         counts, objective = self.token_counts, self.eval_objective
         if isinstance(objective, SpanCorruption):
             counts = objective.label_counts(counts, len(self.shards.train))
@@ -84,7 +75,7 @@ class TrainingInputs:
 
     @property
     def fingerprints(self) -> dict[str, str]:
-        """The fingerprints of a manifest's inputs."""
+        """Fingerprints by input."""
         return {"shards": self.shards.fingerprint, "tokenizer": self.tokenizer.fingerprint}
 
 
@@ -99,13 +90,11 @@ def open_inputs(
     """Opens a run's inputs and refuses incompatible ones.
 
     Args:
-        reporter: Receives the progress of downloading remote shards.
-        resumed: Keep the numbers of the first start: don't compare them with family and checkpoint.
-        own: A checkpoint of this run, which defines the model even if the initial one has changed.
+        resumed: Skip the check against family and checkpoint.
+        own: This run's checkpoint, which defines the model.
 
     Raises:
-        ConfigError: An input is missing or contradicts another; `field` names the setting.
-        TokenizerError: The tokenizer doesn't suit the family.
+        ConfigError: An input is missing or contradicts another.
         ShardError, TokenizerError, CheckpointError: A file can't be read.
     """
     from core.shards.read import open_shards
@@ -148,10 +137,7 @@ def open_inputs(
 
 
 def resolve_checkpoint(config: TrainConfig, workspace: Workspace) -> TrainConfig:
-    """Makes the path of a local checkpoint absolute if it looks like a Hub id.
-
-    Elsewhere, a recorded `exports/mini` could only mean a repository on the Hub.
-    """
+    """Makes a path absolute that could mean a Hub id elsewhere."""
     folder = find_here(config.checkpoint, workspace)
     if folder is None or parse_hub_id(config.checkpoint) is None:
         return config
@@ -222,11 +208,7 @@ def _architecture(
 
 
 def objective_name(config: TrainConfig, family: str) -> str:
-    """Resolves the objective for a family.
-
-    Raises:
-        ConfigError: The family does not support the requested objective.
-    """
+    """Resolves a family's objective; raises ConfigError."""
     own = objectives_of_family(family)
     if config.objective == "auto":
         return own[0]
@@ -243,7 +225,7 @@ def objective_name(config: TrainConfig, family: str) -> str:
 
 
 def objective_settings(config: TrainConfig, max_seq_length: int) -> ObjectiveSettings:
-    """Returns a config's settings for its objective."""
+    """Returns the settings of an objective."""
     return ObjectiveSettings(
         max_seq_length=max_seq_length,
         mlm_probability=config.mlm_probability,
@@ -257,7 +239,6 @@ def objective_settings(config: TrainConfig, max_seq_length: int) -> ObjectiveSet
 def _objectives(
     config: TrainConfig, shards: Shards, tokenizer: StudioTokenizer, family: str
 ) -> tuple[Objective, Objective]:
-    """Returns the objectives of training and validation."""
     from core.tokenizer.vocabulary import vocabulary_of
 
     name = objective_name(config, family)
@@ -281,11 +262,6 @@ def _objectives(
 def _noise_that_fits(
     config: TrainConfig, shards: Shards, laid_out: ObjectiveSettings
 ) -> ObjectiveSettings:
-    """Returns the config's corruption settings, by default the shards'.
-
-    Raises:
-        ConfigError: They need another sequence length.
-    """
     density, length = config.mlm_probability, config.mean_noise_span_length
     asked = with_noise(
         laid_out,
@@ -309,7 +285,6 @@ def _noise_that_fits(
 def _checkpoint_architecture(
     config: TrainConfig, shards: Shards, tokenizer: StudioTokenizer, checkpoint: Path
 ) -> Architecture:
-    """Returns the checkpoint's dimensions with the config's dropout."""
     found = read_architecture(checkpoint)
     pad_id = padding_id(found.model_type, tokenizer.pad_id, tokenizer.sep_id)
     for name, ours, theirs, fits in (
@@ -334,7 +309,6 @@ def _checkpoint_architecture(
 
 
 def _check_no_other_dimensions(config: TrainConfig, found: Architecture) -> None:
-    """Refuses other dimensions than the checkpoint's: they have no effect."""
     for name in _DIMENSIONS:
         wanted, own = getattr(config, name), getattr(found, name, None)
         if wanted and wanted != own:
@@ -348,7 +322,6 @@ def _check_no_other_dimensions(config: TrainConfig, found: Architecture) -> None
 
 
 def _check_tokens(shards: Shards, tokenizer: StudioTokenizer, checkpoint: Path) -> None:
-    """Refuses weights trained with other tokens, if the checkpoint names its tokenizer."""
     learned_with = _tokenizer_of(checkpoint)
     if learned_with in ("", tokenizer.fingerprint) or _keeps_same_tokens(checkpoint, tokenizer):
         return
@@ -364,7 +337,6 @@ def _check_tokens(shards: Shards, tokenizer: StudioTokenizer, checkpoint: Path) 
 
 
 def _tokenizer_of(checkpoint: Path) -> str:
-    """Returns the fingerprint of a checkpoint's tokenizer; empty if unknown."""
     if not (checkpoint / MANIFEST_FILE).is_file():
         return ""
     try:
@@ -374,10 +346,7 @@ def _tokenizer_of(checkpoint: Path) -> str:
 
 
 def _keeps_same_tokens(checkpoint: Path, tokenizer: StudioTokenizer) -> bool:
-    """Returns True if the tokenizer beside the weights has the same tokens.
-
-    Its file may differ: a decoder's copy adds no end token, and shards may be built with it.
-    """
+    """Compares tokens: a decoder's tokenizer file adds no end token."""
     from core.tokenizer import StudioTokenizer
     from core.tokenizer.roles import TOKENIZER_FILE
 

@@ -1,12 +1,6 @@
-"""Local-attention initialisation: attention that starts on the tokens next to each one.
+"""Local-attention initialisation: half of the heads start on the nearest tokens.
 
-With random initialisation a model starts as a bag of words, and stays on a plateau until it has
-learned its position embeddings. Here position embeddings start as sinusoids, which encode
-distances, and half of the heads start with queries and keys whose dot products are largest for the
-nearest tokens, behind and ahead in turn. All of it is trainable.
-
-Source: sinusoids, and their linear dependence at a fixed distance, Vaswani et al., "Attention Is
-    All You Need", https://arxiv.org/abs/1706.03762, section 3.5.
+Source: sinusoids, https://arxiv.org/abs/1706.03762, section 3.5.
 """
 
 from __future__ import annotations
@@ -26,14 +20,12 @@ if TYPE_CHECKING:
 
 _TABLE = "/embeddings/positions/table"
 _KERNEL = re.compile(r"/layer_\d+/attention/qkv/kernel")
-# Length of a position embedding: a little longer than co-occurrence token embeddings.
 _LENGTH = 1.0
-# Radians per token. Low frequencies are denser: with only a few, distant tokens would look like
-# near ones.
+# Radians per token; low frequencies are denser, lest distant tokens look near.
 _HIGHEST_FREQUENCY = 1.5
-# Distance in tokens up to which a head attends.
+# In tokens.
 _NEAREST = 4
-# Distance up to which the fit is weighted more, against the many distant tokens.
+# Nearer distances weigh more, against the many distant tokens.
 _NEAR = 8
 _MOST_DISTANCES = 1024
 _SMOOTHING = 0.1
@@ -42,11 +34,7 @@ _SMOOTHING = 0.1
 def local_attention_weights(
     model: keras.Model, heads: int, row_length: int
 ) -> dict[str, NDArray[np.float32]]:
-    """Computes initial weights by path; empty without position embeddings or if the head size is 1.
-
-    Zero vectors, such as that of padding, stay zero. `row_length` is the sequence length in
-    training; the model may have more positions.
-    """
+    """Computes initial weights by path; padding's zero vectors stay."""
     weights = variables_by_path(model, None)
     word_length = float(np.sqrt(np.square(find_token_embeddings(model)).sum(axis=1).mean()))
     found: dict[str, NDArray[np.float32]] = {}
@@ -56,8 +44,7 @@ def local_attention_weights(
             sides = (-1, -1) if "decoder" in stack else (-1, 1)
             waves = PositionWaves(count, width, width // heads, reach=row_length)
             found[path] = np.where(np.any(positions, axis=1, keepdims=True), waves.table(), 0)
-            # Length of the position's part of the hidden states after the norm before the first
-            # layer.
+            # Length of the position's part of normalised inputs.
             share = _LENGTH / math.hypot(_LENGTH, word_length) * math.sqrt(width)
             for name, kernel in weights.items():
                 if name.startswith(stack) and _KERNEL.fullmatch(name.removeprefix(stack)):
@@ -69,7 +56,7 @@ def local_attention_weights(
 def _with_heads(
     kernel: NDArray[np.float32], waves: PositionWaves, share: float, sides: tuple[int, int]
 ) -> NDArray[np.float32]:
-    """Replaces the query and key kernels of half of the heads in a QKV kernel (H, 3, N, D)."""
+    """Replaces half of the heads in a QKV kernel (H, 3, N, D)."""
     kernel = np.array(kernel, np.float32)
     heads = kernel.shape[2]
     for head in range(min(heads, max(2, heads // 2))):
@@ -78,13 +65,12 @@ def _with_heads(
 
 
 class PositionWaves:
-    """Sinusoids in a few directions of the hidden space, and dot products built from them.
+    """Sinusoids in a few directions of the hidden space.
 
     Args:
-        count: Number of positions.
         width: Hidden size, H.
         head_size: D, at least 2.
-        reach: Largest distance to attend over. None: `count`.
+        reach: Largest distance.
     """
 
     def __init__(self, count: int, width: int, head_size: int, *, reach: int | None = None) -> None:
@@ -94,31 +80,31 @@ class PositionWaves:
         number = head_size // 2
         self._frequencies = _HIGHEST_FREQUENCY * ((np.arange(number) + 0.5) / number) ** 2
         self._generator = np.random.default_rng(0)
-        # (H, 2, number): directions of the sines and of the cosines.
+        # (H, 2, number)
         self._directions = self._draw(width).reshape(width, 2, number)
         self._fit_ahead = self._fit()
 
     def table(self) -> NDArray[np.float32]:
-        """Returns the position embeddings, float32 (count, H)."""
+        """Returns position embeddings, float32 (count, H)."""
         angles = np.arange(self._count)[:, None] * self._frequencies
         waves = np.stack([np.sin(angles), np.cos(angles)], axis=1)
         vectors = _flat(waves) @ _flat(self._directions).T
         return (_LENGTH * vectors / math.sqrt(len(self._frequencies))).astype(np.float32)
 
     def query_and_key(self, share: float, side: int) -> NDArray[np.float32]:
-        """Returns a head's query and key kernels, (H, 2, D), different at each call.
+        """Returns random query and key kernels, (H, 2, D).
 
         Args:
             share: Length of the position's part of the hidden states.
-            side: -1 to attend behind, 1 ahead.
+            side: -1 attends behind, 1 ahead.
         """
-        # A dot product of two positions' parts is the mean over the frequencies.
+        # A dot product is the mean over frequencies.
         unit = len(self._frequencies) * math.sqrt(self._head_size) / share**2
         cosines, sines = self._fit_ahead * unit
         sines = side * sines
         sizes = np.sqrt(np.hypot(cosines, sines)) + 1e-9
         inner = self._draw(self._head_size).reshape(self._head_size, 2, -1)
-        # a cos(f (k - q)) + b sin(f (k - q)), from the sines and cosines of query and key.
+        # a cos(f (k - q)) + b sin(f (k - q))
         turned = np.array([[cosines, sines], [-sines, cosines]]) / sizes
         asked = np.einsum("hwf,vwf->hvf", self._directions, turned)
         query = _flat(asked) @ _flat(inner).T
@@ -126,15 +112,14 @@ class PositionWaves:
         return np.stack([query, key], axis=1).astype(np.float32)
 
     def _draw(self, width: int) -> NDArray[np.float64]:
-        """Returns random orthogonal directions, (width, 2 · number)."""
+        """Returns orthogonal directions, (width, 2 · number)."""
         found = self._generator.standard_normal((width, self._head_size // 2 * 2))
         return np.linalg.qr(found)[0]
 
     def _fit(self) -> NDArray[np.float64]:
-        """Fits the weights of cosines and sines in a dot product, (2, number), by least squares.
+        """Fits cosine and sine weights, (2, number).
 
-        The target is log(reach) for the nearest tokens ahead, which offsets the number of the
-        others.
+        The nearest tokens' target, log(reach), offsets the number of others.
         """
         reach = self._reach
         distances = np.arange(-reach, reach + 1)
@@ -150,5 +135,4 @@ class PositionWaves:
 
 
 def _flat(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Reshapes (n, 2, number) to (n, 2 · number)."""
     return values.reshape(len(values), -1)

@@ -1,4 +1,4 @@
-"""Measures training speed, time spent waiting for data, and time left; excludes compilation."""
+"""Measures training speed, waiting and time left."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 class ThroughputMeter:
-    """Adds up step times, without validation and saving."""
+    """Adds up step times, without pauses."""
 
     def __init__(
         self, tokens_per_step: int, clock: Callable[[], float] = time.perf_counter
@@ -26,7 +26,7 @@ class ThroughputMeter:
         self._paused = False
 
     def start(self, waited_seconds: float = 0.0) -> None:
-        """Starts measuring, after the first step has compiled everything."""
+        """Starts measuring, after compilation."""
         self._started = self._clock()
         self._waited = waited_seconds
 
@@ -40,10 +40,7 @@ class ThroughputMeter:
             self._window_steps += steps
 
     def read_window(self, waited_seconds: float) -> dict[str, float]:
-        """Returns speed and waiting share since the last call; call when the device is idle.
-
-        `waited_seconds` is the total time so far that the loop waited for batches.
-        """
+        """Returns speed and waiting since the last call; the device must be idle."""
         self._collect(waited_seconds)
         if not self._window_steps or self._window_seconds <= 0:
             return {}
@@ -58,7 +55,7 @@ class ThroughputMeter:
 
     @contextmanager
     def pause(self, reason: str, waited_seconds: float) -> Iterator[None]:
-        """Excludes a validation or a save from the speed, and records its duration."""
+        """Excludes a pause from the speed."""
         self._collect(waited_seconds)
         started = self._clock()
         self._paused = True
@@ -69,10 +66,7 @@ class ThroughputMeter:
             self._started = self._clock()
 
     def eta_seconds(self, steps_left: int, pauses_left: dict[str, int]) -> float | None:
-        """Estimates the seconds left, or None while the speed is unknown.
-
-        `pauses_left` counts the remaining pauses by reason.
-        """
+        """Estimates the seconds left."""
         steps = self._steps + self._window_steps
         if not steps or self._started is None:
             return None

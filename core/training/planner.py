@@ -1,7 +1,4 @@
-"""Planner: derives size, batch size, steps and learning rate from hours or tokens.
-
-The result is ordinary settings with reasons. Only `measure_speed` imports a backend.
-"""
+"""Planner: derives settings, with reasons, from hours or tokens."""
 
 from __future__ import annotations
 
@@ -31,35 +28,30 @@ from core.training.recipe import (
 )
 from core.workspace import Workspace
 
-# Hoffmann et al., "Training Compute-Optimal Large Language Models",
 # https://arxiv.org/abs/2203.15556, table 3.
 TOKENS_PER_PARAMETER = 20
-# Up to four epochs, repeated text is worth as much as new text; from about 40, it teaches nothing
-# more. Muennighoff et al., "Scaling Data-Constrained Language Models",
+# Repeated text is worth as much as new text up to four epochs, and nothing from about 40:
 # https://arxiv.org/abs/2305.16264, section 6.
 _FRESH_EPOCHS = 4
 _MOST_EPOCHS = 40
-# Beyond that, a small corpus may be memorised; at 11 epochs, more is learned without dropout. See
-# benchmarks/trials.md.
+# At 11 epochs, dropout costs more than it gains (benchmarks/trials.md).
 _DROPOUT_FROM_EPOCHS = 20
 _DROPOUT = 0.1
 _FEWEST_STEPS = 2000
 _BATCHES = tuple(2**power for power in range(3, 9))
-# A preset's warm-up steps suit the published number of steps.
 _MOST_WARMUP = 0.1
 _WARMUP = 0.05
-# More than a century, without overflow in derived numbers.
+# Prevents overflow.
 _MOST_HOURS = 1_000_000
 _SIZE_FIELDS = ("size", "num_attention_heads")
-# Fraction of a plain matmul's speed that training reached on two CPU cores; fraction of the hours
-# that remains after validation, checkpoints and start-up.
+# Fractions: of a matmul's speed, measured on two CPU cores; of the hours, spent in steps.
 _SHARE_OF_PRODUCTS = 0.4
 _SHARE_OF_HOURS = 0.9
 
 
 @dataclass(frozen=True)
 class Suggestion:
-    """Settings by field of `TrainConfig`, with a reason for each."""
+    """Settings by `TrainConfig` field, with reasons."""
 
     values: dict[str, Any]
     reasons: dict[str, str]
@@ -77,27 +69,22 @@ def suggest(
     memory_bytes: int | None = None,
     given: Collection[str] = (),
 ) -> Suggestion:
-    """Derives size, batch size, steps and learning rate from a budget.
+    """Derives settings from a budget.
 
     Args:
-        config: Fixed settings: shards, family, objective, optimizer; and the dimensions, if it
-            names a checkpoint or a model config.
-        inputs: The same shards, opened for each candidate size.
-        hours: Time budget; requires `flops`.
-        tokens: Tokens to read, repetitions included; instead of hours.
-        flops: FLOP/s of a training step, over all devices.
-        replicas: Devices that share a step.
-        memory_bytes: Memory of one device; None: unknown, no limit.
-        given: Fields set by the user rather than a preset.
+        inputs: The same shards, opened for each size.
+        hours: Requires `flops`.
+        tokens: Repetitions included.
+        flops: FLOP/s over all devices.
+        memory_bytes: Per device; None: no limit.
+        given: Fields that the user set.
 
     Raises:
-        ConfigError: Not exactly one budget is given, or the budget or the training split is smaller
-            than a step.
+        ConfigError: There is not exactly one budget, or it is below one step.
     """
     _check_budget(hours, tokens)
     rows = next(iter(inputs.values()))
     train_rows, row_length = len(rows.train_rows), rows.shards.row_length
-    # The smallest step, refused here as at the start of a run.
     smallest = config.model_copy(update={"per_replica_batch_size": 1})
     fewest_tokens = plan(smallest, train_rows, row_length, replicas).tokens_per_step
     budgets = {
@@ -158,11 +145,7 @@ def sizes_of(family: str) -> tuple[Size, ...]:
 
 
 def open_sizes(config: TrainConfig, workspace: Workspace) -> dict[Size, TrainingInputs]:
-    """Opens the shards for each size allowed: one, if a checkpoint or model config is named.
-
-    Raises:
-        StudioError: See `open_inputs`; ConfigError if no size is possible.
-    """
+    """Opens the shards for each possible size; raises ConfigError."""
     if _has_dimensions(config):
         return {config.size: open_inputs(config, workspace)}
     found: dict[Size, TrainingInputs] = {}
@@ -180,13 +163,11 @@ def open_sizes(config: TrainConfig, workspace: Workspace) -> dict[Size, Training
 
 
 def flops_per_token(config: TrainConfig, inputs: TrainingInputs) -> float:
-    """Returns the training FLOPs per token of a sequence.
+    """Returns training FLOPs per token.
 
-    A weight counts 2 forward and 4 backward; attention is added, and the head at predicted tokens.
-    Only there is an encoder's last layer computed, except for its keys and values.
+    An encoder computes its head, and most of its last layer, only at predicted tokens.
 
-    Source: Kaplan et al., "Scaling Laws for Neural Language Models",
-        https://arxiv.org/abs/2001.08361, section 2.1.
+    Source: Kaplan et al., https://arxiv.org/abs/2001.08361, section 2.1.
     """
     found, length = inputs.architecture, inputs.shards.row_length
     if isinstance(found, EncoderDecoderArchitecture):
@@ -202,10 +183,6 @@ def flops_per_token(config: TrainConfig, inputs: TrainingInputs) -> float:
 
 
 def _encoder_decoder_flops(found: EncoderDecoderArchitecture, inputs: TrainingInputs) -> float:
-    """Returns the FLOPs per sequence.
-
-    Cross-attention computes keys and values for the encoder's tokens.
-    """
     encoded, decoded = inputs.shards.max_seq_length, inputs.objective.predictions_per_sequence
     weights = sum(
         math.prod(tie.shape) * (decoded if _is_for_decoded(tie) else encoded)
@@ -222,13 +199,7 @@ def _is_for_decoded(tie: WeightMapping) -> bool:
 
 
 def measure_speed(config: TrainConfig) -> tuple[float, Devices]:
-    """Estimates a training step's FLOP/s on this machine's devices.
-
-    Imports a backend and takes some seconds to time a matmul on one device.
-
-    Raises:
-        DeviceError: The requested device is missing.
-    """
+    """Estimates the devices' training FLOP/s by a matmul."""
     from core.backends.precision import choose_precision
 
     devices = select_backend(config)
@@ -296,19 +267,16 @@ def _tokens_in(hours: float, flops: float, config: TrainConfig, inputs: Training
 def estimate_seconds(
     config: TrainConfig, inputs: TrainingInputs, total_tokens: int, flops: float
 ) -> float:
-    """Estimates the duration of a run that reads a number of tokens at a speed in FLOP/s."""
+    """Estimates a run's duration."""
     return total_tokens * flops_per_token(config, inputs) / (_SHARE_OF_HOURS * flops)
 
 
 @functools.cache
 def measure_cpu_speed() -> float:
-    """Estimates a training step's FLOP/s on this machine's CPU in a fraction of a second.
-
-    Times a matmul in NumPy and imports no backend, so it is rougher than `measure_speed`.
-    """
+    """Estimates the CPU's training FLOP/s without a backend."""
     import numpy as np
 
-    # Products of a few milliseconds: on a busy machine, some of them are not interrupted.
+    # Short enough that some are not interrupted.
     side = 384
     matrix = np.ones((side, side), np.float32)
     seconds = []
@@ -320,8 +288,6 @@ def measure_cpu_speed() -> float:
 
 
 def _choose_size(budgets: Mapping[Size, int], inputs: Mapping[Size, TrainingInputs]) -> Size:
-    """Returns the size nearest to the best number of tokens per parameter."""
-
     def distance(size: Size) -> float:
         per_parameter = max(1, budgets[size]) / _body_parameters(inputs[size].architecture)
         return abs(math.log(per_parameter / TOKENS_PER_PARAMETER))
@@ -330,13 +296,11 @@ def _choose_size(budgets: Mapping[Size, int], inputs: Mapping[Size, TrainingInpu
 
 
 def _choose_batch(rows: int, train_rows: int) -> int:
-    """Returns the largest batch with enough steps, else the smallest; at most all sequences."""
     fitting = [one for one in _BATCHES if one <= train_rows and rows // one >= _FEWEST_STEPS]
     return max(fitting, default=min(_BATCHES[0], train_rows, rows))
 
 
 def _body_parameters(architecture: Architecture) -> int:
-    """Counts the weights except embeddings (token, position, segment, distance)."""
     return sum(math.prod(tie.shape) for tie in _non_embedding_weights(architecture))
 
 
@@ -363,7 +327,6 @@ def _fits_in_memory(
     row_length: int,
     memory_bytes: int | None,
 ) -> bool:
-    """Returns True if a device's memory should fit this many sequences, or is unknown."""
     if memory_bytes is None:
         return True
     batch = config.model_copy(update={"per_replica_batch_size": rows})

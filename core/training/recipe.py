@@ -1,7 +1,4 @@
-"""Plans a training run before it starts: steps, learning-rate schedule and memory.
-
-Imports no backend: the web app requests a plan at every keystroke.
-"""
+"""Plans a run; the web app does so at every keystroke, so import no backend."""
 
 from __future__ import annotations
 
@@ -15,16 +12,15 @@ from core.errors import ConfigError
 from core.models.architecture import Architecture
 from core.models.families import find_family
 
-# BERT's 15 % in every validation, so that runs are comparable.
 EVAL_MLM_PROBABILITY = 0.15
 
 _EVALUATIONS_IN_A_RUN = 20
 _LOGS_IN_A_RUN = 200
 
-# Weights, gradients and AdamW's two slots, in float32.
+# Float32 weights, gradients and AdamW's two slots.
 _BYTES_PER_PARAMETER = 4 * 4
 
-# Peak learning rate, and the hidden size above which it scales as 1/hidden_size (None: constant).
+# Peak learning rate, and the hidden size above which it scales as 1/hidden_size.
 _RATES: dict[str, tuple[float, int | None]] = {
     "muon": (8e-3, 160),
     "adamw": (1e-3, 256),
@@ -34,13 +30,13 @@ _RATES: dict[str, tuple[float, int | None]] = {
 
 @dataclass(frozen=True)
 class Plan:
-    """A run's resolved steps and batch size. Pinned in the first checkpoint.
+    """Resolved steps and batch size, pinned in the first checkpoint.
 
     Attributes:
-        global_batch_size: Sequences per step, over all devices.
-        extended_at: Step at which the run was extended; 0 if never.
+        global_batch_size: Over all devices.
+        extended_at: Step of the extension, or 0.
         extended_rate: Learning rate at that step.
-        dtype_policy: Resolved `auto` precision; empty if the settings name one.
+        dtype_policy: Resolved `auto`; empty if configured.
     """
 
     num_train_steps: int
@@ -63,7 +59,7 @@ class Plan:
 
     @property
     def total_tokens(self) -> int:
-        """Tokens read in the run, repetitions included."""
+        """Tokens read, repetitions included."""
         return self.num_train_steps * self.tokens_per_step
 
     def tokens_per_parameter(self, parameters: int) -> float:
@@ -78,13 +74,10 @@ def plan(
     replicas: int = 1,
     validation_rows: int = 0,
 ) -> Plan:
-    """Computes a run's plan.
-
-    Examples that don't fill an epoch's last batch begin the next epoch's first. If `eval_steps` is
-    unset, validation takes at most about a tenth of the time.
+    """Computes a run's plan; by default, validation takes a tenth of the time at most.
 
     Raises:
-        ConfigError: The training split has fewer sequences than a step takes.
+        ConfigError: The training split is below one step.
     """
     rows = min(train_rows, config.max_train_examples or train_rows)
     batch = config.per_replica_batch_size * replicas * config.gradient_accumulation_steps
@@ -105,10 +98,9 @@ def plan(
 
 
 def extend(config: TrainConfig, plan: Plan, step: int, num_train_steps: int) -> Plan:
-    """Extends a run; the learning rate decays over the rest of `num_train_steps`.
+    """Extends a run; the learning rate decays from its current value.
 
-    It continues from its current value. A finished run, whose learning rate is 0, takes the longer
-    plan's value at this step; so does `warmup_stable_decay` once its decay has begun.
+    If decay has ended (`warmup_stable_decay`: begun), it takes the longer plan's value.
     """
     longer = replace(
         plan,
@@ -127,14 +119,9 @@ def extend(config: TrainConfig, plan: Plan, step: int, num_train_steps: int) -> 
 def accumulation_steps(
     config: TrainConfig, batch: int, devices: int, holds: Callable[[int], bool]
 ) -> int:
-    """Returns the number of micro-batches in a device's share of a step.
+    """Returns a device's micro-batches per step.
 
-    If a run resumed on other devices can't keep the configured number, takes the fewest equal
-    micro-batches that are no larger than before, or fit.
-
-    Args:
-        batch: Planned sequences per step, over all devices.
-        holds: Returns True if a device fits this many sequences at once.
+    On other devices, takes the fewest that are no larger than configured, or fit (`holds`).
     """
     rows = batch // devices
 
@@ -149,19 +136,18 @@ def accumulation_steps(
 
 
 def with_planned_precision(config: TrainConfig, plan: Plan) -> TrainConfig:
-    """Returns the config with the precision resolved at the first start."""
+    """Returns the config with the plan's precision."""
     if not plan.dtype_policy:
         return config
     return config.model_copy(update={"dtype_policy": plan.dtype_policy})
 
 
 def resolve_learning_rate(config: TrainConfig, architecture: Architecture) -> TrainConfig:
-    """Returns the config with its own peak learning rate, or else the model's default.
+    """Returns the config with a peak learning rate.
 
-    Adafactor's is independent of the hidden size: it is relative to the weights.
+    Adafactor's is relative to the weights, so independent of the hidden size.
 
-    Source: Yang et al., "Tensor Programs V", https://arxiv.org/abs/2203.03466, table 3; the values
-        are from benchmarks/trials.md.
+    Source: https://arxiv.org/abs/2203.03466, table 3; values: benchmarks/trials.md.
     """
     if config.learning_rate is not None:
         return config
@@ -174,7 +160,7 @@ def resolve_learning_rate(config: TrainConfig, architecture: Architecture) -> Tr
 
 
 def learning_rate_schedule(config: TrainConfig, plan: Plan) -> LearningRateSchedule:
-    """Returns a config's learning-rate schedule for a plan."""
+    """Returns a plan's learning-rate schedule."""
     assert config.learning_rate is not None, "it is settled at the start of a run"
     return LearningRateSchedule(
         kind=config.lr_scheduler_type,
@@ -188,18 +174,14 @@ def learning_rate_schedule(config: TrainConfig, plan: Plan) -> LearningRateSched
 
 
 def _pauses(config: TrainConfig, steps: int, batch: int, validation_rows: int) -> tuple[int, int]:
-    """Returns the steps between validations and between checkpoints.
-
-    If `eval_steps` is unset, checkpoints don't depend on the length of validation, and each of the
-    rarer coincides with one of the other: only saved weights can be the best.
-    """
+    """Makes rarer validations or checkpoints coincide: only saved weights can be the best."""
     if config.eval_steps:
         return config.eval_steps, config.save_steps or config.eval_steps
     often = _every(config, steps, _EVALUATIONS_IN_A_RUN)
     save_steps = config.save_steps or often
     wanted = max(often, _affordable_eval_steps(config, batch, validation_rows))
     if save_steps >= steps:
-        return min(wanted, steps), save_steps  # At the end: a checkpoint and a validation.
+        return min(wanted, steps), save_steps
     if wanted < save_steps:
         parts = (n for n in range(wanted, save_steps) if save_steps % n == 0)
         eval_steps = next((n for n in parts if n % config.steps_per_execution == 0), save_steps)
@@ -209,16 +191,13 @@ def _pauses(config: TrainConfig, steps: int, batch: int, validation_rows: int) -
 
 
 def _affordable_eval_steps(config: TrainConfig, batch: int, validation_rows: int) -> int:
-    """Returns the steps between validations that keep these to a tenth of the time.
-
-    Forward only, a validation takes about a third of the training time per sequence.
-    """
+    """Assumes that validation takes a third of the training time."""
     rows = min(validation_rows, config.max_eval_examples or validation_rows)
     return -(-rows * 10 // (3 * batch))
 
 
 def predictions_per_sequence(mlm_probability: float | None, row_length: int) -> int:
-    """Returns the tokens per sequence that an encoder predicts; None: the published 15 %."""
+    """Returns an encoder's predictions, by default at 15 %."""
     chosen = EVAL_MLM_PROBABILITY if mlm_probability is None else mlm_probability
     return max(1, round(chosen * row_length))
 
@@ -226,14 +205,10 @@ def predictions_per_sequence(mlm_probability: float | None, row_length: int) -> 
 def estimate_memory_bytes(
     architecture: Architecture, parameters: int, config: TrainConfig, row_length: int
 ) -> int:
-    """Estimates the bytes of memory that a device needs for training.
+    """Estimates a device's training memory, up to a factor of two.
 
-    Float32 weights, gradients and slots are exact. Activations ignore the compiler: expect an error
-    up to a factor of two.
-
-    Source: Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models",
-        https://arxiv.org/abs/2205.05198, section 4.1: a layer keeps s·b·h·(34 + 5·a·s/h) bytes at
-        16 bits.
+    Source: https://arxiv.org/abs/2205.05198, section 4.1: s·b·h·(34 + 5·a·s/h) bytes per layer at
+    16 bits.
     """
     width, heads = architecture.hidden_size, architecture.num_attention_heads
     # Cross-attention adds half to a layer's activations.
@@ -242,21 +217,18 @@ def estimate_memory_bytes(
     per_token = 34 * width + 5 * heads * row_length
     scale = 1 if config.dtype_policy == "mixed_bfloat16" else 2
     layers = round(depth * tokens * per_token * scale)
-    # Decoders predict every token.
     predictions = tokens
     if architecture.kind == "encoder":
         predictions = config.per_replica_batch_size * predictions_per_sequence(
             config.mlm_probability, row_length
         )
-    # Logits, their gradient and the softmax, in float32, in chunks of at least one prediction per
-    # sequence.
+    # Logits, gradient and softmax; a chunk has at least one prediction per sequence.
     at_once = max(config.per_replica_batch_size * architecture.vocab_size, MAX_LOGITS_PER_CHUNK)
     logits = min(predictions * architecture.vocab_size, at_once) * 4 * 3
     return parameters * _BYTES_PER_PARAMETER + layers + logits
 
 
 def _every(config: TrainConfig, steps: int, times: int) -> int:
-    """Rounds to a multiple of `steps_per_execution`."""
     in_one_go = config.steps_per_execution
     return max(1, round(steps / times / in_one_go)) * in_one_go
 

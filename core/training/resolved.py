@@ -1,4 +1,4 @@
-"""Resolves settings that were left open: `auto`, empty, or a share."""
+"""Resolves settings left open."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from core.config import TrainConfig
 from core.training.inputs import TrainingInputs
 from core.training.recipe import Plan, with_planned_precision
 
-# The objectives' names for the masked share.
 _MASKED_SHARE = ("mlm_probability", "noise_density", "mask_ratio")
 _DIMENSIONS = (
     "num_hidden_layers",
@@ -23,11 +22,7 @@ _DIMENSIONS = (
 def resolved_settings(
     config: TrainConfig, plan: Plan, inputs: TrainingInputs, devices: Devices, micro_batches: int
 ) -> dict[str, Any]:
-    """Returns the resolved values by the names of `TrainConfig` fields.
-
-    `config` must have a resolved peak learning rate; `micro_batches` follows the number of devices
-    on a resume.
-    """
+    """Returns resolved values by `TrainConfig` field."""
     per_device = plan.global_batch_size // (devices.count * micro_batches)
     found: dict[str, Any] = {
         "objective": inputs.objective.name,

@@ -1,4 +1,4 @@
-"""Checks what may change when a run resumes, and updates its plan."""
+"""Checks what may change when a run resumes."""
 
 from __future__ import annotations
 
@@ -12,19 +12,14 @@ from core.events import EVENTS_FILE, read_events
 from core.training.checkpoint import TrainingState
 from core.training.recipe import Plan, extend
 
-# Compared by fingerprint, so names and paths may change. A resumed run reads its own checkpoints,
-# not the model that it started from.
+# Compared by fingerprint, or not read on a resume.
 _REFERENCES = ("shards", "tokenizer", "checkpoint")
-# Checked by `resumed_plan`: a run can be extended.
+# Checked by `resumed_plan`.
 _EXTENDABLE = ("num_train_steps",)
 
 
 def check_nothing_is_lost(folder: Path) -> None:
-    """Checks that a run without a checkpoint has never saved one.
-
-    Raises:
-        CheckpointError: The run has reported a save.
-    """
+    """Raises CheckpointError if saved checkpoints are missing."""
     events, _ = read_events(folder / EVENTS_FILE)
     saved = [event.get("step", "?") for event in events if event["kind"] == "checkpoint"]
     if saved:
@@ -37,14 +32,7 @@ def check_nothing_is_lost(folder: Path) -> None:
 
 
 def check_same_run(state: TrainingState, config: TrainConfig, fingerprints: dict[str, str]) -> None:
-    """Checks that settings, shards and tokenizer equal those at the run's first start.
-
-    The intervals of saving, validation and logging may differ, as may backend, device and number of
-    steps (`resumed_plan`).
-
-    Raises:
-        CheckpointError: With every difference.
-    """
+    """Raises CheckpointError if settings or inputs differ from the first start's."""
     before = {**_settings(state.config), **state.fingerprints}
     now = {**_settings(config.model_dump(mode="json")), **fingerprints}
     names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
@@ -60,11 +48,7 @@ def check_same_run(state: TrainingState, config: TrainConfig, fingerprints: dict
 
 
 def resumed_plan(config: TrainConfig, plan: Plan, step: int) -> Plan:
-    """Updates the plan of the first start with the settings that may change.
-
-    Raises:
-        CheckpointError: The settings ask for fewer steps than planned.
-    """
+    """Updates the first plan; CheckpointError if shortened."""
     wanted = config.num_train_steps or plan.num_train_steps
     if wanted < plan.num_train_steps:
         raise CheckpointError(
@@ -87,17 +71,12 @@ def resumed_plan(config: TrainConfig, plan: Plan, step: int) -> Plan:
 
 
 def _less_often(config: TrainConfig, plan: Plan, times: int) -> Plan:
-    """Scales the intervals of an extended plan, unless they are set.
-
-    If either eval_steps or save_steps is set, both keep their values.
-    """
     if not config.eval_steps and not config.save_steps:
         plan = replace(plan, eval_steps=plan.eval_steps * times, save_steps=plan.save_steps * times)
     return replace(plan, logging_steps=plan.logging_steps * times)
 
 
 def _settings(values: dict[str, Any]) -> dict[str, Any]:
-    """Returns the settings that must not change; ones unknown at the first start get defaults."""
     defaults = {name: field.default for name, field in TrainConfig.model_fields.items()}
     ignored = {*TrainConfig.fields_outside_identity(), *_REFERENCES, *_EXTENDABLE}
     return {name: value for name, value in {**defaults, **values}.items() if name not in ignored}

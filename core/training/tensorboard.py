@@ -1,4 +1,4 @@
-"""Writes TensorBoard scalars without TensorFlow; backends share the file format."""
+"""Writes TensorBoard scalars without TensorFlow."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from core.workspace.places import make_folder
 FOLDER = "tensorboard"
 _FILE_VERSION = "brain.Event:2"
 
-# Largest float32, 2**128 - 2**104, before rounding to infinity.
+# Largest float32 before rounding to infinity.
 _LARGEST = 3.4028234663852886e38
 
-# Wire types of protocol buffers. Source: https://protobuf.dev/programming-guides/encoding/
+# Source: https://protobuf.dev/programming-guides/encoding/
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 class ScalarWriter:
-    """Appends scalars to a new event file in a folder, which is created if missing."""
+    """Appends scalars to a new event file."""
 
     def __init__(self, folder: Path) -> None:
         make_folder(folder)
@@ -44,10 +44,7 @@ class ScalarWriter:
 
 
 def _event(wall_time: float, *, step: int = 0, version: str = "", summary: bytes = b"") -> bytes:
-    """Encodes an Event.
-
-    Source: https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/util/event.proto
-    """
+    """Source: https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/util/event.proto"""
     event = _key(1, _FIXED64) + struct.pack("<d", wall_time) + _key(2, _VARINT) + _varint(step)
     if version:
         return event + _bytes(3, version.encode())
@@ -55,7 +52,6 @@ def _event(wall_time: float, *, step: int = 0, version: str = "", summary: bytes
 
 
 def _scalar(tag: str, value: float) -> bytes:
-    """Encodes a Summary.Value with a simple value."""
     if math.isfinite(value) and abs(value) > _LARGEST:
         value = math.copysign(math.inf, value)
     return _bytes(1, tag.encode()) + _key(2, _FIXED32) + struct.pack("<f", value)
@@ -70,7 +66,6 @@ def _key(number: int, wire_type: int) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    """Encodes a non-negative number: seven bits per byte, lowest first."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)

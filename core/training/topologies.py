@@ -1,10 +1,7 @@
-"""TPU slices by their usual names, with the published figures of their chips.
+"""TPU slices and their chips' published figures.
 
-Sources: https://cloud.google.com/tpu/docs/v2, /v3, /v4, /v5e, /v5p and /v6e (peak bfloat16 FLOP/s,
-memory and its bandwidth per chip); https://cloud.google.com/tpu/docs/supported-tpu-configurations
-(topologies). The memory available to a program is what the compiler of libtpu 0.0.51 reports for a
-program that is too large. Software of the VMs: https://cloud.google.com/tpu/docs/runtimes. This
-module imports no backend.
+Sources: https://cloud.google.com/tpu/docs/v2 to /v6e, /supported-tpu-configurations and /runtimes;
+memory: libtpu 0.0.51.
 """
 
 from __future__ import annotations
@@ -20,14 +17,7 @@ _GIB = 2**30
 
 @dataclass(frozen=True)
 class Chip:
-    """Published figures of a chip.
-
-    Attributes:
-        flops_per_second: Peak in bfloat16.
-        memory_bytes_per_second: Peak bandwidth.
-        cores: JAX devices per chip.
-        memory_bytes_per_core: Memory that a program can use.
-    """
+    """Published figures; FLOP/s are bfloat16 peaks, `cores` are JAX devices."""
 
     flops_per_second: float
     memory_bytes_per_second: float
@@ -37,15 +27,7 @@ class Chip:
 
 @dataclass(frozen=True)
 class Topology:
-    """A TPU slice.
-
-    Attributes:
-        name: The common name, like v5e-8.
-        accelerator_type: The name in `gcloud`.
-        shape: The name in libtpu's compiler.
-        hosts: Number of virtual machines.
-        options: Further options for libtpu.
-    """
+    """A TPU slice; `accelerator_type` is `gcloud`'s name, `shape` libtpu's."""
 
     name: str
     accelerator_type: str
@@ -102,11 +84,7 @@ _RUNTIME_VERSIONS = {
 
 
 def find_topology(name: str) -> Topology:
-    """Finds a topology by its common name or its `gcloud` name.
-
-    Raises:
-        ConfigError: The name is unknown.
-    """
+    """Finds a topology by its common or `gcloud` name; raises ConfigError."""
     found = _find(name)
     if found is None:
         raise ConfigError(

@@ -1,8 +1,4 @@
-"""Training loop: steps, logging, validation, checkpoints and the exported model.
-
-It does not know the backend, how batches are made or the checkpoint format. A run that finds
-checkpoints in its folder resumes from the newest undamaged one, bit-exactly.
-"""
+"""Training loop: steps, logging, validation, checkpoints and export; resumes bit-exactly."""
 
 from __future__ import annotations
 
@@ -89,26 +85,19 @@ from core.workspace.places import make_folder
 
 _BEFORE_THE_FIRST_STEP = -1
 _MOST_ROLLBACKS = 3
-# In ascending urgency: processes agree on the largest index.
+# Processes agree on the largest index.
 _STOPS: tuple[StopMode | Literal["preempted"] | None, ...] = (None, "preempted", "save", "abort")
 
 
 def train(config: TrainConfig, workspace: Workspace, reporter: Reporter | None = None) -> Artifact:
-    """Trains a model and stores its best checkpoint as an artifact of the workspace.
-
-    Args:
-        reporter: Receives progress and carries stop requests. A run resumes from the checkpoints in
-            its folder.
+    """Trains a model, or resumes the reporter's run, and exports its best checkpoint.
 
     Returns:
-        The model; with `evaluate_only` the evaluated checkpoint, with its results as counts.
+        The model; with `evaluate_only` the checkpoint, its results as counts.
 
     Raises:
-        ConfigError: Settings or inputs are invalid or incompatible.
-        DeviceError: The backend or device is unavailable.
-        CheckpointError: No saved checkpoint can be resumed.
-        RunError: The disk is too small for the checkpoints.
-        LossNotFiniteError: Rollbacks did not restore a finite loss.
+        ConfigError, DeviceError, CheckpointError, RunError: The run can't start.
+        LossNotFiniteError: Rollbacks did not help.
         RunStopped: The reporter requested it.
     """
     reporter = reporter or Reporter()
@@ -168,12 +157,7 @@ def _train(
 
 
 class TrainingRun:
-    """Trains from step 0, or from the resumed step, to the last step.
-
-    Args:
-        plan: The plan of this start; a resumed run uses its checkpoint's.
-        words: Co-occurrence token embeddings; None: random.
-    """
+    """Trains from step 0 or the newest checkpoint."""
 
     def __init__(
         self,
@@ -206,7 +190,6 @@ class TrainingRun:
         self._resume_from(found, state)
 
     def _find_state(self) -> tuple[Path | None, TrainingState]:
-        """Returns the newest undamaged checkpoint and its state, or None and the initial state."""
         found, text = None, None
         if self._devices.is_first:
             found = self._checkpoints.newest_valid(self._reporter)
@@ -258,16 +241,12 @@ class TrainingRun:
         self._seconds_before = self._state.seconds
 
     def _keep_learning_rate(self, state: TrainingState) -> None:
-        """Keeps the learning rate resolved at the first start, unless the settings give one.
-
-        Another version may resolve another one.
-        """
+        """Keeps the first start's default: another version may have another."""
         if not self._has_configured_learning_rate:
             rate = state.config["learning_rate"]
             self._config = self._config.model_copy(update={"learning_rate": rate})
 
     def _fits_in_memory(self, rows: int) -> bool:
-        """Estimates whether a device fits this many sequences at once; True if unknown."""
         memory, found = memory_per_device(self._devices), self._inputs.architecture
         config = recipe.with_planned_precision(self._config, self._plan)
         config = config.model_copy(update={"per_replica_batch_size": rows})
@@ -282,11 +261,10 @@ class TrainingRun:
         return self._config
 
     def finish(self) -> Path:
-        """Trains to the last step and returns the folder of the best checkpoint.
+        """Trains to the last step; returns the best checkpoint's folder.
 
         Raises:
-            RunStopped: The reporter requested it; with "save" the state is on disk.
-            LossNotFiniteError: Rollbacks did not restore a finite loss.
+            RunStopped: With "save", the state is on disk.
         """
         self._describe()
         try:
@@ -299,7 +277,7 @@ class TrainingRun:
         return self._checkpoints.path(self._state.best.step)
 
     def _is_training_finished(self) -> bool:
-        """Trains to the last step; returns False after a rollback instead."""
+        """Returns False after a rollback."""
         left = self._plan.num_train_steps - self._state.step
         first = self._state.next_batch
         try:
@@ -315,7 +293,6 @@ class TrainingRun:
             return False
 
     def _roll_back(self, error: LossNotFiniteError) -> None:
-        """Returns to the last checkpoint and skips the batches since then."""
         broken = self._state
         if len(broken.skipped) >= _MOST_ROLLBACKS:
             raise LossNotFiniteError(
@@ -373,7 +350,7 @@ class TrainingRun:
             raise RunStopped("save")
 
     def _wait(self) -> None:
-        """Waits for steps in flight, so that their time isn't counted as validation or saving."""
+        """Waits, so that steps in flight aren't counted as a pause."""
         if self._losses:
             self._engine.fetch(self._losses[-1:])
 
@@ -394,7 +371,7 @@ class TrainingRun:
         self._report_progress("training")
 
     def _agreed_stop(self) -> StopMode | None:
-        """Returns the most urgent stop request; all processes see it at one step."""
+        """Returns the most urgent stop request, at one step in all processes."""
         stop = self._reporter.stop_requested()
         asked = "preempted" if self._reporter.is_preempted() else stop
         agreed = _STOPS[self._engine.agree(_STOPS.index(asked))]
@@ -469,7 +446,6 @@ class TrainingRun:
 
     @contextmanager
     def _warning_if_disk_full(self, what: str) -> Iterator[None]:
-        """Turns a failed write into a warning; files written before stay intact."""
         try:
             yield
         except OSError as error:
@@ -515,7 +491,7 @@ class TrainingRun:
     def _with_precision(self, plan: recipe.Plan) -> recipe.Plan:
         if self._config.dtype_policy != "auto" or plan.dtype_policy:
             return plan
-        # Precisions are timed: the background count must not disturb that.
+        # The background count would disturb the timing.
         quiet = self._words.wait if self._words else None
         policy, reason = choose_precision(self._devices, quiet=quiet)
         self._reporter.note(f"Computing in {reason}")
@@ -537,7 +513,7 @@ class TrainingRun:
     def _build(self, found: Path | None) -> Any:
         weights = None
         if self._inputs.checkpoint and not found:
-            # Read before the model is built: a checkpoint's config may claim any dimensions.
+            # Before the model is built: a checkpoint's config may claim any dimensions.
             weights = _read_weights(self._inputs, self._inputs.checkpoint)
         schedule = recipe.learning_rate_schedule(self._config, self._plan)
         config = recipe.with_planned_precision(self._config, self._plan)
@@ -573,7 +549,7 @@ class TrainingRun:
         for some in self._losses:
             losses += map(float, self._engine.fetch([some])[0])
             if self._meter.running:
-                # An asynchronous backend finishes only now the steps counted as done.
+                # An asynchronous backend finishes the counted steps only now.
                 self._stall_alarm.beat()
         return losses
 
@@ -594,7 +570,6 @@ class TrainingRun:
         return self._state.step >= self._plan.num_train_steps
 
     def _is_saved(self) -> bool:
-        """Returns True if the newest checkpoint has this step and its validation, if any."""
         saved = self._saved
         return (
             saved is not None
@@ -690,7 +665,6 @@ def _evaluation(
 def _cooccurrence_count(
     config: TrainConfig, inputs: TrainingInputs, *, ahead: bool
 ) -> Iterator[CooccurrenceCount | None]:
-    """Yields the co-occurrence token embeddings; `ahead` starts counting in a thread at once."""
     if config.word_embeddings != "cooccurrence" or inputs.checkpoint:
         yield None
         return
@@ -720,7 +694,6 @@ def _tolerant(
 
 
 def _artifact_of_all(model: Artifact | None, devices: Devices) -> Artifact:
-    """Broadcasts rank 0's model artifact."""
     mine = [str(model.path), asdict(model.manifest)] if model else None
     path, manifest = broadcast(mine, devices)
     return model or Artifact(Path(path), Manifest(**manifest))
@@ -735,7 +708,6 @@ def _uploads(
     devices: Devices,
     reporter: Reporter,
 ) -> Iterator[Uploads | None]:
-    """Yields the checkpoint uploader; None if not requested or not on rank 0."""
     if not config.push_to_hub or not devices.is_first:
         yield None
         return
@@ -753,14 +725,13 @@ def _read_weights(inputs: TrainingInputs, folder: Path) -> dict[str, NDArray[np.
 def _better(
     best: EvalResults | None, evaluated: EvalResults | None, step: int
 ) -> EvalResults | None:
-    """Returns the best validation whose weights are saved."""
     if evaluated is None or evaluated.step != step:
         return best
     return evaluated if best is None or evaluated.eval_loss < best.eval_loss else best
 
 
 def _check_finite(values: dict[str, NDArray], step: int) -> None:
-    """Refuses to save non-finite weights: rolling back to them would not help."""
+    """Refuses non-finite weights: rolling back to them would not help."""
     for path, array in values.items():
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise _not_finite(f"The weight {path}", step, math.nan)
@@ -781,10 +752,7 @@ def _is_resumed(reporter: Reporter) -> bool:
 
 
 def _own_checkpoint(config: TrainConfig, reporter: Reporter) -> Path | None:
-    """Returns the run's newest checkpoint with a readable architecture.
-
-    None with several processes: only rank 0 has checkpoints, and all must resume or none.
-    """
+    """Rank 0 alone has checkpoints: with several processes, all must resume or none."""
     if is_multi_process(config) or not _is_resumed(reporter):
         return None
     assert reporter.folder is not None
@@ -798,7 +766,6 @@ def _own_checkpoint(config: TrainConfig, reporter: Reporter) -> Path | None:
 
 @contextmanager
 def _run_folder(workspace: Workspace, reporter: Reporter) -> Iterator[Path]:
-    """Yields the reporter's folder or a temporary one."""
     if reporter.folder is not None:
         yield reporter.folder
         return

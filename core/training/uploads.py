@@ -1,9 +1,4 @@
-"""Uploads checkpoints to the Hub during training.
-
-A thread uploads. Its failures are warnings, retried at the next save and at the end; they never
-fail the run, which waits for uploads only after its last step. Hard links keep a checkpoint that is
-being uploaded, so the run may delete it.
-"""
+"""Uploads checkpoints to the Hub; failures never fail the run."""
 
 from __future__ import annotations
 
@@ -28,13 +23,12 @@ from core.workspace import Artifact, Workspace
 from core.workspace.places import make_folder
 
 _HELD_FOLDER = "uploading"
-# Marks that the run has made its repository public.
 _SHOWN_FILE = "hub.shown"
 _POLL_SECONDS = 0.2
 
 
 class _Listener(Reporter):
-    """Forwards stop requests but no progress, which would replace the run's steps."""
+    """Forwards no progress, which would replace the run's steps."""
 
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
@@ -44,7 +38,7 @@ class _Listener(Reporter):
 
 
 class Uploads:
-    """Uploads a run's checkpoints one at a time, in a thread."""
+    """Uploads a run's checkpoints in a thread."""
 
     def __init__(
         self, config: TrainConfig, workspace: Workspace, folder: Path, name: str, reporter: Reporter
@@ -79,7 +73,7 @@ class Uploads:
             )
 
     def offer(self, checkpoint: Path) -> None:
-        """Queues a new checkpoint for upload if one is due; returns at once."""
+        """Queues a checkpoint for upload if due."""
         self._saves += 1
         every = self._config.hub_every_saves
         if not every or (self._saves % every and not self._failed):
@@ -97,7 +91,7 @@ class Uploads:
             shutil.rmtree(older, ignore_errors=True)
 
     def finish(self, model: Artifact) -> None:
-        """Uploads the final model after the last step, and waits."""
+        """Uploads the final model, and waits."""
         self._end()
         steps = model.manifest.counts["num_train_steps"]
         self._reporter.progress(steps, steps, "steps", "uploading to the Hub")
@@ -140,7 +134,7 @@ class Uploads:
             shutil.rmtree(held, ignore_errors=True)
 
     def _push(self, folder: Path, message: str, reporter: Reporter) -> bool:
-        """Uploads a folder's model; turns any error into a warning. Returns True on success."""
+        """Turns any error into a warning."""
         try:
             self._wanted = self._wanted if "/" in self._wanted else resolve_repo_id(self._wanted)
             repository = Repository(self._wanted, "model", self._config.hub_private_repo)
@@ -162,7 +156,7 @@ class Uploads:
         return False
 
     def _show(self, repository: Repository) -> None:
-        """Makes a public run's repository public once; a later change by the user stays."""
+        """Publishes once; a later change by the user stays."""
         mark = self._folder / _SHOWN_FILE
         if repository.private or mark.exists():
             return
@@ -178,7 +172,7 @@ class Uploads:
             mark.touch()
 
     def _hold(self, checkpoint: Path) -> Path:
-        """Hard-links a checkpoint's files, without the optimizer state, into a separate folder."""
+        """Hard-links files, so that the run may delete the checkpoint."""
         held = self._held / f"{checkpoint.name}.{self._saves}"
         make_folder(held.parent)
         held.mkdir()

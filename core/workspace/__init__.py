@@ -1,16 +1,6 @@
-"""The workspace: a folder of artifacts and runs.
+"""The workspace: a folder of artifacts, runs and a regenerable cache.
 
-    studio.db                 database (core.store)
-    tokenizers/<name>/        tokenizer.json, ... and manifest.json
-    shards/<name>/            train/, validation/, tokenizer/ and manifest.json
-    models/<name>/            model.safetensors, config.json, tokenizer.json, ... and manifest.json
-    <kind>s/<name>/           artifacts of other stages (core.workspace.kinds)
-    runs/<id>/                one folder per run (core.runs.folder)
-    cache/                    data that can be regenerated
-
-An artifact is a folder with a `manifest.json`. It appears atomically: it is written to a hidden
-folder beside its final path, synced and renamed. This package knows nothing of the artifacts'
-content.
+An artifact, <kind>s/<name>/ with a `manifest.json`, appears atomically.
 """
 
 from core.workspace.atomic import (

@@ -1,4 +1,4 @@
-"""Writes files and folders so that other processes see all of them or nothing."""
+"""Writes files and folders atomically for other processes."""
 
 from __future__ import annotations
 
@@ -22,15 +22,12 @@ from core.workspace.places import (
 
 _DRAFT_SUFFIX = ".draft"
 _TOMBSTONE_SUFFIX = ".deleted"
-# A draft is created first and locked shortly after.
+# Drafts are locked shortly after creation.
 _LOCKED_AFTER_SECONDS = 60
 
 
 class DraftFolder:
-    """A hidden folder, locked by this process, for content that is to appear atomically.
-
-    Also removes abandoned drafts in `parent`, all or only those of the name `sweep`.
-    """
+    """A locked draft of a folder; its creation removes abandoned drafts."""
 
     def __init__(self, parent: Path, name: str, *, sweep: str = "") -> None:
         make_folder(parent)
@@ -40,7 +37,7 @@ class DraftFolder:
         self._lock = lock_folder(self.path)
 
     def remove(self) -> None:
-        """Removes the folder unless it was renamed, and releases the lock."""
+        """Removes the draft and releases its lock."""
         shutil.rmtree(self.path, ignore_errors=True)
         if self._lock is not None:
             os.close(self._lock)
@@ -48,7 +45,7 @@ class DraftFolder:
 
 
 def commit_folder(draft: Path, final: Path) -> None:
-    """Syncs a folder with its content and renames it to `final`, which must not exist."""
+    """Syncs a folder and renames it to `final`."""
     check_not_moved(final)
     for path in draft.rglob("*"):
         sync(path)
@@ -67,10 +64,7 @@ def sync(path: Path) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Removes a folder atomically, as seen by other processes.
-
-    Remains are removed when the next artifact beside it is begun or removed.
-    """
+    """Removes a folder atomically; later calls remove remains."""
     check_not_moved(folder)
     remove_tombstones(folder.parent)
     tombstone = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}{_TOMBSTONE_SUFFIX}")
@@ -84,7 +78,6 @@ def remove_tombstones(shelf: Path) -> None:
 
 
 def _remove_abandoned_drafts(shelf: Path, pattern: str) -> None:
-    """Removes drafts of ended processes, which no longer hold their lock."""
     for folder in shelf.glob(f".{pattern}.*{_DRAFT_SUFFIX}"):
         with suppress(OSError):  # Another process removed or committed it.
             if time.time() - folder.stat().st_mtime < _LOCKED_AFTER_SECONDS:
@@ -97,10 +90,7 @@ def _remove_abandoned_drafts(shelf: Path, pattern: str) -> None:
 
 @contextmanager
 def writing_whole_file(path: Path) -> Iterator[Path]:
-    """Yields a draft file that replaces `path`, synced, when the block ends.
-
-    If the block fails, the draft is removed. Two threads of the web app may write the same path.
-    """
+    """Yields a draft that atomically replaces `path`."""
     check_not_moved(path)
     draft = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.draft")
     try:
@@ -113,10 +103,7 @@ def writing_whole_file(path: Path) -> Iterator[Path]:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Writes a small text file atomically: readers see the old or the new content.
-
-    The target of a link is replaced, not the link; a device or a pipe is written to.
-    """
+    """Writes a text file atomically, following links."""
     if path.exists() and not path.is_file():
         path.write_text(text, "utf-8")
         return

@@ -1,4 +1,4 @@
-"""Confines what the web app reads to allowed folders and remote storage."""
+"""Confines the web app to allowed folders and remote storage."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from core.outbound import check_reachable
 from core.workspace.names import expand_path
 
 ALLOWED_PATHS_VARIABLE = "STUDIO_ALLOWED_PATHS"
-# Remote storage from which the web app may read.
 _STORES = ("gs", "gcs", "s3", "hf", "az", "abfs", "https")
 
 
@@ -27,7 +26,7 @@ def is_address(text: str) -> bool:
 
 
 def check_readable(path: str, roots: Sequence[Path], *, field: str) -> None:
-    """Raises ConfigError for a path, or a match of a pattern, outside `roots`."""
+    """Raises ConfigError for a path or match outside `roots`."""
     if not path:
         return
     if is_address(path):
@@ -46,9 +45,9 @@ def check_readable(path: str, roots: Sequence[Path], *, field: str) -> None:
 
 
 def _real_places(path: Path) -> Iterator[Path]:
-    """Yields the real path of a path, or of each match of a pattern.
+    """Yields the real paths of a path and a pattern's matches.
 
-    A pattern's text alone isn't enough: `l*k/../x` names a file beside the target of `link`.
+    A pattern's text isn't enough: `l*k/../x` may leave the folder.
     """
     yield path.resolve()
     if glob.has_magic(str(path)) and not path.exists():

@@ -1,4 +1,4 @@
-"""Kinds of artifacts, and their folders in a workspace."""
+"""Kinds of artifacts and their folders."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from core.errors import ConfigError
 
 _WORD = re.compile(r"[a-z]{1,32}")
-# Folders of a workspace that hold no artifacts.
+# Folders without artifacts.
 _RESERVED = ("runs", "cache", "uploads")
 
 
@@ -17,8 +17,7 @@ class ArtifactKind:
     """A kind of artifact.
 
     Attributes:
-        name: 1 to 32 lower-case letters, as in manifests.
-        title: Its label; derived from the name if empty.
+        name: 1 to 31 lower-case letters.
     """
 
     name: str
@@ -42,10 +41,7 @@ _KINDS: dict[str, ArtifactKind] = {}
 
 
 def register_kind(kind: ArtifactKind) -> ArtifactKind:
-    """Adds a kind to the workspace's folders; adding it again is harmless.
-
-    Raises ValueError if its name is invalid, or the name or its folder belongs to another kind.
-    """
+    """Registers a kind; raises ValueError if invalid or taken."""
     others = {other.folder for other in _KINDS.values() if other != kind}
     if not _WORD.fullmatch(kind.name) or not _WORD.fullmatch(kind.folder):
         raise ValueError(f"expected a kind of 1 to 31 lower-case letters, received {kind.name!r}")
@@ -60,7 +56,7 @@ def artifact_kinds() -> tuple[str, ...]:
 
 
 def find_kind(name: str) -> ArtifactKind:
-    """Finds a kind by name; raises ConfigError if it is unknown."""
+    """Finds a kind by name; raises ConfigError."""
     if name not in _KINDS:
         raise ConfigError(
             f"The artifact kind {name!r} is unknown",
@@ -80,7 +76,6 @@ def _plural(noun: str) -> str:
     return noun if noun.endswith("s") else f"{noun}s"
 
 
-# Kinds that training, inference and the Hub read, whichever stage made them.
 TOKENIZER = register_kind(ArtifactKind("tokenizer"))
 SHARDS = register_kind(ArtifactKind("shards"))
 MODEL = register_kind(ArtifactKind("model"))

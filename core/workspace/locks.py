@@ -1,7 +1,6 @@
-"""Locks between processes; the system releases those of a process that is killed.
+"""Locks between processes, released when a process is killed.
 
-They lock descriptors: `filelock.FileLock` makes missing folders, so it would re-create a workspace
-that was moved while a process waits.
+`filelock.FileLock` would re-create a moved workspace's folders.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _POLL_SECONDS = 0.01
 
 
 def lock_folder(folder: Path) -> int | None:
-    """Takes a folder's lock; returns its descriptor, or None if another process holds it."""
+    """Locks a folder; returns a descriptor, or None if taken."""
     from filelock import lock_descriptor
 
     descriptor = os.open(folder, os.O_RDONLY)
@@ -31,7 +30,7 @@ def lock_folder(folder: Path) -> int | None:
 
 @contextmanager
 def file_lock(path: Path, *, wait: bool = True) -> Iterator[bool]:
-    """Takes a lock between processes; yields whether it is held, which is always so with `wait`."""
+    """Takes a lock; yields whether it is held."""
     from filelock import lock_descriptor
 
     make_folder(path.parent)
@@ -41,16 +40,13 @@ def file_lock(path: Path, *, wait: bool = True) -> Iterator[bool]:
 
 @contextmanager
 def single_instance(path: Path, what: str) -> Iterator[None]:
-    """Holds a lock while the block runs; raises StudioError if another process holds it.
-
-    `what` names the kind of process in the error, as in "app".
-    """
+    """Holds a lock or raises StudioError, naming `what`."""
     with file_lock(path, wait=False) as held:
         if not held:
             raise StudioError(
                 f"Another {what} is using this workspace",
                 expected=f"one {what} for {path.parent}",
                 received=f"a second one, while the first one holds the lock {path.name}",
-                fix="use the running {what}, stop it first, or choose another --workspace",
+                fix=f"use the running {what}, stop it first, or choose another --workspace",
             )
         yield

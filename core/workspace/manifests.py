@@ -27,11 +27,10 @@ from core.workspace.names import (
 )
 
 MANIFEST_FILE = "manifest.json"
-# Limits of a manifest, far above the largest shards.
 MOST_MANIFEST_BYTES = 64 << 20
 _MOST_FILES = 200_000
 _MOST_TOTAL_BYTES = 1 << 50
-# The last line of a manifest: the SHA-256 of the bytes before it.
+# SHA-256 of the bytes before it.
 _CHECKSUM_LINE = re.compile(rb',\n  "seal": "([0-9a-f]{64})"\n\}\n\Z')
 _VERSIONED = ("tensorflow", "keras", "jax", "tokenizers", "transformers", "datasets", "numpy")
 
@@ -41,15 +40,11 @@ class Manifest:
     """Metadata of an artifact.
 
     Attributes:
-        name: Its original name; in a workspace the folder's name counts.
-        fingerprint: Identifies the content.
-        inputs: Fingerprints of its input artifacts, by kind.
-        counts: Statistics, such as documents, tokens, sequences and losses.
-        files: Size and SHA-256 of each file, by path within the folder.
+        name: Original name; in a workspace the folder's counts.
+        inputs: Fingerprints by kind.
+        files: Size and SHA-256 by path.
         created: Unix seconds.
-        run: The id of the run that made it.
-        location: Folder or URL of its files, such as gs://bucket/folder, if they aren't beside the
-            manifest. Then `files` is empty, and the fingerprint covers the files there.
+        location: Folder or URL of files elsewhere; then `files` is empty.
     """
 
     kind: str
@@ -93,8 +88,6 @@ class _FileEntry(BaseModel):
 
 
 class _ManifestSchema(BaseModel):
-    """Schema of a manifest from any source. `Manifest` documents the fields."""
-
     model_config = ConfigDict(strict=True, extra="ignore")
 
     kind: str = Field(pattern=r"^[a-z]{1,32}$")
@@ -144,7 +137,7 @@ class _ManifestSchema(BaseModel):
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Reads a folder's manifest; raises StudioError if it is missing or damaged."""
+    """Reads a folder's manifest; raises StudioError."""
     path = folder / MANIFEST_FILE
     try:
         return parse_manifest(_read_regular_file(path, MOST_MANIFEST_BYTES + 1))
@@ -158,30 +151,26 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def _read_regular_file(path: Path, most_bytes: int) -> bytes:
-    """Reads a file; raises OSError for a pipe or device, which could block forever."""
+    """Refuses a pipe or device, which could block forever."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             raise OSError("it isn't a regular file")
-        # Room is made for as much as is asked for.
+        # `read` allocates the size given.
         return file.read(min(found.st_size, most_bytes))
 
 
 def read_artifact(folder: Path) -> Artifact:
-    """Reads an artifact in a folder of the workspace; raises StudioError if that fails.
-
-    Its name is the folder's, not the manifest's, since the folder may have been renamed or copied.
-    """
+    """Reads an artifact, named by its folder, which may be renamed."""
     return Artifact(folder, replace(read_manifest(folder), name=folder.name))
 
 
 def parse_manifest(data: bytes) -> Manifest:
-    """Parses and verifies a manifest's bytes; the oldest manifests have no checksum.
+    """Parses and verifies a manifest; the oldest have no checksum.
 
     Raises:
-        ValueError, TypeError: It isn't a manifest, was changed after it was written, or names files
-            that can't be below its folder.
+        ValueError, TypeError: Changed, or not a manifest.
     """
     if len(data) > MOST_MANIFEST_BYTES:
         raise ValueError(
@@ -195,7 +184,7 @@ def parse_manifest(data: bytes) -> Manifest:
     if not isinstance(values, dict):
         raise TypeError(f"a {type(values).__name__} instead of an object")
     if b"\\ud" in data.lower():
-        # Half of a surrogate pair, which JSON can carry and no file or page can.
+        # Lone surrogates can't be encoded.
         json.dumps(values, ensure_ascii=False).encode("utf-8")
     seal = _CHECKSUM_LINE.search(data)
     is_whole = (
@@ -228,14 +217,14 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def manifest_text(manifest: Manifest) -> str:
-    """Serialises a manifest; its last line is the checksum of the bytes before it."""
+    """Serialises a manifest, ending in a checksum."""
     body = json.dumps(asdict(manifest), indent=2, ensure_ascii=False).removesuffix("\n}")
     seal = sha256(body.encode("utf-8")).hexdigest()
     return f'{body},\n  "seal": "{seal}"\n}}\n'
 
 
 def describe_files(folder: Path) -> dict[str, dict[str, Any]]:
-    """Returns each file's size and SHA-256 by path below a folder, without the manifest."""
+    """Returns the size and SHA-256 of files, except the manifest."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     return {
         str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": hash_file(path)}
@@ -258,7 +247,7 @@ def hash_file(path: Path) -> str:
 
 
 def damaged_files(folder: Path, manifest: Manifest) -> list[str]:
-    """Verifies the files of a manifest; returns one sentence per damaged file."""
+    """Verifies a manifest's files; returns a sentence per damaged file."""
     source = f"The manifest of {folder}"
     return [
         problem

@@ -1,9 +1,4 @@
-"""Validates names and paths, typed or untrusted, and joins them without path traversal.
-
-A manifest, weight index, Hub listing, imported settings file or database can hold any text.
-`path_inside` is the only way from such a text to a path: the name must be relative and consist of
-ordinary parts, and no link on the way may lead out of the folder.
-"""
+"""Validates names and paths; untrusted ones need `path_inside`."""
 
 from __future__ import annotations
 
@@ -15,7 +10,7 @@ from pathlib import Path
 
 from core.errors import ConfigError, StudioError
 
-# Linux allows 255 bytes per part and 4,096 per path, including the folder in front.
+# Linux allows 255 bytes per part, 4,096 per path.
 LONGEST_NAME_BYTES, LONGEST_PATH_BYTES = 255, 3_500
 _LONGEST_RELATIVE_BYTES = 1_024
 _MOST_PARTS = 32
@@ -23,18 +18,18 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 
 
 class UnsafePathError(StudioError):
-    """An untrusted name can't be a path below a folder."""
+    """An untrusted name leads outside a folder."""
 
 
 def has_control(text: str) -> bool:
-    """Returns True if a text has a control character, a line separator or a lone surrogate."""
+    """Returns whether a text has control characters or lone surrogates."""
     if text.isascii():
         return not text.isprintable()
     return any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in text)
 
 
 def flaw_of_part(part: object) -> str:
-    """Explains why a text can't name a file or folder; "" if it can."""
+    """Explains why a text can't name a file, or ""."""
     if not isinstance(part, str):
         return f"is a {type(part).__name__}, not a string"
     if part in ("", ".", ".."):
@@ -49,7 +44,7 @@ def flaw_of_part(part: object) -> str:
 
 
 def flaw_of_name(name: object) -> str:
-    """Explains why a text can't be a relative path of visible files; "" if it can."""
+    """Explains why a text can't be a relative path, or ""."""
     if not isinstance(name, str):
         return f"is a {type(name).__name__}, not a string"
     if len(name) > _LONGEST_RELATIVE_BYTES:
@@ -67,10 +62,7 @@ def flaw_of_name(name: object) -> str:
 
 
 def flaw_of_names(names: Iterable[object]) -> str:
-    """Explains why names can't be the files of one folder; "" if they can.
-
-    Rejects names that collide on a case-insensitive file system, and a file that is also a folder.
-    """
+    """Explains why names can't share a folder, or ""."""
     seen: set[str] = set()
     folders: set[str] = set()
     for name in names:
@@ -87,14 +79,15 @@ def flaw_of_names(names: Iterable[object]) -> str:
 
 
 def is_run_id(text: object) -> bool:
-    """Returns True if a text can be a run's id, which also names its folder."""
+    """Returns whether a text can be a run's id."""
     return not flaw_of_part(text) and not str(text).startswith((".", "~"))
 
 
 def relative_name(name: object, source: str) -> str:
-    """Returns an untrusted name if it can be a path below a folder, else raises UnsafePathError.
+    """Checks an untrusted relative path; raises UnsafePathError.
 
-    `source` begins the error with the name's origin: "The manifest x/manifest.json".
+    Args:
+        source: Beginning of the error: "The manifest x/manifest.json".
     """
     if flaw := flaw_of_name(name):
         raise UnsafePathError(
@@ -108,10 +101,10 @@ def relative_name(name: object, source: str) -> str:
 
 
 def path_inside(folder: Path, name: object, source: str, *, roots: Iterable[Path] = ()) -> Path:
-    """Joins an untrusted name to a folder; the path need not exist.
+    """Joins an untrusted name to a folder; raises UnsafePathError.
 
-    Links on the way may lead only into the folder and `roots`, such as the blobs of the Hub's
-    cache; else UnsafePathError, as for invalid names. `source` is as in `relative_name`.
+    Args:
+        roots: Further folders into which links may lead.
     """
     path = folder / relative_name(name, source)
     real = Path(os.path.realpath(path))
@@ -127,7 +120,7 @@ def path_inside(folder: Path, name: object, source: str, *, roots: Iterable[Path
 
 
 def check_name(name: str) -> None:
-    """Raises ConfigError with `field="name"` if a name can't be a folder's on every system."""
+    """Raises ConfigError unless every system accepts a name."""
     if not _NAME.fullmatch(name):
         raise ConfigError(
             "The name is not valid",
@@ -139,7 +132,7 @@ def check_name(name: str) -> None:
 
 
 def expand_path(text: str | Path, *, field: str = "") -> Path:
-    """Expands ~ and ~name in a typed path; raises ConfigError if no file system accepts it."""
+    """Expands ~ in a typed path; raises ConfigError."""
     try:
         path = Path(os.path.expanduser(text))
         lengths = [len(os.fsencode(part)) for part in (str(path), *path.parts)]

@@ -1,13 +1,6 @@
-"""Keeps workspaces private and detects that one was moved or deleted.
+"""Keeps workspaces private and detects moved or deleted ones.
 
-**Moved.** A process holds an open descriptor of the workspace folder. Before it makes a folder,
-writes a file or queries the database, it compares the folder with the one at its path. So it never
-writes to, or re-creates, a path that the workspace has left.
-
-**Private.** Folders of a workspace have mode 0700, and the program's processes create its files
-with mode 0600. Files elsewhere, such as reports or exported shards, follow the user's umask. So do
-the files of a shared workspace: `STUDIO_SHARED_WORKSPACE=1` is set, or its folder has the setgid
-bit.
+A descriptor of the folder is compared with its path before writing.
 """
 
 from __future__ import annotations
@@ -26,8 +19,7 @@ from core.workspace.kinds import artifact_kinds, folder_of_kind
 _WATCH_SECONDS = 0.5
 _INTERRUPT_AGAIN_SECONDS = 10.0
 _DELETED = " (deleted)"
-# Nested `guarding_workspaces` blocks, and the descriptors of the workspaces in use. The web app's
-# threads share them; a signal handler may interrupt a thread that holds the lock.
+# Threads share these; a signal handler may interrupt a lock holder.
 _guards = 0
 _remembered: dict[Path, int] = {}
 _lock = threading.RLock()
@@ -35,10 +27,10 @@ _lock = threading.RLock()
 SHARED_VARIABLE = "STUDIO_SHARED_WORKSPACE"
 _PRIVATE_UMASK = 0o077
 _PRIVATE_FOLDER = 0o700
-# Known workspaces, and the umask from before `private_files` changed it.
+# The umask from before `private_files`.
 _roots: set[Path] = set()
 _ordinary_umask: int | None = None
-# Files that identify a folder as a workspace, and the names of our files in it.
+# Marks of a workspace, and our files.
 _MARKS = ("studio.db", "worker.lock", "database.lock")
 _OURS = frozenset(
     {"runs", "cache", "uploads"}
@@ -48,17 +40,16 @@ _OUR_SUFFIXES = (".lock", ".log")
 
 
 class WorkspaceMovedError(StudioError):
-    """The workspace isn't where it was when this process began to use it."""
+    """The workspace was moved during use."""
 
     reason = "workspace_moved"
 
 
 @contextmanager
 def guarding_workspaces() -> Iterator[None]:
-    """Keeps descriptors of the workspaces that this process uses while the block runs.
+    """Keeps descriptors of workspaces in use.
 
-    Any error of the block becomes a WorkspaceMovedError if a workspace was moved meanwhile: the
-    missing files are its consequence.
+    Raises WorkspaceMovedError instead of errors that a move caused.
     """
     global _guards
     _guards += 1
@@ -75,20 +66,19 @@ def guarding_workspaces() -> Iterator[None]:
 
 
 def remember_workspace(root: Path) -> None:
-    """Opens a descriptor of a workspace's folder, if it exists and a guard is active."""
+    """Opens a workspace's descriptor if guarded."""
     with _lock, suppress(OSError):
         if _guards and root not in _remembered:
             _remembered[root] = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 def check_not_moved(path: Path) -> None:
-    """Raises WorkspaceMovedError if the workspace that contains a path was moved or replaced."""
+    """Raises WorkspaceMovedError if a path's workspace was moved."""
     if moved := _find_moved(path):
         raise moved
 
 
 def _find_moved(path: Path | None = None) -> WorkspaceMovedError | None:
-    """Returns the error for a moved workspace: the one that contains a path, or any."""
     with _lock:
         for root, descriptor in _remembered.items():
             if (path is None or _is_below(path, root)) and not _is_same(root, descriptor):
@@ -97,7 +87,7 @@ def _find_moved(path: Path | None = None) -> WorkspaceMovedError | None:
 
 
 def make_folder(path: Path) -> None:
-    """Makes a folder and its parents; never re-creates a workspace that was moved or deleted."""
+    """Makes a folder and its parents, but never a moved workspace's."""
     check_not_moved(path)
     missing = []
     for folder in (path, *path.parents):
@@ -105,21 +95,21 @@ def make_folder(path: Path) -> None:
             break
         missing.append(folder)
     for folder in reversed(missing):
-        check_not_moved(folder)  # It may have been deleted after the first check.
+        check_not_moved(folder)  # Deleted, perhaps, after the first check.
         root = _root_of(folder)
         is_private = root is not None and not is_shared(root)
         with suppress(FileExistsError):
             folder.mkdir(_PRIVATE_FOLDER if is_private else 0o777)
             if folder == root and is_private:
-                # Clears the setgid bit inherited from the parent, which would mark it as shared.
+                # An inherited setgid bit would mark it as shared.
                 folder.chmod(_PRIVATE_FOLDER)
             apply_umask(folder)
     if not path.is_dir():
-        path.mkdir()  # Raises if something else is in its place.
+        path.mkdir()  # Raises if something else is there.
 
 
 def register_root(root: Path) -> None:
-    """Registers a folder as a workspace, existing or to be made, whose content is private."""
+    """Registers a folder, perhaps missing, as a workspace."""
     _roots.add(root)
     remember_workspace(root)
 
@@ -135,9 +125,9 @@ def is_shared(root: Path) -> bool:
 
 @contextmanager
 def private_files(root: Path) -> Iterator[None]:
-    """Creates files as private while the block runs, unless `root` is shared.
+    """Makes files private, unless `root` is shared.
 
-    The umask applies to all threads of a process, so only a process's main function calls this.
+    For main functions only: the umask applies to all threads.
     """
     global _ordinary_umask
     if _ordinary_umask is not None or is_shared(root):
@@ -152,15 +142,15 @@ def private_files(root: Path) -> Iterator[None]:
 
 
 def user_umask() -> int:
-    """Returns the user's own umask, for child processes; -1 to inherit."""
+    """Returns the user's umask, or -1 to inherit."""
     return -1 if _ordinary_umask is None else _ordinary_umask
 
 
 def apply_umask(path: Path) -> None:
-    """Applies the user's umask to the mode of a file or folder outside of all workspaces."""
+    """Applies the user's umask outside all workspaces."""
     if _ordinary_umask is None or _root_of(path) is not None:
         return
-    with suppress(OSError):  # Another account's file stays as it is.
+    with suppress(OSError):  # Another account's file stays unchanged.
         mode = os.lstat(path).st_mode
         if not stat.S_ISLNK(mode):
             os.chmod(path, (0o777 if stat.S_ISDIR(mode) else 0o666) & ~_ordinary_umask)
@@ -177,11 +167,7 @@ def apply_umask_below(folder: Path) -> None:
 
 
 def restrict_access(root: Path) -> None:
-    """Removes other accounts' access to a workspace made by an earlier version.
-
-    Changes only this account's files that belong to a workspace; the folder itself only if it holds
-    nothing else.
-    """
+    """Closes an earlier version's workspace to other accounts."""
     with suppress(OSError):
         status = os.stat(root)
         is_open = stat.S_IMODE(status.st_mode) & _PRIVATE_UMASK
@@ -211,7 +197,7 @@ def _root_of(path: Path) -> Path | None:
 
 
 def _is_below(path: Path, root: Path) -> bool:
-    # The real path also works if the folder is gone: a link above it stays.
+    # Works for a deleted folder too: a link above it stays.
     return path.is_relative_to(root) or path.is_relative_to(os.path.realpath(root))
 
 
@@ -225,7 +211,7 @@ def _is_same(root: Path, descriptor: int) -> bool:
 
 
 def find_new_location(root: Path) -> Path | None:
-    """Returns the current path of a remembered workspace; None if it is gone or unknown."""
+    """Returns a remembered workspace's current path, if known."""
     with _lock:
         place = _new_place(_remembered[root]) if root in _remembered else ""
     return Path(place) if place else None
@@ -233,10 +219,7 @@ def find_new_location(root: Path) -> Path | None:
 
 @contextmanager
 def stopping_when_moved(root: Path) -> Iterator[None]:
-    """Interrupts the block within a second after a remembered workspace is moved, and raises.
-
-    For a waiting main thread, in a process that ends after the block.
-    """
+    """Interrupts the main thread after a move; raises WorkspaceMovedError."""
     errors: list[WorkspaceMovedError] = []
     ended = threading.Event()
 
@@ -248,7 +231,7 @@ def stopping_when_moved(root: Path) -> Iterator[None]:
                 errors.append(error)
                 signal.raise_signal(signal.SIGINT)
                 break
-        # Library code may have swallowed the interrupt.
+        # A library may have swallowed the interrupt.
         while not ended.wait(_INTERRUPT_AGAIN_SECONDS):
             signal.raise_signal(signal.SIGINT)
 
@@ -266,7 +249,7 @@ def stopping_when_moved(root: Path) -> Iterator[None]:
 
 
 def forget_workspace(root: Path) -> None:
-    """Closes a workspace's descriptor, so that its old path is an ordinary one."""
+    """Closes a workspace's descriptor."""
     with _lock:
         descriptor = _remembered.pop(root, None)
         if descriptor is not None:
@@ -287,7 +270,6 @@ def _moved(root: Path, descriptor: int) -> WorkspaceMovedError:
 
 
 def _new_place(descriptor: int) -> str:
-    """Returns a folder's current path; "" if it was deleted or the system can't tell."""
     try:
         place = os.readlink(f"/proc/self/fd/{descriptor}")
         is_there = os.fstat(descriptor).st_nlink > 0 and os.path.isdir(place)

@@ -1,4 +1,4 @@
-"""Finds, names and commits the artifacts of a workspace."""
+"""Finds, names and commits artifacts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Workspace:
     """A folder of artifacts and runs.
 
     Args:
-        root: The folder, made at the first write. None: `STUDIO_HOME`, else `./workspace`.
+        root: Default: `STUDIO_HOME`, else `./workspace`.
     """
 
     def __init__(self, root: str | Path | None = None) -> None:
@@ -49,9 +49,7 @@ class Workspace:
         return f"Workspace({str(self.root)!r})"
 
     def make_root(self) -> None:
-        """Makes the workspace's folder if it is missing; raises WorkspaceMovedError if it was
-        moved.
-        """
+        """Makes the workspace's folder; raises WorkspaceMovedError."""
         make_folder(self.root)
         register_root(self.root)
         restrict_access(self.root)
@@ -72,10 +70,7 @@ class Workspace:
         return self.root / folder_of_kind(kind)
 
     def list(self, kind: str) -> Sequence[Artifact]:
-        """Returns the artifacts of a kind, newest first.
-
-        Those with a damaged manifest are skipped and logged; `find` raises the error.
-        """
+        """Lists artifacts, newest first, skipping damaged manifests."""
         found = []
         for path in self.folder(kind).glob(f"[!.]*/{MANIFEST_FILE}"):
             try:
@@ -85,7 +80,7 @@ class Workspace:
         return sorted(found, key=lambda artifact: -artifact.manifest.created)
 
     def find(self, kind: str, reference: str) -> Artifact:
-        """Finds an artifact by name or folder; raises ConfigError if none of this kind matches."""
+        """Finds an artifact by name or folder; raises ConfigError."""
         shelf = self.folder(kind)
         for folder in (shelf / reference, expand_path(reference, field=kind)):
             if reference and (folder / MANIFEST_FILE).is_file():
@@ -96,7 +91,7 @@ class Workspace:
         raise _unknown(kind, reference, known)
 
     def find_own(self, kind: str, name: str) -> Artifact:
-        """Finds an artifact by name, never a folder elsewhere; raises ConfigError otherwise."""
+        """Finds an artifact by name only; raises ConfigError."""
         folder = self.folder(kind) / expand_path(name, field=kind)
         is_name = folder.parent == self.folder(kind) and not name.startswith(".")
         if not is_name or not (folder / MANIFEST_FILE).is_file():
@@ -108,13 +103,13 @@ class Workspace:
         return next(found, None)
 
     def free_name(self, kind: str, wanted: str, promised: Collection[str] = ()) -> str:
-        """Returns `wanted`, with a number appended if that name is taken or `promised`."""
+        """Returns a name, numbered if taken or `promised`."""
         taken = {*promised, *(path.name for path in self.folder(kind).glob("*"))}
         candidates = [wanted, *(f"{wanted}-{number}" for number in range(2, 10_000))]
         return next(name for name in candidates if name not in taken)
 
     def check_new_name(self, kind: str, name: str) -> None:
-        """Raises ConfigError with `field="name"` if a name is taken or can't be a folder's."""
+        """Raises ConfigError for a taken or invalid name."""
         check_name(name)
         if (self.folder(kind) / name).exists():
             raise ConfigError(
@@ -127,11 +122,10 @@ class Workspace:
 
     @contextmanager
     def new_artifact(self, kind: str, name: str, *, exact: bool = True) -> Iterator[Draft]:
-        """Yields a draft folder, which becomes the artifact if the block succeeds.
+        """Yields a draft, which becomes an artifact if the block succeeds.
 
-        Drafts of failed blocks are removed at once, those of killed processes when the next
-        artifact of the kind is begun. If another run takes the name meanwhile, `exact` fails; else
-        a number is appended. Raises ConfigError if the name is taken or can't be a folder's.
+        Args:
+            exact: Raise ConfigError for a taken name instead of numbering it.
         """
         check_name(name)
         if exact:
@@ -152,26 +146,25 @@ class Workspace:
             place.remove()
 
     def allowed_roots(self) -> Sequence[Path]:
-        """Returns the folders that the web app may read: the workspace and STUDIO_ALLOWED_PATHS."""
+        """Returns the folders that the web app may read."""
         return confinement.allowed_roots(self.root)
 
     def confine(self, path: str, *, field: str) -> None:
-        """Raises ConfigError for a path outside the folders that the web app may read.
+        """Raises ConfigError for a path forbidden to the web app.
 
-        Remote URLs such as gs://bucket/folder are allowed, but not fsspec URLs that lead back to
-        this machine: file://, or several joined with ::.
+        fsspec URLs with file:// or :: lead back to this machine.
         """
         confinement.check_readable(path, self.allowed_roots(), field=field)
 
     def confine_artifact(self, kind: str, reference: str, *, field: str) -> None:
-        """Raises ConfigError for a reference to a forbidden folder, perhaps through ../."""
+        """Raises ConfigError for a reference to a forbidden folder."""
         if confinement.is_address(reference):
             self.confine(reference, field=field)
             return
         named = self.folder(kind) / reference
         self.confine(str(named), field=field)
         if (named / MANIFEST_FILE).is_file():
-            # A name takes precedence over a folder of that name in the working directory.
+            # A name takes precedence over a folder.
             self._confine_location(named, field)
             return
         folder = expand_path(reference, field=field)
@@ -198,7 +191,7 @@ class Workspace:
         self.confine(location, field=field)
 
     def _has_copy(self, manifest: Manifest) -> bool:
-        """Returns True if a verified local copy exists, whose manifest is written last."""
+        """Returns whether a local copy exists; manifests are written last."""
         copies = self.cache.glob(f"shards/*-{manifest.fingerprint}/{MANIFEST_FILE}")
         return bool(manifest.fingerprint) and any(True for _ in copies)
 
@@ -209,7 +202,7 @@ class Workspace:
 
 @dataclass
 class Draft:
-    """An artifact being written. Set its fields before the block ends."""
+    """An artifact being written; the block sets its fields."""
 
     kind: str
     name: str

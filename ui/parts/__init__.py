@@ -1,1 +1,1 @@
-"""Parts of the page that several tabs share."""
+"""Parts that several tabs share."""

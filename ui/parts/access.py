@@ -1,12 +1,7 @@
-"""Access control: who may reach the app, as ASGI middleware in front of Gradio.
+"""Access control: ASGI middleware in front of every Gradio route.
 
-Gradio asks for a login on some of its routes only, and hides an endpoint without closing it. The
-middleware stands in front of every route, so that a refused request reaches none of them.
-
-Its parts: who is signed in (here), which website a request comes from (`access_origin`), how large
-a body may be and what it may hold (`access_body`), how often a password may be wrong
-(`access_login`), what a demo may be asked (`access_requests`), and what Gradio itself may not do
-(`access_gradio`).
+Gradio's login guards only some routes, and hidden endpoints stay open. Here: sign-in; the
+`access_*` modules hold the rest.
 """
 
 from __future__ import annotations
@@ -29,7 +24,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-# The address of the current request's client. Gradio hands a login its name and password only.
+# Gradio passes a login only name and password.
 client_address: ContextVar[str] = ContextVar("client_address", default="")
 
 PAGE_PATH = "/"
@@ -38,13 +33,12 @@ _JOIN, _CALL = "/gradio_api/queue/join", "/gradio_api/call/"
 
 
 class AccessControl:
-    """ASGI middleware that lets only signed-in users reach any route.
+    """ASGI middleware that admits only signed-in users.
 
     Args:
-        app: The app to protect.
-        who: Returns the user of a request, or None for an anonymous user.
-        open_routes: `METHOD /path` of what anonymous users may reach, in order to sign in.
-        page: The HTML that anonymous users get at the root: the sign-in page.
+        who: Returns the user (None: anonymous).
+        open_routes: `METHOD /path` needed to sign in.
+        page: Sign-in form, served at the root.
     """
 
     def __init__(
@@ -70,14 +64,12 @@ class AccessControl:
 
 
 class AllowedRoutes:
-    """ASGI middleware that answers 404 outside a list of routes, and 503 while many wait.
+    """ASGI middleware that answers 404 to unlisted routes, and 503 when full.
 
     Args:
-        app: The app to protect.
-        routes: Pattern of `METHOD /path` for the routes that exist.
-        full: The sentence for a full queue.
-        is_crowded: Returns whether programs have to come again later. Nobody sees a program wait,
-            and the places in the queue are kept for the users of the page.
+        routes: Pattern of `METHOD /path`.
+        full: Message for a full queue.
+        is_crowded: Whether to refuse programs, keeping places for browsers.
     """
 
     def __init__(
@@ -108,7 +100,7 @@ class AllowedRoutes:
             await self._app(scope, receive, send)
 
     def _with_own_sentence(self, send: Send) -> Send:
-        """Replaces Gradio's answer for a full queue, which tells how long the queue is."""
+        """Gradio's answer tells the queue's length."""
         is_full = False
 
         async def wrapper(message: Message) -> None:
@@ -124,7 +116,7 @@ class AllowedRoutes:
 
 
 def by_cookie(scope: Scope) -> str | None:
-    """Returns the user whose cookie from Gradio's `/login` a request has."""
+    """Returns the user by Gradio's login cookie."""
     app = scope["app"]
     cookies = Request(scope).cookies
     for name in ("access-token", "access-token-unsecure"):
@@ -134,7 +126,7 @@ def by_cookie(scope: Scope) -> str | None:
 
 
 def by_sign_in(owners: Iterable[str]) -> Callable[[Scope], str | None]:
-    """Returns a function that finds the owner who is signed in with Hugging Face."""
+    """Returns a function that identifies owners signed in with Hugging Face."""
     allowed = frozenset(owner.lower() for owner in owners)
 
     def who(scope: Scope) -> str | None:
@@ -148,13 +140,13 @@ def by_sign_in(owners: Iterable[str]) -> Callable[[Scope], str | None]:
 
 
 def route_path(scope: Scope) -> str:
-    """Returns the path by which the router decides: without a proxy's prefix, if there is one."""
+    """Returns the path without a proxy's prefix."""
     path, prefix = str(scope["path"]), str(scope.get("root_path", ""))
     return path.removeprefix(prefix) if path.startswith(f"{prefix}/") else path
 
 
 def is_local(name: str) -> bool:
-    """Returns whether a host's name or address is this machine's loopback."""
+    """Returns whether a host is loopback."""
     if name == "localhost":
         return True
     try:
@@ -164,7 +156,7 @@ def is_local(name: str) -> bool:
 
 
 def name_of(host: str) -> str:
-    """Returns a Host header without the port: `[::1]:7860` is `::1`."""
+    """Returns a Host header without port: `[::1]:7860` is `::1`."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
@@ -172,7 +164,6 @@ def name_of(host: str) -> str:
 
 
 def _is_program(scope: Scope) -> bool:
-    """Returns whether a question comes from a program; the page names itself to Gradio's queue."""
     path = route_path(scope)
     is_page = Headers(scope=scope).get("x-gradio-user") == "app"
     return path.startswith(_CALL) or (path.startswith(_JOIN) and not is_page)
@@ -185,7 +176,7 @@ async def answer(
     kind: str = "text/plain; charset=utf-8",
     headers: Iterable[tuple[bytes, bytes]] = (),
 ) -> None:
-    """Sends a whole response."""
+    """Sends a complete response."""
     own = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
     message = {"type": "http.response.start", "status": status, "headers": [*own, *headers]}
     await send(message)
@@ -195,7 +186,7 @@ async def answer(
 async def refuse(
     send: Send, status: int, sentence: str, headers: Iterable[tuple[bytes, bytes]] = ()
 ) -> None:
-    """Sends a sentence in the form in which Gradio's page and clients read errors."""
+    """Sends an error in Gradio's format."""
     await answer(
         send, status, json.dumps({"detail": sentence}).encode(), "application/json", headers
     )

@@ -1,7 +1,6 @@
-"""Bodies of requests: how large, how slow, of which kind, and what they may name.
+"""Limits request bodies by size, time, type and content.
 
-Everything is decided before Gradio reads a byte: it keeps forms on the disk, and downloads whatever
-URL a file in a JSON body names.
+All before Gradio reads a byte: it stores forms on disk and downloads URLs that JSON names as files.
 """
 
 from __future__ import annotations
@@ -35,18 +34,13 @@ _MOST_DEPTH = 64
 _MOST_BODIES_AT_ONCE = 256
 _LOGIN_SECONDS = 10.0
 _READ_METHODS = ("GET", "HEAD", "OPTIONS")
-# Gradio's routes for files: everything but a path on this machine is a URL to it.
+# These fetch anything but an absolute local path.
 _FILE_ROUTE = re.compile(r"/(?:gradio_api/)?(file[=/]|proxy=)(.*)", re.DOTALL)
 _NO_DOWNLOADS = "The studio doesn't fetch addresses for a browser"
 
 
 class BadBody(Exception):
-    """A body that is refused.
-
-    Attributes:
-        status: The HTTP status.
-        sentence: The problem, what was expected and received, and the fix.
-    """
+    """Raised for a refused request."""
 
     def __init__(self, status: int, problem: str, expected: str, received: str, fix: str) -> None:
         self.status = status
@@ -55,18 +49,14 @@ class BadBody(Exception):
 
 
 class BodyLimits:
-    """ASGI middleware that reads bodies within limits, and passes on only what Gradio may see.
+    """ASGI middleware that reads bodies within limits.
 
-    A login is a small form, an upload is streamed, and everything else is JSON, which is parsed
-    here first: see `parse_json`.
+    Logins are small forms, uploads are streamed, the rest is JSON.
 
     Args:
-        app: The app behind it.
-        most_json_bytes: The longest JSON body.
-        most_upload_bytes: The longest upload; 0 where nothing is uploaded.
-        has_login: Whether there is a login with a password.
+        most_upload_bytes: 0 refuses uploads.
         is_strict: Whether NaN is refused.
-        seconds: The time in which a body must be there; None for no limit. A login has ten seconds.
+        seconds: Time for a body (None: unlimited); logins have ten.
     """
 
     def __init__(
@@ -85,7 +75,7 @@ class BodyLimits:
         self._has_login = has_login
         self._is_strict = is_strict
         self._seconds = seconds
-        # Limits for logins, which anonymous users send, and for other requests.
+        # Counted apart: anonymous logins must not block other requests.
         self._num_reading = {True: 0, False: 0}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -95,17 +85,12 @@ class BodyLimits:
         try:
             receive = await self._checked(scope, receive)
         except BadBody as error:
-            # The rest of the body is not read.
+            # The body's rest stays unread.
             await refuse(send, error.status, error.sentence, [(b"connection", b"close")])
             return
         await self._app(scope, receive, send)
 
     async def _checked(self, scope: Scope, receive: Receive) -> Receive:
-        """Returns the `receive` function for Gradio.
-
-        Raises:
-            BadBody: The request is refused.
-        """
         headers = Headers(scope=scope)
         _check_head(scope, headers)
         length = _length_of(headers)
@@ -157,11 +142,7 @@ class BodyLimits:
 
 
 class LocalFilesOnly:
-    """ASGI middleware that refuses URLs on Gradio's routes for files, which would fetch them.
-
-    Args:
-        app: The app behind it.
-    """
+    """ASGI middleware that refuses URLs on file routes, which Gradio would fetch."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -176,14 +157,14 @@ class LocalFilesOnly:
 
 
 def parse_json(body: bytes, *, is_strict: bool) -> Any:
-    """Parses a body as Gradio will, and refuses what it might read differently, or download.
+    """Parses JSON; refuses what Gradio might read differently or download.
 
     Args:
         body: UTF-8.
-        is_strict: Whether NaN and infinite numbers are refused, as in the JSON standard.
+        is_strict: Whether NaN and infinity are refused.
 
     Raises:
-        BadBody: It is no JSON, too deep, has a key twice, or names a file that was not uploaded.
+        BadBody: Invalid, too deep, a repeated key, or a file that wasn't uploaded.
     """
     try:
         text = body.decode()
@@ -199,7 +180,7 @@ def parse_json(body: bytes, *, is_strict: bool) -> Any:
     except RecursionError as error:
         raise _too_deep() from error
     except ValueError as error:
-        # This includes numbers with thousands of digits.
+        # Also numbers with thousands of digits.
         raise _not_json(str(error)[:200], "check the JSON") from error
     return found
 
@@ -221,7 +202,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _check_file(file: dict[str, Any]) -> None:
-    """Lets through only what Gradio's upload answers with: an absolute path on this machine."""
+    """Gradio's upload returns absolute local paths."""
     path = file["path"]
     is_path = isinstance(path, str) and os.path.isabs(path) and "\0" not in path
     if not is_path or not isinstance(file["meta"], dict):
@@ -344,7 +325,7 @@ async def _parts(receive: Receive, most_bytes: int) -> AsyncIterator[bytes]:
 
 
 def _limited(receive: Receive, most_bytes: int) -> Receive:
-    """Ends an upload that is too long, or broken off, so that Gradio deletes what it has of it."""
+    """Raises for an oversized or aborted upload, so that Gradio deletes its part."""
     size, is_more = 0, True
 
     async def wrapper() -> Message:
@@ -356,7 +337,7 @@ def _limited(receive: Receive, most_bytes: int) -> Receive:
             return message
         size, is_more = size + len(message.get("body", b"")), bool(message.get("more_body"))
         if size > most_bytes:
-            # Gradio answers 413 to what names the maximum allowed size.
+            # Gradio answers 413 to this wording.
             raise MultiPartException(
                 f"The upload exceeds the maximum allowed size of {most_bytes} bytes."
             )
@@ -366,7 +347,6 @@ def _limited(receive: Receive, most_bytes: int) -> Receive:
 
 
 def _given(body: bytes, receive: Receive) -> Receive:
-    """Returns a receive channel that gives a body that was read already, and then goes on."""
     messages = iter([{"type": "http.request", "body": body, "more_body": False}])
 
     async def wrapper() -> Message:

@@ -1,4 +1,4 @@
-"""Gradio's app with our middleware around all of its own, and without its downloads."""
+"""Gradio's app inside our middleware and without its downloads."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from gradio import blocks, processing_utils, route_utils, routes, static_server
 from starlette.middleware import Middleware
 
 _REFUSAL = "The studio doesn't fetch addresses for a browser."
-# Each function by which Gradio gets something from an address that a request names, wherever a
-# module of Gradio's keeps a name for it.
+# Gradio's functions that fetch addresses named by requests, in any module.
 DOWNLOADS = (
     "async_ssrf_protected_get",
     "async_ssrf_protected_download",
@@ -23,14 +22,13 @@ DOWNLOADS = (
 
 
 class GuardedApp(routes.App):
-    """Gradio's app with middleware outside of what Gradio adds to it by itself.
+    """Gradio's app with middleware outside of Gradio's own.
 
-    Gradio puts its CORS middleware, which answers other websites, before the middleware that it is
-    given.
+    Gradio's CORS middleware, which answers other websites, precedes any passed to it.
 
     Args:
-        outer: Middleware around the whole app, the outermost first.
-        inner: Middleware behind Gradio's own, which knows the session of a sign-in.
+        outer: Around the whole app, outermost first.
+        inner: Behind Gradio's, where sign-in sessions are known.
     """
 
     def __init__(self, outer: Sequence[Middleware], inner: Sequence[Middleware]) -> None:
@@ -44,22 +42,19 @@ class GuardedApp(routes.App):
         )
 
     def build_middleware_stack(self) -> Any:
-        """Builds the app that the server calls."""
+        """Builds the ASGI app."""
         app: Any = super().build_middleware_stack()
         for cls, args, options in reversed(self._outer):
             app = cls(app, *args, **options)
         return app
 
     def build_proxy_request(self, url_path: str) -> NoReturn:
-        """Refuses to fetch an address for `/proxy=`."""
+        """Refuses `/proxy=`."""
         raise PermissionError(_REFUSAL)
 
 
 def disable_downloads() -> None:
-    """Takes from Gradio the functions that download what a request names.
-
-    The middleware refuses such requests; this is for the ones that it might not see.
-    """
+    """Disables Gradio's downloads, in case the middleware misses a request."""
     for module in (processing_utils, route_utils, routes, static_server, blocks):
         for name in DOWNLOADS:
             if hasattr(module, name):

@@ -1,4 +1,4 @@
-"""Passwords: whether one is right, and how often one may be wrong."""
+"""Checks passwords and limits wrong ones."""
 
 from __future__ import annotations
 
@@ -22,19 +22,16 @@ WRONG_PER_ADDRESS = 10
 WRONG_PER_ACCOUNT = 30
 WRONG_IN_TOTAL = 60
 _WRONG_PASSWORD_SECONDS = 1.0
-# Names that nobody has are counted, too, so that a refusal doesn't tell which names exist. They
-# share a fixed number of counters, so that they can't fill the memory.
+# Unknown names count too, hiding which exist; fixed counters bound memory.
 _COUNTERS = 4096
 _ADDRESSES_KEPT = 1000
 
 
 class LoginLimits:
-    """Limits wrong passwords in a minute: per address, per account, and in total.
+    """Limits wrong passwords per minute: per address, per account and in total.
 
-    Right passwords are never counted. The limits per account and in total don't apply to an
-    address from which that account was signed in before, so that somebody who guesses elsewhere
-    doesn't lock its owner out. Nobody is refused for longer than a minute after the last wrong
-    password.
+    Only the first applies to an address from which the account signed in before: guessing elsewhere
+    can't lock its owner out. No refusal lasts over a minute after the last wrong password.
     """
 
     def __init__(self) -> None:
@@ -45,7 +42,7 @@ class LoginLimits:
         self._known: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     def seconds_to_wait(self, account: str, address: str) -> int:
-        """Returns in how many seconds another password is looked at; 0 for now."""
+        """Returns seconds until the next password is checked."""
         waits = [
             self._limiter.get_window_stats(item, *keys).reset_time - time.time()
             for item, keys in self._limits_of(account, address)
@@ -59,7 +56,7 @@ class LoginLimits:
             self._limiter.hit(item, *keys)
 
     def remember(self, account: str, address: str) -> None:
-        """Remembers that an account was signed in from an address."""
+        """Records a sign-in from an address."""
         key = _counter(account), _network(address)
         self._known[key] = None
         self._known.move_to_end(key)
@@ -77,12 +74,7 @@ class LoginLimits:
 class Passwords:
     """Names and passwords, compared in constant time.
 
-    Gradio's `auth` is given `fits`: it would take the coroutine of an object with an asynchronous
-    `__call__` for a yes.
-
-    Args:
-        logins: Names and their passwords.
-        limits: How many passwords may be wrong.
+    Pass `fits` to Gradio: it takes the coroutine of an async `__call__` for True.
     """
 
     def __init__(
@@ -92,10 +84,10 @@ class Passwords:
         self._limits = limits or LoginLimits()
 
     async def fits(self, name: str, password: str) -> bool:
-        """Returns whether a password is that of a name; a wrong one takes a second.
+        """Returns whether name and password match; a mismatch takes a second.
 
         Raises:
-            HTTPException: 429, since too many passwords were wrong; this one isn't looked at.
+            HTTPException: 429, unchecked, after too many wrong passwords.
         """
         address = client_address.get()
         if seconds := self._limits.seconds_to_wait(name, address):
@@ -111,7 +103,7 @@ class Passwords:
             hmac.compare_digest(one[0], given[0]) & hmac.compare_digest(one[1], given[1])
             for one in self._logins
         ]
-        # Up to here nothing was awaited: of many requests at once each sees the ones before it.
+        # No await before: concurrent requests must see earlier counts.
         if any(found):
             self._limits.remember(name, address)
             return True
@@ -121,7 +113,7 @@ class Passwords:
 
 
 def _digest(text: str) -> bytes:
-    # All digests have the same length, so comparing tells nothing of the secret's.
+    # Equal lengths hide the secret's.
     return sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
@@ -130,7 +122,7 @@ def _counter(account: str) -> str:
 
 
 def _network(address: str) -> str:
-    """Returns an address, or the /64 of an IPv6 address, all of which one user may have."""
+    """One IPv6 user may own a /64."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:

@@ -1,7 +1,7 @@
-"""Which website a request comes from, and what browsers are told about the app's own.
+"""Checks request origins and sets response headers.
 
-Another port of the same host, a sibling subdomain and a page without an origin are other websites
-here, although a browser sends them the app's cookies.
+Another port, a sibling subdomain and an opaque origin count as other websites, although browsers
+send them the app's cookies.
 """
 
 from __future__ import annotations
@@ -25,19 +25,18 @@ from ui.parts.access import (
     route_path,
 )
 
-# A proxy that asks in its own name makes the page's own requests look like another website's.
+# A proxy's own Host makes own requests look foreign.
 _REFUSAL = (
     b"This request comes from another website. Open the studio by its own address. A reverse proxy "
     b"before it must pass the Host on (nginx: proxy_set_header Host $http_host; "
     b"Apache: ProxyPreserveHost On)."
 )
 _OWN_SITES = ("same-origin", "none")
-# Gradio signs a user out when a browser merely opens this.
+# Gradio signs out on a mere GET.
 _CHANGING_PATHS = ("/logout", "/logout/")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _SELF = "'self'"
-# Gradio's page has inline scripts and styles, and makes functions from texts (the components'
-# `js_on_load`); nothing is fetched from anywhere else.
+# Gradio needs inline scripts and styles, and eval for `js_on_load`.
 _POLICY = "; ".join(
     [
         "default-src 'self'",
@@ -55,20 +54,17 @@ _POLICY = "; ".join(
 
 
 class OwnOriginOnly:
-    """ASGI middleware that answers 403 to requests of other websites, for every method.
+    """ASGI middleware that answers 403 to other websites' requests, whatever the method.
 
-    A browser sends requests to 127.0.0.1, and the app's cookies with them, for any website that
-    asks it to. `Sec-Fetch-Site` and `Origin`, which no website can forge, say for which one. Only
-    a navigation to the page itself may come from elsewhere: a link. Programs send neither header.
+    Websites can make browsers send requests with cookies to 127.0.0.1; `Sec-Fetch-Site` and
+    `Origin`, which they can't forge, reveal it. Only links to the root pass. Programs send neither
+    header.
 
     Args:
-        app: The app to protect.
-        local_names_only: Whether the Host must be a name of this machine. A foreign DNS name that
-            points at 127.0.0.1 makes its website's requests look like the app's own, which must
-            not help where nobody has to sign in.
-        own_hosts: Names by which browsers know the app, besides the Host that a proxy passes on.
-        linked_paths: Paths besides the page that a navigation from elsewhere may open.
-        is_framed: Whether other websites may show the page in a frame.
+        local_names_only: Refuses foreign DNS names for 127.0.0.1, needed without a sign-in.
+        own_hosts: Names of the app besides the Host header.
+        linked_paths: More paths that links may open.
+        is_framed: Whether other websites may frame the app.
     """
 
     def __init__(
@@ -120,7 +116,7 @@ class OwnOriginOnly:
         )
 
     def _is_own_referrer(self, scope: Scope, headers: Headers, own: Sequence[str]) -> bool:
-        """Decides without Origin and Sec-Fetch-Site, which browsers leave out over plain HTTP."""
+        """Browsers omit Origin and Sec-Fetch-Site over plain HTTP."""
         if route_path(scope) in self._linked_paths:
             return True
         if referrer := headers.get("referer"):
@@ -130,15 +126,12 @@ class OwnOriginOnly:
 
 
 class ForwardedHeaders:
-    """ASGI middleware that takes from a reverse proxy's headers what can do no harm.
+    """ASGI middleware that accepts only harmless proxy headers.
 
-    `X-Forwarded-Proto` tells that the browser came by HTTPS. `X-Forwarded-Host`, from which Gradio
-    makes the addresses in its page and in answers that it keeps for everybody, is dropped unless
-    it is a name of the app.
+    `X-Forwarded-Host` must name the app: Gradio caches it in answers for everybody.
 
     Args:
-        app: The app behind it.
-        own_hosts: Names by which browsers know the app, besides the Host that a proxy passes on.
+        own_hosts: Names of the app besides the Host header.
     """
 
     def __init__(self, app: App, *, own_hosts: Iterable[str] = ()) -> None:
@@ -160,16 +153,13 @@ class ForwardedHeaders:
 
 
 class ResponseHeaders:
-    """ASGI middleware that decides what browsers are told: policy, framing, CORS and cookies.
+    """ASGI middleware that sets policy, framing, CORS and cookie headers.
 
-    No other website may read an answer: Gradio's `Access-Control-*` headers, which name whatever
-    Origin asks, are removed. Cookies are `HttpOnly` and `SameSite=Lax`, and `Secure` over HTTPS. In
-    the frame of another website only `SameSite=None` cookies are sent; there `OwnOriginOnly` alone
-    keeps other websites out.
+    It removes Gradio's `Access-Control-*` headers, which admit any origin. Framed apps need
+    `SameSite=None` cookies; there only `OwnOriginOnly` keeps other websites out.
 
     Args:
-        app: The app behind it.
-        framed_by: Other websites that may show the page in a frame.
+        framed_by: Websites that may frame the app.
     """
 
     def __init__(self, app: App, *, framed_by: Sequence[str] = ()) -> None:
@@ -214,7 +204,6 @@ class ResponseHeaders:
 
 
 def _is_at(address: str, hosts: Iterable[str]) -> bool:
-    """Returns whether an origin or URL is at one of these hosts."""
     try:
         parts = urlsplit(address)
         port = parts.port or _DEFAULT_PORTS[parts.scheme]

@@ -1,8 +1,4 @@
-"""Validates requests to a demo with a model of each request's JSON, made from its endpoints.
-
-An invalid request is refused before Gradio sees it, in the form in which Gradio's page and
-`gradio_client` show problems of an input.
-"""
+"""Validates a demo's requests with models made from its endpoints."""
 
 from __future__ import annotations
 
@@ -31,7 +27,7 @@ from ui.parts.access import App, Receive, Scope, Send, answer, route_path
 
 _JOIN_PATHS = ("/gradio_api/queue/join", "/gradio_api/queue/join/")
 _CALL_PATH = "/gradio_api/call/"
-_EXACT = 2**53  # Whole numbers up to here are the same in JavaScript.
+_EXACT = 2**53  # Integers up to here are exact in JavaScript.
 _MOST_SHOWN = 80
 _MOST_EVENT_CHARACTERS = 10_000
 _MOST_ANSWER_CHARACTERS = 60_000
@@ -41,36 +37,24 @@ Id = Annotated[StrictStr, Field(pattern=r"^[\w-]{1,64}$")]
 
 @dataclass(frozen=True)
 class Text:
-    """An argument that is text.
-
-    Attributes:
-        most_characters: Its longest length.
-        may_be_empty: Whether null will do.
-    """
+    """A text argument; `may_be_empty` admits null."""
 
     most_characters: int
     may_be_empty: bool = False
 
     def annotation(self) -> Any:
-        """Returns the type for pydantic."""
+        """Returns the pydantic type."""
         text = Annotated[StrictStr, Field(max_length=self.most_characters)]
         return text | None if self.may_be_empty else text
 
     def expected(self) -> str:
-        """Describes a valid value."""
+        """Describes valid values."""
         return f"one string of at most {self.most_characters} characters"
 
 
 @dataclass(frozen=True)
 class Number:
-    """An argument that is a number.
-
-    Attributes:
-        low: The least value.
-        high: The greatest value.
-        is_whole: Whether it has no fraction.
-        may_be_empty: Whether null will do.
-    """
+    """A number argument with inclusive bounds; `may_be_empty` admits null."""
 
     low: float
     high: float
@@ -78,7 +62,7 @@ class Number:
     may_be_empty: bool = False
 
     def annotation(self) -> Any:
-        """Returns the type for pydantic."""
+        """Returns the pydantic type."""
         bounds = Field(ge=self.low, le=self.high, allow_inf_nan=False)
         number: Any = Annotated[StrictInt, Field(ge=self.low, le=self.high)]
         number |= Annotated[
@@ -87,7 +71,7 @@ class Number:
         return number | None if self.may_be_empty else number
 
     def expected(self) -> str:
-        """Describes a valid value."""
+        """Describes valid values."""
         kind = "a whole number" if self.is_whole else "a number"
         return f"{kind} from {self.low:g} to {self.high:g}"
 
@@ -115,13 +99,7 @@ class _Picked(_Body):
 
 @dataclass(frozen=True)
 class _Function:
-    """A function that may be called.
-
-    Attributes:
-        arguments: Names and types, in order.
-        join: The model of a call by the page and by `gradio_client`.
-        call: The model of a call by address.
-    """
+    """Arguments with the body models of Gradio's queue (`join`) and `/call/`."""
 
     arguments: Sequence[tuple[str, Argument]]
     join: type[BaseModel]
@@ -129,15 +107,13 @@ class _Function:
 
 
 class DemoRequests:
-    """ASGI middleware that answers 422 to JSON that fits none of a demo's endpoints.
+    """ASGI middleware that answers 422 to JSON that fits no endpoint.
 
-    It stands behind `BodyLimits`, which parses the JSON.
+    `BodyLimits` must parse the JSON first.
 
     Args:
-        app: The app behind it.
-        page: The demo's page, whose functions may be called.
-        offered: Arguments of the functions for programs, by function and argument name.
-        most_characters: The longest text from the page's own forms.
+        offered: API arguments by function and name.
+        most_characters: Longest text from the demo's forms.
     """
 
     def __init__(
@@ -175,7 +151,6 @@ class DemoRequests:
         await self._app(scope, receive, send)
 
     def _problem(self, path: str, body: Any) -> tuple[str, ConfigError] | None:
-        """Describes the invalid part of a body."""
         if not isinstance(body, dict):
             expected = "a JSON object"
             return "body", _error("The body is no object", expected, body, "send a JSON object")
@@ -204,7 +179,7 @@ def _make_function(
     index: int, arguments: Sequence[tuple[str, Argument]], *, needs_event: bool
 ) -> _Function:
     types: Any = tuple(argument.annotation() for _, argument in arguments)
-    # Strictly, pydantic takes no list for a tuple; its items are strict by themselves.
+    # Strict pydantic takes no list for a tuple; items stay strict.
     data: Any = (Annotated[tuple.__class_getitem__(types), Field(strict=False)], ...)
     value = Annotated[StrictStr, Field(max_length=_MOST_EVENT_CHARACTERS)] | StrictFloat
     event: Any = (
@@ -226,17 +201,14 @@ def _make_function(
 
 
 def _in_form(block: Any, most_characters: int) -> tuple[str, Argument]:
-    """Returns the name and the type of one of the page's own inputs.
-
-    Its sliders' boxes may be empty, or beyond their ends, while somebody types into them.
-    """
+    """While typing, a slider's box may be empty or out of range."""
     name = str(block.label or "answer").lower()
     if isinstance(block, gr.Textbox):
         return name, Text(most_characters, may_be_empty=True)
     if isinstance(block, (gr.Slider, gr.Number)):
         return name, Number(-_EXACT, _EXACT, may_be_empty=True)
     if isinstance(block, gr.HTML):
-        # An answer that the page hands back, as it was shown.
+        # An answer that the browser returns.
         return name, Text(_MOST_ANSWER_CHARACTERS, may_be_empty=True)
     raise TypeError(f"A {type(block).__name__} of a demo has no schema")
 

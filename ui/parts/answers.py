@@ -1,4 +1,4 @@
-"""Renders the answers of models as HTML, and escapes all text."""
+"""Renders model answers as HTML; escapes all text."""
 
 from __future__ import annotations
 
@@ -26,11 +26,10 @@ _ENDINGS = {
 
 
 def predictions(found: list[Any], texts: Sequence[Sequence[str]] = ()) -> str:
-    """Renders predictions as bars, one block per mask.
+    """Renders predictions as bars, per mask.
 
     Args:
-        found: Result of `core.fill_mask`.
-        texts: For several masks, the text with each prediction. Empty: its sequence.
+        texts: Text per prediction of several masks; default: its sequence.
     """
     if found and isinstance(found[0], dict):
         blocks = _bars(found)
@@ -44,13 +43,7 @@ def predictions(found: list[Any], texts: Sequence[Sequence[str]] = ()) -> str:
 
 
 def writing(prompt: str, text: str, note: str, *, continues: bool) -> str:
-    """Renders a text during generation.
-
-    Args:
-        text: The generated text so far.
-        note: A note on the progress.
-        continues: Whether the text continues the prompt.
-    """
+    """Renders a text during generation, with a progress note."""
     return _written(prompt, escape(text) + _CARET, note, continues)
 
 
@@ -59,8 +52,7 @@ def written(prompt: str, result: dict[str, Any], seconds: float, *, continues: b
 
     Args:
         result: Result of `core.generate`.
-        seconds: Time from the first piece to the last.
-        continues: Whether the text continues the prompt.
+        seconds: From first to last piece.
     """
     count = result["num_new_tokens"]
     facts = ["1 token" if count == 1 else f"{markup.count(count)} tokens"]
@@ -74,10 +66,10 @@ def written(prompt: str, result: dict[str, Any], seconds: float, *, continues: b
 
 
 def stopped(shown: str) -> str:
-    """Renders a text whose generation was stopped.
+    """Renders a stopped generation.
 
     Args:
-        shown: Result of `writing`. It comes from the browser and may be anything, of any length.
+        shown: Result of `writing`, untrusted: the browser sends it.
     """
     before, _, after = shown.partition(_CARET)
     head, opening, rest = after.partition("<small>")
@@ -86,12 +78,7 @@ def stopped(shown: str) -> str:
 
 
 def fill_spans(prompt: str, text: str) -> str:
-    """Puts T5's spans into the prompt; empty if there are none.
-
-    Args:
-        prompt: A prompt with sentinels or masks.
-        text: The model's output: each sentinel and its span.
-    """
+    """Fills T5's spans into a prompt; "" without spans."""
     parts = _SENTINEL.split(text)
     spans = dict(zip(map(int, parts[1::2]), (part.strip() for part in parts[2::2]), strict=True))
     if not spans:
@@ -100,11 +87,7 @@ def fill_spans(prompt: str, text: str) -> str:
 
 
 def surprise(found: dict[str, Any]) -> str:
-    """Renders a text coloured by each token's surprisal, with its perplexity.
-
-    Args:
-        found: Result of `core.perplexity`.
-    """
+    """Renders perplexity and a text coloured by surprisal."""
     tokens = [(one["token_str"], one["loss"]) for one in found["tokens"]]
     scored = [(text, nats) for text, nats in tokens if nats is not None]
     most = sorted(scored, key=lambda one: -one[1])[:_MOST_SURPRISING]

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from core.workspace import Workspace
 
-# Kinds that other stages read.
+# Inputs of other stages.
 KINDS = ("tokenizer", "shards", "model")
 
 
 def list_names(workspace: Workspace, kind: str) -> list[str]:
-    """Returns the names of the artifacts of a kind, the newest first."""
+    """Returns artifact names, newest first."""
     return [artifact.name for artifact in workspace.list(kind)]
 
 
 def revision(workspace: Workspace, *kinds: str) -> str:
-    """Returns a text that changes when an artifact comes or goes; it costs a system call a kind."""
+    """Returns a text that changes with the artifacts; one system call per kind."""
     times = []
     for kind in kinds or KINDS:
         try:
@@ -25,17 +25,13 @@ def revision(workspace: Workspace, *kinds: str) -> str:
 
 
 def follow_newest(names: list[str], chosen: str, known: list[str]) -> str:
-    """Returns the value of a menu after its list has changed.
-
-    The menu moves to the newest artifact, unless the user has chosen an older one or typed
-    something else.
+    """Returns a menu's value: the newest unless the user chose an older one or typed another.
 
     Args:
-        names: Current names, the newest first.
-        chosen: The menu's value.
-        known: Names when it was last filled.
+        names: Newest first.
+        known: Names when last filled.
     """
-    # A page that was away may have forgotten what it knew.
+    # The browser may have forgotten `known`.
     typed = chosen and chosen not in known and (known or chosen not in names)
     an_older_one = chosen in known[1:] and chosen in names
     if typed or an_older_one:

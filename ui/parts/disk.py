@@ -1,4 +1,4 @@
-"""Shows the disk usage of a workspace by artifact, and deletes artifacts."""
+"""Disk usage by artifact, and deletion."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _TEMPLATE = """
 
 
 def render(workspace: Workspace, store: Store) -> None:
-    """Makes the section."""
+    """Renders the section."""
     gr.HTML(
         html_template=_TEMPLATE,
         js_on_load=script("disk.js"),
@@ -49,7 +49,6 @@ def render(workspace: Workspace, store: Store) -> None:
 def _list_function(workspace: Workspace, store: Store) -> Callable[..., dict[str, Any]]:
     @answering
     def disk_use(question: dict[str, Any]) -> dict[str, Any]:
-        """Returns the list, or nothing if it equals the one that was `seen`."""
         made = store.list_artifacts()
         listed = {
             "artifacts": [
@@ -68,7 +67,7 @@ def _delete_function(workspace: Workspace) -> Callable[..., dict[str, Any]]:
     @answering
     def delete_one(question: dict[str, Any]) -> dict[str, Any]:
         kind, name = str(question["kind"]), str(question["name"])
-        # A folder would do as well elsewhere; what the page deletes lies in this workspace.
+        # A path could delete outside this workspace.
         check_name(name)
         delete_artifact(workspace, kind, name)
         return {}
@@ -114,12 +113,7 @@ def _describe(use: ArtifactUsage, store: Store, maker: str) -> dict[str, Any]:
 
 
 def _maker_of(artifact: Artifact, made: Sequence[ArtifactRow]) -> str:
-    """Returns the id of the run that has made an artifact; its folder may have been renamed since.
-
-    Args:
-        artifact: The artifact.
-        made: Artifacts of runs, the newest first.
-    """
+    """Matches the fingerprint, as the folder may have been renamed."""
     known = (artifact.kind, artifact.fingerprint)
     alike = [row for row in made if (row.kind, row.fingerprint) == known]
     named = [row for row in alike if row.name == artifact.name]
@@ -127,12 +121,11 @@ def _maker_of(artifact: Artifact, made: Sequence[ArtifactRow]) -> str:
 
 
 def _called(artifact: Artifact) -> str:
-    """Returns an artifact's name with its kind, as one name may be that of several kinds."""
     return f"{find_kind(artifact.kind).label.lower()} {artifact.name}"
 
 
 def _listed(names: list[str]) -> str:
-    """Returns names in a line: a, b, c, d and 3 more."""
+    """Joins names: a, b, c, d and 3 more."""
     more = len(names) - _MOST_NAMES
     shown = ", ".join(names[:_MOST_NAMES])
     return f"{shown} and {count(more)} more" if more > 0 else shown

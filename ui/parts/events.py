@@ -1,4 +1,4 @@
-"""Shared set-up of the page's events."""
+"""Shared set-up of Gradio events."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import gradio as gr
 
 from ui import present
 
-# For events that show no progress. Without `show_progress_on`, Gradio's page would keep account of
-# it for all their outputs all the same, and go through them at each step of each other event.
+# Without `show_progress_on`, Gradio's frontend still walks all outputs at each step of every event.
 QUIET: dict[str, Any] = {
     "show_progress": "hidden",
     "show_progress_on": [],
@@ -27,18 +26,9 @@ def listen(
     outputs: Sequence[Any],
     **options: Any,
 ) -> None:
-    """Registers a handler that returns a sequence with one value for each output.
+    """Registers a handler that returns one value per output; its errors become notices.
 
-    Gradio assigns the whole return value of a handler to its output where there is only one, so a
-    list of one value would become that value.
-
-    Args:
-        event: The component's event, such as `button.click`.
-        handler: Takes the values of `inputs`. Its errors become notices.
-        inputs: The components whose values the handler takes.
-        outputs: The components that it updates, in the order of what it returns. Their number may
-            depend on a config model.
-        **options: More options of the event.
+    Gradio assigns a whole return value to a single output, even a list of one.
     """
 
     @functools.wraps(handler)
@@ -52,21 +42,17 @@ def listen(
 
 
 def separate_events(page: gr.Blocks) -> None:
-    """Gives each of several handlers that follow the same event an event of its own.
+    """Gives each handler of a shared event its own event.
 
-    A handler that runs when its event comes again is called once more afterwards
-    (`trigger_mode="always_last"`). Gradio's page then repeats the event, for all its handlers. Two
-    handlers that run at the same time so call each other for ever.
-
-    Args:
-        page: A page with all its handlers. Its context must be open.
+    With `trigger_mode="always_last"` Gradio repeats an event for all its handlers; two concurrent
+    ones would trigger each other forever.
     """
     followers: dict[tuple[int | None, str], list[Any]] = defaultdict(list)
     for handler in page.fns.values():
         if handler.fn is not None and handler.trigger_mode == "always_last":
             for event in handler.targets:
                 followers[event].append(handler)
-    # Events of the page's load are not repeated.
+    # Load events are not repeated.
     shared = {
         event: handlers
         for event, handlers in followers.items()

@@ -1,4 +1,4 @@
-"""Examples for a model: sentences of its validation documents, else plain English."""
+"""Examples from a model's validation documents, or plain English."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from core.workspace import Artifact, Workspace
 if TYPE_CHECKING:
     from core.tokenizer import StudioTokenizer
 
-# Placeholder of a masked word.
 _HOLE = "{mask}"
 _SENTENCES_TRIED = 12
 _EXAMPLES_SHOWN = 4
@@ -39,10 +38,7 @@ _BEGINNINGS = (
 
 
 def architecture_of(name: str | None, workspace: Workspace) -> Architecture | None:
-    """Returns the dimensions of a model, here or fetched from the Hub; None where none is known.
-
-    Of a folder that the page may not read, none is.
-    """
+    """Returns a local or fetched model's architecture; None if unknown or forbidden."""
     if not name:
         return None
     try:
@@ -55,9 +51,8 @@ def architecture_of(name: str | None, workspace: Workspace) -> Architecture | No
 
 
 def _folder_of(name: str, workspace: Workspace) -> Path:
-    """Returns a model's folder: of the workspace, or, by an id on the Hub, in the Hub's cache."""
     if is_on_hub(name, workspace):
-        # Only local files: examples don't wait for a download.
+        # Examples don't wait for a download.
         config = find_fetched(name, CONFIG_FILE)
         if config is None:
             raise CheckpointError(f"Nothing says what {name} is", expected=CONFIG_FILE)
@@ -66,18 +61,18 @@ def _folder_of(name: str, workspace: Workspace) -> Path:
 
 
 def writes(name: str | None, workspace: Workspace) -> bool:
-    """Returns whether a model of the workspace writes."""
+    """Returns whether a model generates text."""
     found = architecture_of(name, workspace)
     return found is not None and found.kind != "encoder"
 
 
 def fills(name: str | None, workspace: Workspace) -> bool:
-    """Returns whether a model of the workspace fills masks, as BART does besides writing."""
+    """Returns whether a model fills masks (BART too)."""
     return fills_masks(architecture_of(name, workspace))
 
 
 def examples(name: str | None, workspace: Workspace) -> list[str]:
-    """Returns sentences for a model: with masks, or whole if it goes on with a text."""
+    """Returns example sentences, masked unless the model is a decoder."""
     found = architecture_of(name, workspace)
     if not name or found is None:
         return []
@@ -91,11 +86,11 @@ def examples(name: str | None, workspace: Workspace) -> list[str]:
 def general_examples(
     architecture: Architecture, folder: Path, own: Sequence[str] = ()
 ) -> list[str]:
-    """Returns texts for any model of a kind.
+    """Returns examples for a kind of model.
 
     Args:
-        folder: Folder of its tokenizer.
-        own: Texts that suit it better, with {mask} for a masked word.
+        folder: Holds its tokenizer.
+        own: Better examples, with {mask}.
     """
     if architecture.kind == "decoder":
         return list(own or _BEGINNINGS)
@@ -106,9 +101,9 @@ def general_examples(
 
 
 def with_hole(sentence: str) -> str:
-    """Returns a sentence with a hole in its middle; nothing if there is no word to leave out."""
+    """Masks a word in the middle; "" if there is none."""
     found = [one for one in _WORD.finditer(sentence) if len(one[0]) >= _SHORTEST_WORD]
-    # The ends say least about themselves.
+    # Outer words say least about themselves.
     inner = found[1:-1] or found
     middle = len(sentence) / 2
     if len(inner) > 1 or (inner and " " in sentence):
@@ -116,14 +111,14 @@ def with_hole(sentence: str) -> str:
         return f"{sentence[: chosen.start()]}{_HOLE}{sentence[chosen.end() :]}"
     if not found or " " in sentence:
         return ""
-    # A script without spaces: one character of the longest stretch.
+    # No spaces: mask one character.
     longest = max(found, key=lambda one: len(one[0]))
     place = (longest.start() + longest.end()) // 2
     return f"{sentence[:place]}{_HOLE}{sentence[place + 1 :]}"
 
 
 def tokenizer_of(name: str | None, workspace: Workspace) -> StudioTokenizer | None:
-    """Returns the tokenizer of a model, here or fetched from the Hub, as far as it can be read."""
+    """Returns a local or fetched model's tokenizer, if readable."""
     if architecture_of(name, workspace) is None:
         return None
     try:
@@ -133,7 +128,7 @@ def tokenizer_of(name: str | None, workspace: Workspace) -> StudioTokenizer | No
 
 
 def load_once(folder: Path) -> StudioTokenizer | None:
-    """Returns the tokenizer in a folder, which is read again only when its file changes."""
+    """Returns a folder's tokenizer, cached until it changes."""
     from core.tokenizer.roles import TOKENIZER_FILE
 
     try:
@@ -150,7 +145,6 @@ def _load(folder: Path, changed: int) -> StudioTokenizer:
 
 
 def _own_texts(model: Artifact, workspace: Workspace, cut: Callable[[str], str]) -> list[str]:
-    """Returns sentences of the validation documents, if the shards are still there, and here."""
     from core.shards.read import is_remote, open_shards
     from core.shards.sentences import validation_sentences
     from core.tokenizer import load

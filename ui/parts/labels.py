@@ -1,7 +1,6 @@
-"""Rewrites the names of options and choices in messages as the page's labels.
+"""Rewrites option and choice names in messages as form labels.
 
-The library's errors name options as the command line does (`vocab_size`, `--model`,
-`byte_level_bpe`). The page shows the labels of its forms instead (Vocabulary size, Byte-level BPE).
+Errors in `core` name options as the command line does (`vocab_size`, `--model`).
 """
 
 from __future__ import annotations
@@ -15,22 +14,20 @@ from pydantic.fields import FieldInfo
 from core.config import CorpusConfig, StageConfig, choices_of, field_extra, flag_of, title_of
 from core.stages.registry import STAGES
 
-# Not within a path, a flag, a longer name or quotes.
+# Not in a path, flag, longer name or quotes.
 _WORD = r"(?<![\w./\\'\"<-]){}(?![\w/\\'\">-]|\.\w)"
-# Choices without an underscore that are no words either.
+# Choices that aren't English words.
 _NO_WORDS = ("mlm", "clm")
 _VALUE = re.compile(r"(?<![\w./\\'\"<-])([a-z][a-z0-9_]*)=([\w.-]*\w)")
 
 
 def relabel(text: str, model: type[StageConfig] | None = None) -> str:
-    """Returns a message with the page's labels.
+    """Returns a message with form labels.
 
-    Names without an underscore, such as `size`, are also words; they are replaced only where a
-    message sets them: `size=base`, `set size to`.
+    Names like `size` are also words: only `size=base` and `set size to` are replaced.
 
     Args:
-        text: The message.
-        model: The form that it concerns. Its labels come first.
+        model: Its labels take precedence.
     """
     models = (model, *_models()) if model else _models()
     text = _relabel_assignments(text, models)
@@ -40,7 +37,7 @@ def relabel(text: str, model: type[StageConfig] | None = None) -> str:
 
 
 def relabel_assignments(text: str) -> str:
-    """Returns a message in which only `name=value` is rewritten; the rest may be a user's text."""
+    """Rewrites only `name=value`; the rest may be user text."""
     return _relabel_assignments(text, _models())
 
 
@@ -58,7 +55,6 @@ def _models() -> tuple[type[StageConfig], ...]:
 
 
 def _fields(models: Iterable[type[StageConfig]]) -> Iterator[tuple[str, FieldInfo]]:
-    """Yields fields by name; of several with one name, the first."""
     known = set()
     for model in models:
         for name, field in model.model_fields.items():
@@ -80,7 +76,6 @@ def _assignment(found: re.Match[str], models: tuple[type[StageConfig], ...]) -> 
 def _replacements(
     models: tuple[type[StageConfig], ...],
 ) -> tuple[tuple[re.Pattern[str], str], ...]:
-    """Lists the patterns of names and choices with their labels, the longest name first."""
     labels: dict[str, str] = {}
     verbs: dict[str, str] = {}
     for name, field in _fields(models):

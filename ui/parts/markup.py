@@ -1,4 +1,4 @@
-"""Small pieces of HTML that several tabs show. Every text that comes in is escaped here."""
+"""HTML pieces for several tabs; all text is escaped here."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from ui.present import escape
 
-# The studio's sign: a loss that falls.
+# Logo: a falling loss.
 MARK = (
     '<svg viewBox="0 0 24 24" fill="none" stroke="currentColor" stroke-width="2.4" '
     'stroke-linecap="round" aria-hidden="true"><path d="M3 4v13a3 3 0 0 0 3 3h15"/>'
@@ -16,18 +16,18 @@ MARK = (
 
 
 def heading(title: str, text: str) -> str:
-    """Returns a tab's heading and the sentence below it."""
+    """Renders a tab's heading."""
     return f'<div class="ps-heading"><h2>{escape(title)}</h2><p>{escape(text)}</p></div>'
 
 
 def empty_state(title: str, text: str, *, tab: str = "", link: str = "") -> str:
-    """Renders an empty state: a title, an explanation and the next step."""
+    """Renders an empty state with the next step."""
     go = f'<a class="ps-button" href="#{tab}" data-go="{tab}">{escape(link)}</a>' if tab else ""
     return f'<div class="ps-empty"><b>{escape(title)}</b><p>{escape(text)}</p>{go}</div>'
 
 
 def tiles(figures: Iterable[tuple[str, str]], *, rows: bool = False) -> str:
-    """Returns (name, value) pairs as large figures beside each other, or as compact rows."""
+    """Renders (name, value) pairs as tiles or compact lines."""
     cells = "".join(
         f"<div><b>{escape(value)}</b><span>{escape(name)}</span></div>" for name, value in figures
     )
@@ -35,7 +35,7 @@ def tiles(figures: Iterable[tuple[str, str]], *, rows: bool = False) -> str:
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, label: str) -> str:
-    """Returns a table of plain texts; on a phone each row becomes a card."""
+    """Renders a table of plain texts."""
     head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in headings)
     body = "".join(
         "<tr>"
@@ -53,7 +53,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, label: str)
 
 
 def code_blocks(blocks: Iterable[tuple[str, str]]) -> str:
-    """Returns (label, code) pairs as blocks with a button that copies them."""
+    """Renders (label, code) pairs with copy buttons."""
     return "".join(
         f'<div class="ps-code"><span>{escape(label)}</span>'
         f'<button type="button" data-copy aria-label="Copy: {escape(label)}">Copy</button>'
@@ -63,12 +63,12 @@ def code_blocks(blocks: Iterable[tuple[str, str]]) -> str:
 
 
 def count(value: float) -> str:
-    """Returns a whole number with separated thousands: 12,345."""
+    """Formats a whole number: 12,345."""
     return f"{round(value):,}"
 
 
 def short_count(value: float) -> str:
-    """Returns a number in three digits: 950, 12.3 k, 4.37 M, 1.02 G, 1.5 T."""
+    """Formats three digits: 950, 12.3 k, 4.37 M, 1.5 T."""
     rounded = _in_three_digits(value)
     for unit, divisor in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if abs(rounded) >= divisor:
@@ -77,7 +77,7 @@ def short_count(value: float) -> str:
 
 
 def byte_count(value: float) -> str:
-    """Returns a number of bytes in decimal units: 4.2 MB."""
+    """Formats decimal units: 4.2 MB."""
     rounded = _in_three_digits(value)
     for unit, divisor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if rounded >= divisor:
@@ -86,12 +86,12 @@ def byte_count(value: float) -> str:
 
 
 def _in_three_digits(value: float) -> float:
-    """Returns a number rounded before its unit is chosen: 999,600 is 1 M, not 1000 k."""
+    """Rounds before the unit is chosen: 999,600 is 1 M."""
     return float(f"{value:.3g}")
 
 
 def rough_duration(seconds: float) -> str:
-    """Returns an estimated duration in one unit: 40 s, 12 min, 3.5 h, 9 days."""
+    """Formats seconds: 40 s, 12 min, 3.5 h, 9 days."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     if seconds < 90 * 60:
@@ -103,11 +103,11 @@ def rough_duration(seconds: float) -> str:
 
 
 def date(seconds: float) -> str:
-    """Returns a moment, in unix seconds, in this machine's time: 3 Mar 2026, 14:05."""
+    """Formats Unix seconds in local time: 3 Mar 2026, 14:05."""
     moment = time.localtime(seconds)
     return f"{moment.tm_mday} {time.strftime('%b %Y, %H:%M', moment)}"
 
 
 def percent(share: float) -> str:
-    """Returns a share of 1 as percent: 0.31 %."""
+    """Formats a fraction: 0.31 %."""
     return f"{100 * share:.3g} %"

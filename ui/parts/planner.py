@@ -1,6 +1,6 @@
-"""The dial above the Train form: from the hours or the tokens there are to settings, with reasons.
+"""Planner of the Train tab: settings from a budget of hours or tokens.
 
-They are worked out by `python -m core suggest`, in a process of its own: it may load a backend.
+It runs `python -m core suggest` in a process, as that may load a backend.
 """
 
 from __future__ import annotations
@@ -31,18 +31,14 @@ _ABOUT = """
 <p class="ps-note">Derives size, batch size, steps and learning rate for the shards below from the
 hours or tokens that you have. Hours are estimated for this machine.</p>
 """
-# Commas that group digits, not the one of 0,5.
+# Not the decimal comma of 0,5.
 _GROUPED = re.compile(r"\A[1-9]\d{0,2}(?:,\d{3})+(?![\d,])")
-# Loads a backend and times a matmul.
+# Includes loading a backend and timing a matmul.
 _MOST_SECONDS = 180
 
 
 def render(form: Form[TrainConfig], workspace: Workspace) -> None:
-    """Makes the planner, which derives settings from a budget.
-
-    Args:
-        form: The settings that are kept, and that the plan can fill in.
-    """
+    """Renders the planner, which can fill in the form."""
     with gr.Accordion(
         "Suggest settings from a time or token budget",
         open=False,
@@ -71,7 +67,7 @@ def render(form: Form[TrainConfig], workspace: Workspace) -> None:
             ask = gr.Button("Suggest", elem_id="dial-suggest", scale=0)
         answer = gr.HTML(elem_id="dial-answer")
         use = gr.Button("Use these", elem_id="dial-use", visible=False)
-    # In the browser: the server forgets a page that was away for an hour.
+    # In the browser: the server forgets sessions after an hour away.
     found = gr.JSON({}, visible=False)
 
     def suggest(*raw: Any) -> dict[Any, Any]:
@@ -97,15 +93,7 @@ def render(form: Form[TrainConfig], workspace: Workspace) -> None:
 
 
 def _number(typed: Any, *, whole: bool = False) -> float:
-    """Parses a typed number: 2, 0.5, 5e8, 500,000,000.
-
-    Args:
-        typed: The value from the page.
-        whole: Whether it must be whole; dots then group digits too: 500.000.
-
-    Raises:
-        ConfigError: It isn't above 0, has a decimal comma, or isn't whole.
-    """
+    """Parses 2, 0.5, 5e8 or 500,000,000; if whole, dots group digits too."""
     text = str(typed).strip()
     if whole:
         text = ungrouped(text)
@@ -132,11 +120,6 @@ def _number(typed: Any, *, whole: bool = False) -> float:
 
 
 def _ask(config: TrainConfig, unit: str, amount: float, workspace: Workspace) -> dict[str, Any]:
-    """Returns the suggestion of the command line: values, reasons and remarks.
-
-    Raises:
-        StudioError: The command failed or gave no answer.
-    """
     line = shell_line("suggest", config, str(workspace.root))
     number = f"{amount:.0f}" if unit == "tokens" else f"{amount:g}"
     command = [*shlex.split(line)[1:], "--tokens" if unit == "tokens" else "--hours", number]

@@ -1,7 +1,6 @@
-"""The preflight's report as the page shows it: in words, for the scripts that draw the card.
+"""Describes preflight reports for the scripts that draw them.
 
-The Train tab shows the report that belongs to the form, the Runs tab the one that a run has made.
-Nothing is worked out here but the cost at another price.
+Only the cost, at the current price, is computed here.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from ui.parts.markup import byte_count, count, short_count
 from ui.parts.run_rows import BAD_ENDINGS, summarize
 from ui.present import answering
 
-# Settings that a report doesn't depend on. The card computes the cost itself.
+# These don't affect a report.
 _WITHOUT_EFFECT = frozenset(
     {
         *("name", "output", "preset", "price_per_chip_hour", "device", "num_devices", "engine"),
@@ -47,11 +46,7 @@ Settings = dict[str, Any]
 
 
 def render_report(workspace: Workspace, store: Store, form: Form[PreflightConfig]) -> None:
-    """Makes the place where a check's progress and its report are shown.
-
-    Args:
-        form: The settings; the report for exactly these is shown, else the newest.
-    """
+    """Renders a check's progress and the report for these settings, else the newest."""
     board = gr.HTML(
         html_template=_TEMPLATE,
         js_on_load=script("preflight_card.js", "preflight.js"),
@@ -79,7 +74,7 @@ def render_report(workspace: Workspace, store: Store, form: Form[PreflightConfig
 
 
 def take_batch_size(board: gr.HTML, form: Form[Any]) -> None:
-    """Lets the card on a board put the largest batch that fits into the Train form."""
+    """Lets a card set the Train form's batch size."""
 
     def use(event: gr.EventData) -> Any:
         return gr.update(value=str(int(event._data["batch_size"])))
@@ -93,13 +88,13 @@ def take_batch_size(board: gr.HTML, form: Form[Any]) -> None:
 
 
 def settings_of(config: PreflightConfig) -> Settings:
-    """Returns the settings that a report depends on."""
+    """Returns the settings that affect a report."""
     left_out = {*_WITHOUT_EFFECT, *(_WITHOUT_SHARDS if config.shards else ())}
     return config.model_dump(mode="json", exclude=left_out)
 
 
 def describe_differences(settings: Settings, present: Settings) -> list[str]:
-    """Says in which settings a report differs from those of now: Topology v3-8, now v5e-8."""
+    """Lists differing settings: Topology v3-8, now v5e-8."""
     fields = PreflightConfig.model_fields
     different = [
         f"{title_of(name, field)} {_plain(settings.get(name))}, now {_plain(present.get(name))}"
@@ -111,19 +106,18 @@ def describe_differences(settings: Settings, present: Settings) -> list[str]:
 
 
 def is_report(values: Mapping[str, Any]) -> bool:
-    """Tells whether these are the figures of a report, and not of another version's."""
+    """Returns whether this version's report figures are present."""
     return {*Report.__annotations__, "input", "trial"} <= values.keys()
 
 
 def describe_report(
     report: Mapping[str, Any], config: Mapping[str, Any], price: float | None = None
 ) -> dict[str, Any]:
-    """Describes a report in the form that the scripts draw.
+    """Describes a report for the scripts.
 
     Args:
-        report: The figures, for which `is_report` holds.
-        config: The settings of the check.
-        price: Price per chip-hour, for the cost.
+        report: `is_report` holds.
+        price: Per chip-hour.
     """
     return {
         "fits": report["fits"],
@@ -173,7 +167,6 @@ def _memory(report: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _advice(report: Mapping[str, Any], config: Mapping[str, Any]) -> str:
-    """Returns advice for a run that doesn't fit, beside the largest batch that does."""
     if report["fits"] or report["estimated"]:
         return ""
     if report["largest_per_replica_batch_size"]:
@@ -182,7 +175,6 @@ def _advice(report: Mapping[str, Any], config: Mapping[str, Any]) -> str:
 
 
 def _tiles(report: Mapping[str, Any], price: float | None) -> Iterator[tuple[str, str]]:
-    """Returns the main figures."""
     if not report["step_seconds"]:
         return
     if report["hours"]:
@@ -211,12 +203,10 @@ def _figures(report: Mapping[str, Any], price: float | None) -> Iterator[tuple[s
 
 
 def _named(figures: Iterator[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Returns the figures that are known; numbers stay with their units."""
     return [(name, value.replace(" ", _NO_BREAK)) for name, value in figures if value]
 
 
 def _input(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Tells whether the input keeps up with the training step."""
     timed = report["input"]
     speed = f"{_scaled_span([timed['rows_per_second']] * 2)} sequences per second"
     source = "these shards" if timed["measured_on_shards"] else "random sequences"
@@ -265,15 +255,11 @@ def _small_print(report: Mapping[str, Any], price: float | None) -> str:
     return " ".join(parts)
 
 
-# State of the checks for the Train tab.
-
-
 def _state_function(workspace: Workspace, store: Store) -> Callable[..., dict[str, Any]]:
     reports = _Reports(workspace)
 
     @answering
     def preflight_state(question: dict[str, Any]) -> dict[str, Any]:
-        """Returns the reports, or nothing if they equal those that were `seen`."""
         present, price = question.get("settings") or {}, question.get("price")
         found = reports()
         chosen = _choose(found, present, str(question.get("report", "")))
@@ -291,7 +277,7 @@ def _state_function(workspace: Workspace, store: Store) -> Callable[..., dict[st
 
 
 class _Reports:
-    """The reports in a workspace, the newest first; read again only when one comes or goes."""
+    """Reports, newest first, reread only after a change."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
@@ -308,7 +294,6 @@ class _Reports:
 
 
 def _choose(found: Sequence[Artifact], present: Settings, name: str) -> Artifact | None:
-    """Returns the report that was asked for, else the newest for these settings, else of any."""
     asked_for = (one for one in found if one.name == name)
     fitting = (one for one in found if _settings_in(one) == present)
     return next(asked_for, None) or next(fitting, None) or next(iter(found), None)
@@ -349,7 +334,6 @@ def _line(artifact: Artifact) -> dict[str, Any]:
 
 
 def _failure(store: Store, shown: Artifact | None, present: Settings) -> dict[str, Any] | None:
-    """Returns how the newest check went wrong, if it did and was of these settings."""
     row = _newest(store, ENDED_STATES)
     if row is None or row.state not in BAD_ENDINGS or _settings_of_values(row.config) != present:
         return None
@@ -363,9 +347,6 @@ def _newest(store: Store, states: Sequence[str]) -> RunRow | None:
     return next((row for row in rows if row.stage == "preflight"), None)
 
 
-# Numbers.
-
-
 def _number(value: int, what: str) -> str:
     return f"{count(value)} {what}{'' if value == 1 else 's'}"
 
@@ -377,7 +358,7 @@ def _plain(value: Any) -> str:
 
 
 def _binary(value: float) -> str:
-    """Returns bytes in the units that compilers count in: 4.40 GiB, 15 MiB."""
+    """Compilers count in binary units: 4.40 GiB."""
     return f"{value / 2**30:.2f} GiB" if value >= 2**29 else f"{value / 2**20:.0f} MiB"
 
 
@@ -389,7 +370,6 @@ def _flops(value: float) -> str:
 
 
 def _time_span(seconds: Sequence[float]) -> str:
-    """Returns a range of times in the unit that suits the longer one: 1.2 to 3.4 h."""
     longest = seconds[-1]
     for unit, divisor, from_seconds in (
         ("days", 86_400.0, 259_200.0),
@@ -415,7 +395,7 @@ def _span(values: Sequence[float]) -> str:
 
 
 def _rough(value: float) -> str:
-    """Returns a number in two significant digits, or in whole ones: 0.0042, 1.3, 113, 12,400."""
+    """Two significant digits, or integers: 0.0042, 1.3, 12,400."""
     if value <= 0:
         return "0"
     digits = max(0, 1 - math.floor(math.log10(value)))

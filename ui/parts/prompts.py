@@ -1,6 +1,6 @@
-"""Forms for questions to a model: a sentence with masks, or a prompt.
+"""Forms to query models: masks or a prompt.
 
-The Playground asks the model that is selected beside the form; a demo always asks the same one.
+The Playground selects a model; a demo has one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ui.parts import answers, markup
 from ui.parts.events import QUIET
 
 MOST_PREDICTIONS = 20
-# Waiting fill-mask requests form one batch.
+# Waiting requests form one batch.
 ASKERS_AT_ONCE = 32
 WRITERS_AT_ONCE = 8
 _MOST_NEW_TOKENS = 512
@@ -52,42 +52,39 @@ _NOT_BEGUN = (
 
 
 def render_slider(*bounds: float, **options: Any) -> gr.Slider:
-    """Makes a slider whose box may be empty, or beyond its ends, while somebody types into it."""
+    """Renders a slider that may be empty or out of range while typing."""
     slider = gr.Slider(*bounds, **options)
 
     def preprocess(payload: float | None) -> float:
         value = slider.value if payload is None else payload
         return gr.Slider.preprocess(slider, min(max(value, slider.minimum), slider.maximum))
 
-    # No class of its own: Gradio writes a file beside the module that has one.
+    # Not a subclass: Gradio would write a file beside its module.
     slider.preprocess = preprocess  # type: ignore[method-assign]
     return slider
 
 
 class Answerer(Protocol):
-    """Interface that passes questions to models."""
+    """Interface for querying models."""
 
     def fill_mask(self, model: str, text: str, top_k: int = ..., dtype: Dtype = ...) -> list[Any]:
-        """Fills a text's masks; see `core.inference.fill_mask`."""
+        """See `core.inference.fill_mask`."""
         ...
 
     def generate(self, model: str, prompt: str, **options: Any) -> Generator[str, None, Any]:
-        """Lets a model write; see `core.inference.generate_stream`."""
+        """See `core.inference.generate_stream`."""
         ...
 
 
 @dataclass(frozen=True)
 class Asked:
-    """Which model is asked, and through whom.
+    """The model to query.
 
     Attributes:
-        answerer: Passes questions on.
-        model: The menu that names the model, or its name.
-        architecture: Returns the dimensions of a model by its name, as far as they are known.
-        mask: The mask token, where it is known beforehand.
-        has_precision: Whether the precision to compute in can be chosen.
-        most_new_tokens: So many at once at most.
-        tokenizer: Returns the tokenizer of a model by its name, if it can be read.
+        model: Menu, or one name.
+        architecture: Returns it by name, if known.
+        mask: If known beforehand.
+        tokenizer: Returns it by name, if readable.
     """
 
     answerer: Answerer
@@ -99,46 +96,43 @@ class Asked:
     tokenizer: Callable[[str | None], StudioTokenizer | None] = lambda _: None
 
     def filled_texts(self, name: str | None, text: str, found: list[Any]) -> list[list[str]]:
-        """Returns the text with each prediction for several masks; empty for one mask."""
+        """Returns the text per prediction for several masks; empty for one."""
         if found and isinstance(found[0], dict):
             return []
         tokenizer = self.tokenizer(name)
         return filled_texts(tokenizer, text, found) if tokenizer else []
 
     def of_this(self, handler: Callable[..., Any]) -> Callable[..., Any]:
-        """Gives a handler, whose first argument is a model's name, the one there is."""
+        """Binds the model's name, if there is only one."""
         return partial(handler, self.model) if isinstance(self.model, str) else handler
 
     def inputs(self, *others: Any) -> list[Any]:
-        """Returns a handler's inputs: the menu of models, where there is one, and others."""
+        """Returns a handler's inputs, preceded by the menu, if any."""
         return [*([] if isinstance(self.model, str) else [self.model]), *others]
 
     @property
     def the_architecture(self) -> Architecture | None:
-        """The dimensions of the one model there is, if there is only one."""
+        """Architecture of the only model, if any."""
         return self.architecture(self.model) if isinstance(self.model, str) else None
 
     def writes(self, name: str | None) -> bool:
-        """Returns whether a model writes."""
+        """Returns whether a model generates text."""
         found = self.architecture(name)
         return found is not None and found.kind != "encoder"
 
     def fills(self, name: str | None) -> bool:
-        """Returns whether a model fills masks, as BART does besides writing."""
+        """Returns whether a model fills masks (BART too)."""
         return fills_masks(self.architecture(name))
 
 
 @dataclass(frozen=True)
 class AskForm:
-    """Components of a form for one kind of models.
+    """Form for one kind of model.
 
     Attributes:
-        column: Shown for models that it suits.
-        text: The question's text.
-        answer: Place of the answer.
-        nothing: Content of that place before the first question.
-        events: Events in which a model answers.
-        buttons: The start and the stop button, if generation can be stopped.
+        column: Visible for suitable models.
+        nothing: Content of `answer` before requests.
+        events: Run a model.
     """
 
     column: gr.Column
@@ -150,7 +144,7 @@ class AskForm:
 
 
 def render_chips(sentences: Sequence[str] = ()) -> gr.HTML:
-    """Makes the row of examples. Its value is a list of sentences; `pick` tells of a click."""
+    """Renders example sentences; `pick` reports a click."""
     return gr.HTML(
         list(sentences),
         html_template='<div class="ps-chips" role="group" aria-label="Examples"></div>',
@@ -166,7 +160,7 @@ def prompt_help(architecture: Architecture | None) -> str:
 
 
 def render_masks(asked: Asked, chips: gr.HTML, *, visible: bool = True) -> AskForm:
-    """Makes the form for models that fill masks."""
+    """Renders the form for models that fill masks."""
     with gr.Column(visible=visible) as column:
         with gr.Column(elem_classes=["ps-card"]):
             text = gr.Textbox(
@@ -203,7 +197,6 @@ def render_masks(asked: Asked, chips: gr.HTML, *, visible: bool = True) -> AskFo
         return fill(name, *values) if asked.fills(name) else gr.skip()
 
     def fill_again(name: str | None, sentence: str, *values: Any) -> Any:
-        """Answers anew with other settings, once somebody has asked something."""
         return fill(name, sentence, *values) if (sentence or "").strip() else gr.skip()
 
     def answering(handler: Callable[..., Any]) -> dict[str, Any]:
@@ -227,7 +220,7 @@ def render_masks(asked: Asked, chips: gr.HTML, *, visible: bool = True) -> AskFo
 def render_writing(
     asked: Asked, chips: gr.HTML, *, visible: bool = False, at_once: int = WRITERS_AT_ONCE
 ) -> AskForm:
-    """Makes the form for models that write; so many may write at once."""
+    """Renders the form for generation."""
     with gr.Column(visible=visible) as column:
         with gr.Column(elem_classes=["ps-card"]):
             prompt = gr.Textbox(
@@ -258,7 +251,7 @@ def render_writing(
             yield shown, gr.skip(), gr.skip()
         yield shown, gr.update(visible=True), gr.update(visible=False)
 
-    # At once, in the browser: who waits for a place sees it, and doesn't press again.
+    # In the browser, at once, so that nobody presses twice.
     gr.on([ask.click, prompt.submit], None, None, [answer, ask, stop], js=_WAITING, **QUIET)
     started = gr.on(
         [ask.click, prompt.submit],
@@ -266,14 +259,14 @@ def render_writing(
         asked.inputs(prompt, *settings),
         [answer, ask, stop],
         **QUIET,
-        # One that is stopped before its first word counts as under way for a while.
+        # A run stopped early stays active for a while.
         trigger_mode="multiple",
         concurrency_id="generate",
         concurrency_limit=at_once,
     )
-    # The queue is full: the notice says so.
+    # Gradio's notice reports the full queue.
     started.failure(None, answer, [answer, ask, stop], js=_NOT_BEGUN, **QUIET)
-    # In two steps: what was on its way when it was stopped must not come after the last word.
+    # Two steps: pending output must not follow the final text.
     stop.click(
         lambda: None,
         cancels=[started],
@@ -369,7 +362,6 @@ def _options(
 def _stream_answer(
     answerer: Answerer, name: str, prompt: str, options: dict[str, Any], continues: bool
 ) -> Iterator[str]:
-    """Yields the answer as it grows, and in the end the whole of it, or the error."""
     text, began = "", 0.0
     with closing(answerer.generate(name, prompt, **options)) as stream:
         while True:
@@ -387,12 +379,10 @@ def _stream_answer(
 
 
 def offer(function: Callable[..., Any], *, at_once: int) -> None:
-    """Offers a function to programs under its own name, in the Blocks context that is open.
+    """Adds a function to the API; programs get errors as plain text.
 
     Args:
-        function: Its errors reach programs as plain text.
-        at_once: So many calls are worked on at a time; further ones wait, and not those who ask in
-            the page: a call goes on to its end, even where nobody waits for it any more.
+        at_once: Concurrent calls; more wait without delaying browsers.
     """
     api(
         present.telling_programs(function),

@@ -1,4 +1,4 @@
-"""A run as the page shows it: its title, its state, how far it is, in words."""
+"""Describes runs in words."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BAD_ENDINGS = ("failed", "lost")
 
 
 def summarize(row: RunRow, workspace: Workspace) -> dict[str, Any]:
-    """Summarises a run in a few values, which the page polls every second."""
+    """Summarises a run; browsers poll this every second."""
     return {
         "id": row.id,
         "position": row.position,
@@ -46,11 +46,11 @@ def summarize(row: RunRow, workspace: Workspace) -> dict[str, Any]:
 
 
 def metric_of(row: RunRow, store: Store) -> str:
-    """Returns a training run's newest validation loss, or its training loss, as text."""
+    """Returns a training run's validation (else training) loss as text."""
     if row.stage != "train" or row.state == "queued":
         return ""
     measured = row.results
-    if "eval_loss" not in measured:  # The run is not done, or has not validated yet.
+    if "eval_loss" not in measured:  # Not validated yet.
         measured = {**store.latest_metrics(row.id, ("loss", "eval_loss")), **measured}
     for name, label in (("eval_loss", "Validation loss"), ("loss", "Training loss")):
         if isinstance(measured.get(name), (int, float)):
@@ -59,28 +59,28 @@ def metric_of(row: RunRow, store: Store) -> str:
 
 
 def tab_of(stage: str) -> str:
-    """Returns the id of the tab that has a stage's form; "" if none."""
+    """Returns a stage's tab id, or ""."""
     return STAGES[stage].tab if stage in STAGES else ""
 
 
 def tabs_by_stage() -> dict[str, str]:
-    """Returns the id of each stage's tab, by the stage's name."""
+    """Returns tab ids by stage."""
     return {stage: tab_of(stage) for stage in STAGES}
 
 
 def title_of(row: RunRow) -> str:
-    """Returns a run's title: its stage and its artifact's name."""
+    """Returns a run's stage and artifact name."""
     return f"{title_of_stage(row.stage)} {row.name}".strip()
 
 
 def label_of(row: RunRow) -> str:
-    """Returns the state with its reason: failed, out of memory."""
+    """Returns state and reason."""
     reason = row.reason.replace("_", " ")
     return f"{row.state}: {reason}" if reason else row.state
 
 
 def ending_of(row: RunRow) -> str:
-    """Returns how the process of a run that went wrong ended: exit code 1, signal 9 (SIGKILL)."""
+    """Describes how a failed run's process ended."""
     if row.state not in BAD_ENDINGS or row.reason == "dependency":
         return ""
     if row.signal is not None:
@@ -91,21 +91,18 @@ def ending_of(row: RunRow) -> str:
 
 
 def alert_kinds(row: RunRow) -> list[str]:
-    """Lists the kinds of a run's alerts, the newest first: loss spike."""
+    """Lists a run's alerts, newest first."""
     kinds = [describe_alert(one["alert"]) for one in row.warnings if one.get("alert")]
     return list(dict.fromkeys(reversed(kinds)))
 
 
 def describe_alert(alert: str) -> str:
-    """Returns an alert's name as people read it."""
+    """Returns an alert's readable name."""
     return alert.replace("_", " ")
 
 
 def notices_of(row: RunRow) -> list[dict[str, Any]]:
-    """Returns the notices of a run, which the page shows in every tab.
-
-    `number` grows with every notice of a kind, so that each can be shown once.
-    """
+    """Returns a run's notices, shown in every tab; rising `number`s let each show once."""
     notices = [
         _notice(row, describe_alert(one["alert"]), _number_of(one), one["message"])
         for one in row.warnings
@@ -119,13 +116,13 @@ def notices_of(row: RunRow) -> list[dict[str, Any]]:
 
 
 def is_extendable(row: RunRow) -> bool:
-    """Tells whether a run can be given more steps than it was planned for."""
+    """Returns whether a run can train more steps."""
     trains = row.saves and not row.config.get("evaluate_only")
     return trains and row.state in ("done", "stopped") and bool(row.total)
 
 
 def progress_of(row: RunRow) -> str:
-    """Returns how far a run is: 1,180 of 2,750 steps, and what it is doing."""
+    """Returns progress (1,180 of 2,750 steps) and activity."""
     if row.state == "queued":
         return ""
     parts = [_amount(row), row.note if row.state in ("running", "stopping") else ""]
@@ -133,7 +130,7 @@ def progress_of(row: RunRow) -> str:
 
 
 def model_of(row: RunRow) -> str:
-    """Returns the name of the model that a run has made, or an empty text."""
+    """Returns the name of a run's model, or ""."""
     return row.name if row.artifact and artifact_kind_of(row.stage) == "model" else ""
 
 

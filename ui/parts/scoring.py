@@ -1,4 +1,4 @@
-"""How well a model knows a text that is typed: the card in the Playground."""
+"""Perplexity card of the Playground."""
 
 from __future__ import annotations
 
@@ -21,17 +21,12 @@ certainty, and the mean is the loss that training brings down. Perplexity is its
 
 
 def has_perplexity(architecture: Architecture | None) -> bool:
-    """Returns whether a model has a perplexity of a text alone, which T5 and BART haven't."""
+    """Returns whether a model has a perplexity of text (T5 and BART don't)."""
     return architecture is not None and architecture.kind != "encoder-decoder"
 
 
 def render(client: PlaygroundClient, model: gr.Dropdown) -> prompts.AskForm:
-    """Makes the card, which is shown for models that it suits.
-
-    Args:
-        client: Asks models.
-        model: The menu that names one.
-    """
+    """Renders the card, visible for suitable models."""
     with gr.Column(visible=False) as column:
         with gr.Column(elem_classes=["ps-card"]):
             gr.HTML(_ABOUT)

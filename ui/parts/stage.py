@@ -1,7 +1,7 @@
-"""Launchers: estimates, start button and command of the tabs that start a run.
+"""Launchers: estimates, start button and command of a stage's tab.
 
-A stage needs an artifact of an earlier stage. If it is missing, or a new one is asked for, both
-stages are queued together, each with the settings of its own tab.
+If an earlier stage's artifact is missing or wanted anew, both are queued, each with its tab's
+settings.
 """
 
 from __future__ import annotations
@@ -41,13 +41,7 @@ Stages = Sequence[tuple["Launcher", StageConfig]]
 
 @dataclass(frozen=True)
 class Forecast:
-    """Summary of a form's settings.
-
-    Attributes:
-        button: Text of the start button.
-        facts: HTML with the derived numbers.
-        summary: The most important of them, in a few words, for the bar on a phone.
-    """
+    """Summary of a form: button text, HTML facts, short text for phones."""
 
     button: str
     facts: str = ""
@@ -59,10 +53,9 @@ class Earlier:
     """An earlier stage whose artifact another one needs.
 
     Attributes:
-        launcher: The stage.
-        field: The later stage's field that names the artifact.
-        choice: Label of the checkbox that asks for a new artifact.
-        check: Raises an error if the later stage can't use the artifact; takes both configs.
+        field: The later stage's field for it.
+        choice: Label of the checkbox for a new one.
+        check: Raises StudioError if both configs don't fit.
     """
 
     launcher: Launcher
@@ -72,15 +65,12 @@ class Earlier:
 
 
 class Launcher:
-    """The lower part of a stage's form.
+    """Starts a stage from its form.
 
     Args:
-        stage: Name of the stage.
-        forecast: Summarises a config; a StudioError is shown beside its field.
-        summarize: Describes a config without reading its inputs.
-        earlier: The stage that makes this one's input, if any.
-        ask: Raises a StudioError for problems that need the network to be found. Called at the
-            start.
+        forecast: Summarises a config; may raise StudioError.
+        summarize: Describes a config without reading inputs.
+        ask: Raises StudioError for problems that only the network reveals.
     """
 
     def __init__(
@@ -100,17 +90,17 @@ class Launcher:
         self.summarize = summarize
         self._earlier = earlier
         self._ask = ask
-        # A section that holds the form and is opened when the form shows another config.
+        # Opened when the form shows another config.
         self.section: gr.Accordion | None = None
         self._choice: gr.Checkbox | None = None
 
     @property
     def inputs(self) -> list[Any]:
-        """Returns the inputs of handlers: the form's, then the earlier stages'."""
+        """Returns the handlers' inputs, earlier stages' last."""
         return [*self.form.inputs, *self._earlier_inputs]
 
     def render_facts(self) -> None:
-        """Makes the place for the derived numbers, and the box that asks for a new beginning."""
+        """Renders derived numbers and the checkbox."""
         if self._earlier:
             self._choice = gr.Checkbox(
                 False,
@@ -124,7 +114,7 @@ class Launcher:
     def render_start(
         self, button: str, variant: Literal["primary", "secondary"] = "primary"
     ) -> None:
-        """Makes the start button, what it answers, and the command; then ties all together."""
+        """Renders start button, answer and command."""
         with gr.Column(elem_classes=["ps-start-bar"]):
             self._summary = gr.HTML(elem_classes=["ps-summary-host"])
             self._start = gr.Button(button, variant=variant, elem_id=f"{self.stage}-start")
@@ -159,7 +149,7 @@ class Launcher:
         )
 
     def updates(self, config: StageConfig) -> dict[Any, Any]:
-        """Returns updates that make the form show a config and nothing be made before it."""
+        """Returns updates that show a config and uncheck a new artifact."""
         opened = {section: gr.update(open=True) for section in self._sections}
         return {**self.form.updates(config), **dict.fromkeys(self._choices, False), **opened}
 
@@ -170,7 +160,7 @@ class Launcher:
 
     @property
     def anew(self) -> gr.Checkbox | None:
-        """Returns the box that asks for a new beginning, once it is made."""
+        """Returns the checkbox for a new artifact, once rendered."""
         return self._choice
 
     @property
@@ -183,7 +173,6 @@ class Launcher:
 
     @property
     def _names(self) -> list[Any]:
-        """Returns the fields that name artifacts, in this form and the earlier ones."""
         own = [component for name, component in self.form.components.items() if name == "name"]
         return [*own, *(self._earlier.launcher._names if self._earlier else [])]
 
@@ -193,17 +182,10 @@ class Launcher:
 
     @property
     def _changes(self) -> list[Any]:
-        """Returns the triggers of what follows from `inputs`."""
         earlier = self._earlier.launcher._changes if self._earlier else []
         return [*self.form.changes, *(box.change for box in self._choices), *earlier]
 
     def _stages(self, raw: Sequence[Any], *, check_names: bool = True) -> Stages:
-        """Returns the stages that these values ask for, this one last.
-
-        Args:
-            raw: The values of `inputs`.
-            check_names: Whether to refuse names that are taken.
-        """
         config = self._own_config(raw, check_name=check_names)
         return [*self._stages_before(raw, config, check_names=check_names), (self, config)]
 
@@ -225,7 +207,6 @@ class Launcher:
         return before
 
     def _check(self, stages: Stages) -> None:
-        """Refuses what would fail as soon as it is started."""
         *before, (_, config) = stages
         if not before:
             self.form.check(config)
@@ -257,7 +238,6 @@ class Launcher:
         }
 
     def _problem(self, stages: Stages) -> StudioError | None:
-        """Returns the error with which the start would fail, if it is found quickly."""
         try:
             self._check(stages)
         except StudioError as error:
@@ -273,20 +253,17 @@ class Launcher:
         }
 
     def _disabled(self, error: StudioError) -> Any:
-        """Returns an update of the start button that says why it can't be pressed."""
         words = redact(self.form.describe_problem(error))
         if words.startswith(_IN_ITS_TAB):
             words = f"Check the {words.removeprefix(_IN_ITS_TAB)}"
         return gr.update(value=shorten(words, _LONGEST_REASON, placeholder="…"), interactive=False)
 
     def _hint(self, error: StudioError) -> str:
-        """Returns the reason why a stage can't be started, in a sentence with what to do."""
         fix = f" {_upper(error.fix)}." if error.fix else ""
         words = relabel(f"{error.problem.removesuffix('.')}.{fix}", self.form.model)
         return f'<p class="ps-warning ps-hint" role="status">{escape(redact(words))}</p>'
 
     def _choice_updates(self, config: StageConfig) -> dict[Any, Any]:
-        """Returns updates that show the box only where there is something to choose."""
         if self._earlier is None:
             return {}
         there_is_one = bool(getattr(config, self._earlier.field))
@@ -304,7 +281,7 @@ class Launcher:
             else "The runs are queued, each waiting for the one before it. They go on when this "
             "page is closed."
         )
-        # A name is used once: kept, it would be refused as taken by the run just started.
+        # Kept, it would be refused as taken by the run just started.
         return {self._answer: _started(runs), **dict.fromkeys(self._used_names(stages), "")}
 
     def _used_names(self, stages: Stages) -> list[Any]:
@@ -329,7 +306,6 @@ class Launcher:
 
 @contextmanager
 def _in_its_tab(form: Form[Any]) -> Iterator[None]:
-    """Says of a problem in which tab it is; its field stands in that tab, not in this one."""
     try:
         yield
     except StudioError as error:
@@ -346,26 +322,22 @@ def _in_its_tab(form: Form[Any]) -> Iterator[None]:
 
 @contextmanager
 def workbench() -> Iterator[None]:
-    """Lays out a stage: the form in the left two thirds, what will happen and the start beside it.
-
-    Forms are rendered within `main_column`, launchers within `side_column`.
-    """
+    """Lays out a stage in a main and a side column."""
     with gr.Column(elem_classes=["ps-work"]):
         yield
 
 
 def main_column() -> gr.Column:
-    """Returns the wide column of a workbench."""
+    """Returns the form's wide column."""
     return gr.Column(elem_classes=["ps-main"])
 
 
 def side_column() -> gr.Column:
-    """Returns the narrow column of a workbench, which stays in view."""
+    """Returns the launcher's narrow column, which stays in view."""
     return gr.Column(elem_classes=["ps-card", "ps-side"])
 
 
 def _summary(forecast: Forecast, stages: int) -> str:
-    """Renders the summary beside the start button on a phone."""
     words = f"{stages} runs, one after another" if stages > 1 else forecast.summary
     first, _, rest = words.partition(" · ")
     return f'<p class="ps-summary"><b>{escape(first)}</b>{escape(rest)}</p>' if words else ""

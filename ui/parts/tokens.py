@@ -1,4 +1,4 @@
-"""Tokens as coloured text. Every text that comes in is escaped here."""
+"""Renders tokens as coloured text; all text is escaped here."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Iterable
 from ui.present import escape
 
 _COLOURS = 5
-# From so many nats on, a token is shown as more surprising.
+# Bounds of the colour levels, in nats.
 SURPRISES = (1.0, 3.0, 5.0, 8.0)
 
 
-# Invisible characters. In coloured tokens a space shows by the colour behind it.
+# Invisible characters; background colours show spaces.
 _VISIBLE = str.maketrans({"\n": "⏎", "\r": "␍", "\t": "⇥"})
 
 
 def colour_tokens(pieces: Iterable[tuple[str, int]], special_ids: frozenset[int]) -> str:
-    """Returns (piece, id) pairs as a run of coloured spans; the id shows on hover."""
+    """Renders (piece, id) pairs as coloured spans."""
     spans = []
     for index, (piece, token) in enumerate(pieces):
         kind = "special" if token in special_ids else f"t{index % _COLOURS}"
@@ -26,7 +26,7 @@ def colour_tokens(pieces: Iterable[tuple[str, int]], special_ids: frozenset[int]
 
 
 def list_tokens(texts: Iterable[str]) -> str:
-    """Returns tokens one beside the other, each as it reads in a text."""
+    """Renders tokens side by side."""
     spans = [
         f'<span class="t{index % _COLOURS}">{show(text)}</span>' for index, text in enumerate(texts)
     ]
@@ -37,7 +37,7 @@ def mark_masked(tokens: Iterable[tuple[str, str, bool]]) -> str:
     """Renders a sequence as the model sees it.
 
     Args:
-        tokens: The input token, the original token, and whether the model predicts it.
+        tokens: Input token, original, whether it is predicted.
     """
     spans = []
     for shown, original, predicted in tokens:
@@ -50,11 +50,7 @@ def mark_masked(tokens: Iterable[tuple[str, str, bool]]) -> str:
 
 
 def colour_surprise(tokens: Iterable[tuple[str, float | None]]) -> str:
-    """Renders a text whose tokens are coloured and underlined by their surprisal.
-
-    Args:
-        tokens: Text and surprisal in nats of each; None if it isn't scored.
-    """
+    """Renders a text coloured by surprisal in nats (None: not scored)."""
     spans = []
     for text, nats in tokens:
         if nats is None:
@@ -77,10 +73,10 @@ def surprise_legend() -> str:
 
 
 def show(text: str) -> str:
-    """Returns a token's text as HTML in which line ends and tabs can be seen."""
+    """Returns a token's HTML with visible line ends and tabs."""
     return escape(show_plainly(text))
 
 
 def show_plainly(text: str) -> str:
-    """Returns a token's text, not yet HTML, in which line ends and tabs can be seen."""
+    """Does the same without escaping."""
     return text.translate(_VISIBLE)

@@ -1,4 +1,4 @@
-"""Starts JAX on its devices, and joins the processes of several hosts."""
+"""Starts JAX on its devices, and joins processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from core.backends.devices import (
 from core.config import TrainConfig
 from core.errors import DeviceError
 
-# M_ARENA_MAX (a thread's own arena holds at most 64 MB), M_MMAP_MAX, M_TRIM_THRESHOLD.
+# M_ARENA_MAX, M_MMAP_MAX, M_TRIM_THRESHOLD.
 _MALLOC_SETTINGS = ((-8, 1), (-4, 0), (-1, -1))
 
 
@@ -31,16 +31,10 @@ _HEARTBEAT_SECONDS = 30
 
 
 def _keep_freed_memory() -> None:
-    """Makes malloc keep freed memory, since XLA allocates each step's memory anew.
-
-    Allocating and zeroing takes a seventh of a step of `mini`. The user's malloc settings take
-    precedence.
-
-    Source: https://man7.org/linux/man-pages/man3/mallopt.3.html
-    """
+    """Keeps freed memory for XLA: allocation takes a seventh of a step of `mini`."""
     if any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ):
         return
-    # Other systems, and other C libraries on Linux, lack it.
+    # Other C libraries lack it.
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
         for setting in _MALLOC_SETTINGS:
@@ -80,17 +74,16 @@ def start(choice: Choice, config: TrainConfig) -> Devices:
 
 
 def _with_cpu(platforms: str) -> str:
-    """Adds the CPU, on which weights for many devices are initialised."""
+    """Weights for many devices are initialised on the CPU."""
     return platforms if "cpu" in platforms.split(",") else f"{platforms},cpu"
 
 
 def _join_processes(choice: Choice, config: TrainConfig) -> None:
-    """Joins the processes of all hosts, once; a TPU pod detects their addresses."""
     import jax
 
     if not is_multi_process(config) or jax.distributed.is_initialized():
         return
-    # XLA's preemption notifier would take SIGTERM from Python: the run would not save or end.
+    # XLA's preemption notifier would take SIGTERM from Python: the run would not save.
     jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(
@@ -115,9 +108,6 @@ def _join_processes(choice: Choice, config: TrainConfig) -> None:
 
 
 def _says_all_of_processes(config: TrainConfig) -> bool:
-    """Returns True if nothing is left to detect.
-
-    With Slurm or Open MPI, JAX would take one GPU per host.
-    """
+    """With Slurm or Open MPI, JAX would detect one GPU per host."""
     numbers = (config.num_processes, config.process_id)
     return bool(config.coordinator_address) and None not in numbers

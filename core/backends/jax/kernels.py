@@ -1,7 +1,6 @@
 """JAX implementation of `core.backends.kernels`.
 
-Norms take inputs with flattened leading axes, (T, H). Chunks have a leading axis:
-hidden states (chunks, B, k, H), labels and weights (chunks, B, k).
+Norms take (T, H). Chunks have a leading axis: hidden states (chunks, B, k, H).
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ Tensor = Any
 
 FUSED_ATTENTION = "cudnn"
 
-# First compute capabilities: bfloat16 tensor cores; larger heads in cuDNN's attention.
+# Compute capabilities: bfloat16 tensor cores; larger heads in cuDNN's attention.
 _AMPERE = 8.0
 _HOPPER = 9.0
 
@@ -60,13 +59,12 @@ def _dense(
 
 
 def matmul_with_rows(inputs: Tensor, table: Tensor) -> Tensor:
-    """Computes `inputs @ table.T` for (T, H) and (V, H)."""
-    # Not `table.T`: on a CPU XLA would copy the table to transpose it.
+    """Computes `inputs @ table.T`, (T, V)."""
+    # On a CPU XLA would copy `table.T`.
     return _product(inputs, table, 1)
 
 
 def _product(inputs: Tensor, kernel: Tensor, axis: int) -> Tensor:
-    """Contracts the last axis of (T, I) with one axis of a kernel."""
     if inputs.dtype == kernel.dtype == jnp.bfloat16:
         return _narrow_product(inputs, kernel, axis)
     return jax.lax.dot_general(inputs, kernel, (((1,), (axis,)), ((), ())))
@@ -77,11 +75,7 @@ def _dot(left: Tensor, right: Tensor, left_axis: int, right_axis: int, **options
 
 
 def _narrow(inputs: Tensor, kernel: Tensor, axis: int) -> Tensor:
-    """Computes `_product` in bfloat16.
-
-    CPUs have bfloat16 matmuls with float32 results. For other results, and for a single row, XLA
-    converts the whole kernel to float32 at each call.
-    """
+    """On CPUs, XLA would convert the kernel to float32 for bfloat16 results or a single row."""
 
     def on_cpu(inputs: Tensor, kernel: Tensor) -> Tensor:
         rows = len(inputs)
@@ -106,7 +100,7 @@ def _narrow_backward(axis: int, saved: Any, upstream: Tensor) -> Any:
 
 
 def _places(shape: tuple[int, ...]) -> Tensor:
-    """Returns element indices, computed so that each device can number its own shard."""
+    """Returns element indices; each device can number its shard."""
     places = jnp.zeros((), jnp.uint32)
     for axis, size in enumerate(shape):
         places = places * np.uint32(size) + jax.lax.broadcasted_iota(jnp.uint32, shape, axis)
@@ -120,10 +114,7 @@ def _mix(bits: Tensor) -> Tensor:
 
 
 def has_fused_attention(query: Tensor, key: Tensor) -> bool:
-    """Checks whether cuDNN's attention applies, which writes no weights to memory.
-
-    One device only: sharding it over a mesh is untested.
-    """
+    """Returns whether cuDNN's attention applies; sharding it is untested."""
     size = query.shape[-1]
     fits = query.shape[1] % 2 == key.shape[1] % 2 == 0 and size % 8 == 0
     alone = not jax.sharding.get_abstract_mesh().axis_names
@@ -132,19 +123,19 @@ def has_fused_attention(query: Tensor, key: Tensor) -> bool:
 
 
 def fused_attention(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-    """Computes softmax(scale · q·k) · v in one kernel, (B, L, N, D)."""
+    """Computes softmax(scale · q·k) · v in one kernel."""
     return jax.nn.dot_product_attention(
         query, key, value, scale=scale, implementation=FUSED_ATTENTION
     )
 
 
 def widest_fused_head() -> int:
-    """Returns the largest head size of cuDNN's attention."""
+    """Returns cuDNN's largest head size."""
     return 256 if float(jax.devices()[0].compute_capability) >= _HOPPER else 128
 
 
 def has_tensor_cores() -> bool:
-    """Checks for an NVIDIA GPU with bfloat16 tensor cores."""
+    """Returns whether an NVIDIA GPU has bfloat16 tensor cores."""
     device = jax.devices()[0]
     if device.platform != "gpu" or "cuda" not in device.client.platform_version:
         return False
@@ -152,10 +143,7 @@ def has_tensor_cores() -> bool:
 
 
 def rematerialized(function: Callable) -> Callable:
-    """Applies rematerialisation to a function: only its arguments are saved.
-
-    Attention weights are the largest arrays of a training step, and cheap to recompute.
-    """
+    """Saves only arguments: attention weights are large, and cheap to recompute."""
     return jax.checkpoint(function)
 
 
@@ -164,7 +152,7 @@ def rematerialized_layer(layer: Callable) -> Callable:
 
 
 def whole(weight: Tensor) -> Tensor:
-    """All-gathers a weight if the current mesh shards weights."""
+    """All-gathers a weight if weights are sharded."""
     if not are_sharded():
         return weight
     devices = jax.sharding.get_abstract_mesh().shape[SHARDED_AXIS]
@@ -176,10 +164,7 @@ def are_sharded() -> bool:
 
 
 def part_of(shape: tuple[int, ...], devices: int) -> PartitionSpec:
-    """Returns a weight's sharding: along its longest axis that the number of devices divides.
-
-    Weights of one axis, or without such an axis, are replicated.
-    """
+    """Shards a weight along its longest divisible axis, if any."""
     fitting = [(size, -axis) for axis, size in enumerate(shape) if size % devices == 0]
     if len(shape) < 2 or not fitting:
         return PartitionSpec()
@@ -200,7 +185,7 @@ def _gather_backward(part: PartitionSpec, _: Any, upstream: Tensor) -> Any:
 
 
 def count_devices() -> int:
-    """Returns the number of devices that share a batch."""
+    """Counts the devices that share a batch."""
     return max(1, jax.sharding.get_abstract_mesh().size)
 
 
@@ -268,10 +253,7 @@ def pair_over_chunks(
 
 
 def _on_each_device(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    """Applies a function to each device's shard; all-reduces its first result.
-
-    The second result is sharded as the hidden states, or None.
-    """
+    """All-reduces the first result."""
     mesh = jax.sharding.get_abstract_mesh()
     if not mesh.axis_names:
         return function(*arguments)
@@ -294,7 +276,7 @@ def gather_positions(hidden: Tensor, positions: Tensor) -> Tensor:
     def gather(row: Tensor, places: Tensor) -> Tensor:
         return row.at[places].get(mode="clip")
 
-    # By example, so that each device gathers from its own shard only.
+    # By example, so that each device gathers from its own shard.
     return jax.vmap(gather)(hidden, positions)
 
 
@@ -374,7 +356,6 @@ def _gelu_tanh_backward(inputs: Tensor, upstream: Tensor) -> Any:
 
 
 def _tanh_argument(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Computes tanh(u) and the slope of u for u = √(2/π) (x + a·x³)."""
     squares = jnp.square(values)
     argument = SQRT_2_BY_PI * values * (1.0 + GELU_CUBE * squares)
     return jnp.tanh(argument), SQRT_2_BY_PI * (1.0 + 3.0 * GELU_CUBE * squares)

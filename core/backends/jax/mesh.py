@@ -1,9 +1,4 @@
-"""Sharding over JAX devices: the batch is split, the weights are replicated or sharded.
-
-Source: https://docs.jax.dev/en/latest/sharded-computation.html; for sharded weights Rajbhandari et
-    al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models",
-    https://arxiv.org/abs/1910.02054, stage 3, also called fully sharded data parallel (fsdp).
-"""
+"""Sharding over JAX devices; fsdp: https://arxiv.org/abs/1910.02054, stage 3."""
 
 from __future__ import annotations
 
@@ -26,12 +21,7 @@ _DATA_AXIS = "data"
 
 
 class DeviceMesh:
-    """A one-dimensional mesh of devices.
-
-    Args:
-        devices: Grouped by process.
-        sharding: data or fsdp.
-    """
+    """A one-dimensional mesh of devices, grouped by process."""
 
     def __init__(self, devices: Sequence[Any], sharding: str) -> None:
         self.size = len(devices)
@@ -39,21 +29,21 @@ class DeviceMesh:
         self._mesh = Mesh(np.array(devices), (self._axis,))
 
     def rows(self, *, axis: int = 0) -> NamedSharding:
-        """Returns the sharding of an array that is split over the devices along `axis`."""
+        """Returns the sharding along `axis`."""
         return NamedSharding(self._mesh, PartitionSpec(*[None] * axis, self._axis))
 
     def whole(self) -> NamedSharding:
-        """Returns the sharding of a replicated array."""
+        """Returns a replicated array's sharding."""
         return NamedSharding(self._mesh, PartitionSpec())
 
     def weight(self, shape: Sequence[int]) -> NamedSharding:
-        """Returns the sharding of a weight or an optimizer slot."""
+        """Returns a weight's or slot's sharding."""
         if self._axis == _DATA_AXIS:
             return self.whole()
         return NamedSharding(self._mesh, part_of(tuple(shape), self.size))
 
     def within(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Wraps a function so that it is traced under this mesh."""
+        """Traces a function under this mesh."""
 
         @wraps(function)
         def call(*arguments: Any) -> Any:
@@ -64,12 +54,12 @@ class DeviceMesh:
 
 
 def to_devices(array: NDArray, sharding: NamedSharding) -> Array:
-    """Shards an array that every process holds entirely."""
+    """Shards an array that every process holds."""
     return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
 
 
 def to_host(array: Array) -> NDArray:
-    """Copies an array to the host, all-gathered from all devices and processes."""
+    """Copies an array to the host, all-gathered."""
     if array.is_fully_addressable:
         return np.array(array)
     if array.is_fully_replicated:

@@ -1,7 +1,4 @@
-"""JAX backend: the training step as a pure function that JAX compiles.
-
-Training and preflight both compile `make_train_step`.
-"""
+"""JAX backend: the training step as a pure function."""
 
 from __future__ import annotations
 
@@ -34,14 +31,14 @@ from core.objectives.objective import Batch
 Array = Any
 TrainStep = Callable[["TrainState", Mapping[str, Array]], "tuple[TrainState, Array]"]
 
-# Steps dispatched to the device before the host waits for the oldest.
+# Steps dispatched before the host waits.
 _STEPS_IN_FLIGHT = 16
-# Steps until a flag has reached all processes: the most that one may run ahead of another.
+# The most steps that one process may run ahead of another.
 _STEPS_TO_AGREE = 2
 
 
 class TrainState(NamedTuple):
-    """The arrays that a step updates, in the order of the Keras variables."""
+    """Arrays that a step updates."""
 
     trainable: list[Array]
     non_trainable: list[Array]
@@ -49,10 +46,7 @@ class TrainState(NamedTuple):
 
 
 class JaxBackend:
-    """Trains a model on one or several devices, in one or several processes.
-
-    The Keras variables that `build` makes are stale after construction.
-    """
+    """Trains a model on JAX devices; its Keras variables are stale."""
 
     def __init__(self, build: Build, devices: Devices, options: BackendOptions) -> None:
         self._devices = devices
@@ -116,8 +110,7 @@ class JaxBackend:
 
     def write_state(self, state: Mapping[str, NDArray]) -> None:
         check_state(variables_by_path(self.model, self.optimizer), state)
-        # Free first: a device may not hold both copies. The model's own arrays may be among them; a
-        # step leaves those stale anyway.
+        # Free first: a device may not hold both copies.
         for array in jax.tree.leaves(self._state):
             array.delete()
         self._state = TrainState(
@@ -142,7 +135,6 @@ class JaxBackend:
         self._largest = jax.jit(jnp.max, out_shardings=whole)
 
     def _shardings(self) -> tuple[TrainState, Any]:
-        """Returns the output shardings: those of the current state, and replicated losses."""
         assert self._mesh is not None
         state = [[array.sharding for array in values] for values in self._state]
         return TrainState(*state), self._mesh.whole()
@@ -173,7 +165,6 @@ class JaxBackend:
         )
 
     def _put_sharded(self, values: NDArray, parts: int) -> Array:
-        """Copies sequences (B, …) to the devices, as (parts, B / parts, …) if parts > 1."""
         if self._mesh is None:
             check_divisible(len(values), 1, parts)
             return jax.device_put(_split_micro_batches(values, 1, parts))
@@ -193,11 +184,7 @@ class JaxBackend:
 def make_train_steps(
     step: TrainStep, schedule: KerasSchedule
 ) -> Callable[..., tuple[TrainState, Array]]:
-    """Combines several steps into one function.
-
-    It maps a state, a list of batches and the schedule's numbers to the next state and the losses.
-    The numbers are arguments, so that other values need no recompilation.
-    """
+    """Combines steps; the schedule's numbers are arguments, lest new ones recompile."""
 
     def train_steps(
         state: TrainState, batches: list[Mapping[str, Array]], numbers: Array
@@ -215,11 +202,7 @@ def make_train_steps(
 def make_train_step(
     model: LanguageModel, optimizer: keras.optimizers.Optimizer, parts: int = 1
 ) -> TrainStep:
-    """Builds the training step, which maps a state and a batch to the next state and the loss.
-
-    With `parts` above 1 the batch's arrays are (parts, B, …) and gradients are accumulated, so that
-    only one micro-batch's activations are in memory. `optimizer` must be built for the model.
-    """
+    """Builds the training step; with several `parts`, arrays are (parts, B, …)."""
 
     def loss_of(
         trainable: list[Array],
@@ -257,7 +240,7 @@ def make_train_step(
 def make_evaluate_step(
     model: LanguageModel,
 ) -> Callable[[list[Array], list[Array], Mapping[str, Array]], Array]:
-    """Builds the validation step, which maps weights and a batch to sums, (3,)."""
+    """Builds the validation step, which returns sums, (3,)."""
 
     def evaluate_step(
         trainable: list[Array], non_trainable: list[Array], batch: Mapping[str, Array]
@@ -272,18 +255,17 @@ def make_evaluate_step(
 def weights_of(
     model: LanguageModel, trainable: list[Array], non_trainable: list[Array]
 ) -> keras.StatelessScope:
-    """Opens a scope in which the model uses the given weights."""
+    """Makes the model use the given weights in a scope."""
     variables = [*model.trainable_variables, *model.non_trainable_variables]
     return keras.StatelessScope(zip(variables, [*trainable, *non_trainable], strict=True))
 
 
 def _total_weight(batch: Mapping[str, Array]) -> Array:
-    """Sums the label weights, at least 1: a batch without predictions has loss 0."""
+    """Returns at least 1: a batch without predictions has loss 0."""
     return jnp.maximum(batch["label_weights"].sum(), 1.0)
 
 
 def _mesh_of(devices: Devices, options: BackendOptions) -> DeviceMesh | None:
-    """Builds the mesh of the selected devices; None for a single device."""
     if devices.count == 1:
         return None
     per_process = devices.count // devices.processes
@@ -296,7 +278,7 @@ def _mesh_of(devices: Devices, options: BackendOptions) -> DeviceMesh | None:
 
 
 def _split_micro_batches(values: NDArray, devices: int, parts: int) -> NDArray:
-    """Reshapes (B, …) to (parts, B / parts, …) so that each device keeps its own sequences."""
+    """Reshapes (B, …) to (parts, B / parts, …) on each device."""
     if parts == 1:
         return values
     rows = values.reshape(devices, parts, -1, *values.shape[1:])

@@ -1,4 +1,4 @@
-"""Compiles OpenVINO graphs for the CPU. Importing this module imports no OpenVINO."""
+"""Compiles OpenVINO graphs for the CPU."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Builds an encoder as an OpenVINO graph.
-
-The weights in the checkpoint decide which optional parts are built. The arithmetic is that of
-`core.models`. Importing this module imports no OpenVINO.
-"""
+"""Builds an encoder as an OpenVINO graph."""
 
 from __future__ import annotations
 
@@ -19,38 +15,29 @@ from core.models.families import find_family
 from core.models.options import LayerAttention
 from core.models.rotary import rotary_tables
 
-# Output of a graph node.
 Node = Any
 
 
-# OpenVINO's name for the exact GELU, which all encoders use.
+# The exact GELU.
 _GELU = "erf"
 
 
-# Added to masked attention logits. Infinity minus itself would be NaN.
+# Infinity minus itself would be NaN.
 _HIDE = -1e9
 
 
 def build_graph(weights: Mapping[str, NDArray[np.float32]], architecture: Architecture) -> Any:
-    """Builds an encoder as an OpenVINO model.
+    """Builds an encoder from weights by variable path.
 
-    Inputs, for T tokens of packed texts: `input_ids`, `places` (position ids as the family counts
-    them) and `text_starts` (index at which each token's text begins), int32 (1, T);
-    `masked_positions`, int32 (K,). Output: logits, float32 (K, V).
-
-    Args:
-        weights: By variable path, see `core.models.hf.read_weights`. Shared, not copied, unless
-            transposed.
-        architecture: Dimensions.
+    Inputs, for T tokens of packed texts: `input_ids`, `places` (the family's position ids),
+    `text_starts` (first index of a token's text), int32 (1, T); `masked_positions`, int32 (K,).
+    Output: logits (K, V).
     """
     return _Builder(weights, architecture).build()
 
 
 class _Builder:
-    """Builds the nodes of a graph.
-
-    Shapes: T tokens, K masks, N heads, D head size.
-    """
+    """T tokens, K masks, N heads, D head size."""
 
     def __init__(self, weights: Mapping[str, NDArray[np.float32]], found: Architecture) -> None:
         self._ops: Any = import_for(PACKAGE, f"{PACKAGE}.opset13")
@@ -83,17 +70,15 @@ class _Builder:
         return f"{self._found.model_type}/{path}" in self._weights
 
     def _weight(self, path: str, *, transposed: bool = False) -> Node:
-        """Returns a weight as a constant; OpenVINO copies kernels that aren't transposed."""
+        """OpenVINO copies kernels that aren't transposed."""
         values = self._weights[f"{self._found.model_type}/{path}"]
         values = np.ascontiguousarray(values.T if transposed else values)
         return self._ops.constant(values, shared_memory=True)
 
     def _ints(self, *values: int) -> Node:
-        """Returns integers as a constant; a single one as a scalar."""
         return self._ops.constant(np.array(values if len(values) > 1 else values[0], np.int64))
 
     def _layer_inputs(self, places: Node, starts: Node) -> Iterator[tuple[Node, Any]]:
-        """Yields each layer's attention bias, and its rotary tables or None."""
         ops, found = self._ops, self._found
         apart = ops.not_equal(*self._pairs(starts))  # (1, 1, T, T)
         all_of_text = self._hide(apart)
@@ -112,7 +97,6 @@ class _Builder:
             yield inputs[one]
 
     def _pairs(self, values: Node) -> tuple[Node, Node]:
-        """Reshapes (1, T) to (1, 1, T, 1) and (1, 1, 1, T), to compare all pairs."""
         return (
             self._ops.unsqueeze(values, self._ints(1, 3)),
             self._ops.unsqueeze(values, self._ints(1, 2)),
@@ -123,7 +107,6 @@ class _Builder:
         return ops.select(hidden, ops.constant(np.float32(_HIDE)), ops.constant(np.float32(0)))
 
     def _rotation(self, theta: float, places: Node) -> tuple[Node, Node]:
-        """Returns rotary cosines and sines, (1, 1, T, D)."""
         tables = rotary_tables(self._found.max_seq_length, self._found.head_size, theta)
         cosines, sines = (
             self._ops.unsqueeze(
@@ -145,8 +128,6 @@ class _Builder:
         return self._norm("embeddings/norm", hidden)
 
     def _block(self, name: str, hidden: Node, bias: Node, rotation: Any, wanted: Any) -> Node:
-        """Returns hidden states (1, T, H), or (1, K, H) at the wanted positions."""
-
         def attend(hidden: Node) -> Node:
             return self._attention(f"{name}/attention", hidden, bias, rotation, wanted)
 
@@ -159,7 +140,6 @@ class _Builder:
     def _add(
         self, hidden: Node, part: Callable[[Node], Node], norm: str, wanted: Any = None
     ) -> Node:
-        """Adds a sublayer: pre-norm if the model has a final norm, else post-norm."""
         norm_first = "final_norm/scale" in self
         # The embeddings' norm serves the first layer.
         has_norm = norm_first and f"{norm}/scale" in self
@@ -185,13 +165,11 @@ class _Builder:
         return self._dense(f"{name}/output", mixed)
 
     def _heads(self, fused: Node) -> Node:
-        """Splits (1, T, N·D) into heads, (1, N, T, D)."""
         shape = self._ints(0, 0, self._found.num_attention_heads, self._found.head_size)
         heads = self._ops.reshape(fused, shape, True)
         return self._ops.transpose(heads, self._ints(0, 2, 1, 3))
 
     def _rotate(self, heads: Node, cosines: Node, sines: Node) -> Node:
-        """Rotates heads (1, N, T, D); see `core.backends.kernels.rotate`."""
         ops = self._ops
         first, second = ops.split(heads, self._ints(3), 2).outputs()
         crossed = ops.concat([ops.negative(second), first], 3)

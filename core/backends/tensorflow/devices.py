@@ -21,7 +21,7 @@ from core.errors import DeviceError
 
 
 def resolver_arguments(config: TrainConfig) -> dict[str, str | None]:
-    """Returns the arguments of `TPUClusterResolver`."""
+    """Returns `TPUClusterResolver`'s arguments."""
     return {
         "tpu": config.tpu_name,
         "zone": config.tpu_zone or None,
@@ -79,7 +79,7 @@ def start_on_gpu(choice: Choice, config: TrainConfig) -> Devices:
 
 
 def list_gpus(tf: Any) -> list[Any]:
-    """Lists the GPUs that TensorFlow can use: none, unless built for them."""
+    """Lists the GPUs that TensorFlow can use."""
     return list(tf.config.list_physical_devices("GPU"))
 
 
@@ -108,7 +108,6 @@ def start_on_cpu(choice: Choice, config: TrainConfig, *, hide_gpus: bool) -> Dev
 
 
 def _mirrored(tf: Any, kind: str, count: int) -> Any:
-    """Returns the strategy that replicates weights on several devices."""
     if count == 1:
         return None
     return tf.distribute.MirroredStrategy([f"{kind}:{number}" for number in range(count)])

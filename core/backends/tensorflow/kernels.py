@@ -1,10 +1,6 @@
-"""TensorFlow implementation of `core.backends.kernels`; weights are replicated.
+"""TensorFlow implementation of `core.backends.kernels`.
 
-In graph mode every elementwise operation is a pass over memory. XLA compiles the few that matter as
-small functions; matmuls stay in TensorFlow's libraries. On a CPU this beats either alone
-(`benchmarks/throughput.py`).
-
-For the shapes see `core.backends.jax.kernels`.
+XLA fuses elementwise operations; on a CPU, matmuls are faster outside (`benchmarks/throughput.py`).
 """
 
 from __future__ import annotations
@@ -30,7 +26,7 @@ Tensor = Any
 
 
 def _compiled(function: Callable) -> Callable:
-    """Compiles a function with XLA, except on a TPU, which compiles everything anyway."""
+    """Compiles with XLA; a TPU compiles everything anyway."""
     fused = tf.function(function, jit_compile=True, autograph=False)
 
     @wraps(function)
@@ -61,12 +57,12 @@ def dense(
 
 
 def _add_bias(inputs: Tensor, bias: Tensor) -> Any:
-    # `bias_add` fuses with the matmul. Its own gradient is slower than ours.
+    # `bias_add` fuses with the matmul, but its gradient is slow.
     return tf.nn.bias_add(inputs, bias), lambda upstream: (upstream, _column_sum(upstream))
 
 
 def matmul_with_rows(inputs: Tensor, table: Tensor) -> Tensor:
-    """Computes `inputs @ table.T` for (T, H) and (V, H)."""
+    """Computes `inputs @ table.T`, (T, V)."""
     return tf.matmul(inputs, table, transpose_b=True)
 
 
@@ -114,7 +110,7 @@ def dropout(inputs: Tensor, rate: float, seed: Tensor) -> Tensor:
 
 
 def rematerialized(function: Callable) -> Callable:
-    """Returns the function unchanged: memory suffices to save what the gradient needs."""
+    """Returns the function unchanged: memory suffices."""
     return function
 
 
@@ -155,12 +151,9 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def _cross_entropy(logits: Tensor, labels: Tensor) -> Any:
-    """Computes cross-entropies of (T, V) and (T,), and their gradient function.
-
-    On a CPU it takes less than half the time of TensorFlow's own kernel, as softmax uses oneDNN.
-    """
+    """Takes less than half the time of TensorFlow's own kernel on a CPU."""
     shares = tf.nn.softmax(logits)
-    # Uses the largest probability, which can't round to zero.
+    # The largest probability can't round to zero.
     sums = tf.reduce_max(logits, axis=-1) - tf.math.log(tf.reduce_max(shares, axis=-1))
 
     def gradient(upstream: Tensor) -> tuple[Tensor, None]:
@@ -301,7 +294,7 @@ def _rms_norm_backward(inputs: Tensor, scale: Tensor, inverse: Tensor, upstream:
 def _row_mean(values: Tensor) -> Tensor:
     if _is_there("GPU") or _is_there("TPU"):
         return tf.reduce_mean(values, axis=-1, keepdims=True)
-    # XLA's row reductions are slow on a CPU. Elsewhere a matmul is less exact.
+    # XLA's row reductions are slow on a CPU; elsewhere a matmul is less exact.
     return tf.matmul(values, tf.fill((values.shape[-1], 1), 1.0 / values.shape[-1]))
 
 
@@ -340,7 +333,6 @@ def _gelu_tanh_backward(inputs: Tensor, upstream: Tensor) -> Tensor:
 
 
 def _tanh_argument(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Computes tanh(u) and the slope of u for u = √(2/π) (x + a·x³)."""
     squares = tf.square(values)
     argument = SQRT_2_BY_PI * values * (1.0 + GELU_CUBE * squares)
     return tf.tanh(argument), SQRT_2_BY_PI * (1.0 + 3.0 * GELU_CUBE * squares)

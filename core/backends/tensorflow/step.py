@@ -1,4 +1,4 @@
-"""TensorFlow backend: the training step as a graph, on one device or a distribution strategy."""
+"""TensorFlow backend: the training step as a graph."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Tensor = Any
 
 
 class TensorFlowBackend:
-    """Trains a model on one device, or on several that each hold all weights."""
+    """Trains a model with replicated weights."""
 
     def __init__(self, build: Build, devices: Devices, options: BackendOptions) -> None:
         self._parts = options.gradient_accumulation_steps
@@ -38,7 +38,7 @@ class TensorFlowBackend:
         self._evaluate = tf.function(self._evaluate_all, autograph=False, jit_compile=False)
 
     def part(self, batch_size: int) -> slice:
-        """Returns the whole batch: there is one process."""
+        """Returns all: there is one process."""
         return slice(batch_size)
 
     def put(self, batch: Batch, number: int | None = None) -> dict[str, Tensor]:
@@ -76,7 +76,6 @@ class TensorFlowBackend:
         return np.stack([value.numpy() for value in values])
 
     def agree(self, flag: int) -> int:
-        """Returns the flag: there is one process."""
         return flag
 
     def read_state(self) -> dict[str, NDArray]:
@@ -96,13 +95,11 @@ class TensorFlowBackend:
         return self._on_all(self._evaluate_step, batch)
 
     def _on_all(self, step: Callable[..., Tensor], batch: Mapping[str, Tensor]) -> Tensor:
-        """Runs a step on each device and returns the first result; all are equal."""
         if self._replicas == 1:
             return step(batch)
         return self._strategy.experimental_local_results(self._strategy.run(step, (batch,)))[0]
 
     def _sum(self, value: Tensor) -> Tensor:
-        """All-reduces a value over the devices."""
         if self._replicas == 1:
             return value
         return tf.distribute.get_replica_context().all_reduce("sum", value)
@@ -119,7 +116,6 @@ class TensorFlowBackend:
         return self._sum(loss)
 
     def _gradients(self, batch: Mapping[str, Tensor], weight: Tensor) -> tuple[Tensor, list[Any]]:
-        """Computes the loss and the gradients of this device's sequences."""
         if self._parts == 1:
             return self._micro_batch_gradients(batch, weight)
 
@@ -156,5 +152,4 @@ class TensorFlowBackend:
 
 
 def _split_micro_batches(values: NDArray, parts: int) -> NDArray:
-    """Reshapes (B, …) to (parts, B / parts, …) if parts > 1."""
     return values if parts == 1 else values.reshape(parts, -1, *values.shape[1:])

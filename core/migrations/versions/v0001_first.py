@@ -1,4 +1,4 @@
-"""Creates the tables for settings, runs, metrics, artifacts and requests."""
+"""Creates the first tables."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,8 +1,4 @@
-"""Registry of the model families; each module here declares one as `FAMILY`.
-
-To add a family, add a module: menus, flags, presets, files and inference follow from its
-descriptor.
-"""
+"""Registry of the model families; each module here declares one as `FAMILY`."""
 
 from __future__ import annotations
 
@@ -19,27 +15,23 @@ _families: dict[str, Family] = {}
 
 
 def register(family: Family) -> None:
-    """Adds a family, or replaces the one of that name."""
+    """Adds or replaces a family."""
     assert family.architecture.model_type == family.name, "config.json holds the name"
     _families[family.name] = family
 
 
 def list_families() -> list[Family]:
-    """Lists the families in the order of menus."""
+    """Lists the families in menu order."""
     return sorted(_families.values(), key=lambda family: (family.menu_position, family.name))
 
 
 def list_family_names() -> list[str]:
-    """Lists the families' names in the order of menus."""
+    """Lists the families' names."""
     return [family.name for family in list_families()]
 
 
 def find_family(name: str) -> Family:
-    """Finds a family by its `model_type`.
-
-    Raises:
-        ConfigError: There is no such family.
-    """
+    """Finds a family by its `model_type`, or raises ConfigError."""
     if name not in _families:
         raise ConfigError(
             f"The family {name!r} is unknown",
@@ -52,22 +44,22 @@ def find_family(name: str) -> Family:
 
 
 def objectives_of_family(name: str) -> tuple[str, ...]:
-    """Lists the objectives that fit a family, its default first; none for an unknown family."""
+    """Lists a family's objectives, the default first."""
     return _families[name].objectives if name in _families else ()
 
 
 def families_of_objective(objective: str) -> tuple[str, ...]:
-    """Lists the names of the families that an objective fits."""
+    """Lists the families of an objective."""
     return tuple(one.name for one in list_families() if objective in one.objectives)
 
 
 def title_of_family(name: str) -> str:
-    """Returns a family's name in text; the given name for an unknown family."""
+    """Returns a family's title, or the unknown name."""
     return _families[name].title if name in _families else name
 
 
 def weight_mappings(architecture: Architecture) -> Iterator[WeightMapping]:
-    """Yields the weight mapping of a model."""
+    """Yields a model's weight mapping."""
     return find_family(architecture.model_type).weight_mapping(architecture)
 
 

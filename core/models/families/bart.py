@@ -1,8 +1,7 @@
-"""BART: a post-norm encoder-decoder with a head tied to its token embeddings.
+"""BART: a post-norm encoder-decoder with a tied head.
 
-Source: https://arxiv.org/abs/1910.13461. Initialisation: N(0, 0.02²), zero biases (section 2.1;
-    `init_std` in transformers). Computes as `BartForConditionalGeneration` in transformers, but
-    without `final_logits_bias`, which is always zero.
+Source: https://arxiv.org/abs/1910.13461. Computes as `BartForConditionalGeneration` without
+    `final_logits_bias`, which is zero.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from core.models.weight_mapping import WeightMapping, dense, norm
 
 @dataclass(frozen=True)
 class BartArchitecture(EncoderDecoderArchitecture):
-    """Dimensions of a BART, which has two more position embeddings than positions."""
+    """Dimensions of a BART, with two more position embeddings than positions."""
 
     POSITION_OFFSET: ClassVar[int] = 2
 
@@ -79,7 +78,7 @@ def _map_layer(found: BartArchitecture, half: str, index: int) -> Iterator[Weigh
 
 
 def _extra(found: BartArchitecture) -> Values:
-    # `generate` ends a sequence that is too long with it.
+    # `generate` ends a too long sequence with it.
     return {"forced_eos_token_id": found.eos_token_id}
 
 
@@ -130,7 +129,7 @@ FAMILY = Family(
     title="BART",
     menu_position=6,
     architecture=BartArchitecture,
-    # facebook/bart-base and -large are published (section 2); the others scale BERT's miniatures.
+    # Base and large are published; others scale BERT's miniatures.
     sizes={
         "tiny": like_bert(1, 128),
         "mini": like_bert(2, 256),

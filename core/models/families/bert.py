@@ -1,8 +1,7 @@
 """BERT: a post-norm encoder with position and segment embeddings.
 
-Source: https://arxiv.org/abs/1810.04805. Initialisation: N(0, 0.02²), zero biases
-    (https://github.com/google-research/bert, modeling.py, `initializer_range`). Computes as
-    `BertForMaskedLM` in transformers, without pooler and with the first segment only.
+Source: https://arxiv.org/abs/1810.04805. Computes as `BertForMaskedLM`, with the first segment
+    only.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from core.models.weight_mapping import WeightMapping, dense, norm
 
 @dataclass(frozen=True)
 class BertArchitecture(Architecture):
-    """Dimensions of a BERT, with positions from 0."""
+    """Dimensions of a BERT."""
 
     model_type: str = "bert"
     type_vocab_size: int = 2
@@ -28,7 +27,7 @@ class BertArchitecture(Architecture):
 
 
 def model_options(found: Architecture, **embeddings: Any) -> ModelOptions:
-    """Returns the options of BERT, or of a family with other embeddings."""
+    """Returns the options of BERT and its like."""
     options = embedding_options(
         found,
         positions=found.max_position_embeddings,
@@ -41,7 +40,7 @@ def model_options(found: Architecture, **embeddings: Any) -> ModelOptions:
 
 
 def map_body(architecture: Architecture, decoder: str) -> Iterator[WeightMapping]:
-    """Maps embeddings and layers; `decoder` is the tied head's copy of the token embeddings."""
+    """Maps embeddings and layers."""
     name, width = architecture.model_type, architecture.hidden_size
     theirs = f"{name}.embeddings"
     yield WeightMapping(
@@ -81,7 +80,7 @@ def _map_layer(architecture: Architecture, index: int) -> Iterator[WeightMapping
 def map_head(
     architecture: Architecture, dense_name: str, norm_name: str, bias: WeightMapping
 ) -> Any:
-    """Maps the head in front of its tied projection, and the projection's bias."""
+    """Maps the head."""
     ours, width = f"{architecture.model_type}/lm_head", architecture.hidden_size
     yield from dense(f"{ours}/dense", (dense_name,), width, width)
     yield from norm(f"{ours}/norm", norm_name, width)
@@ -101,7 +100,6 @@ def _map_weights(architecture: Architecture) -> Iterator[WeightMapping]:
     yield from map_head(architecture, f"{transform}.dense", f"{transform}.LayerNorm", bias)
 
 
-# Fields and defaults of transformers' BertConfig.
 FIELDS = {
     "vocab_size": Field(30_522),
     "hidden_size": Field(768),
@@ -151,7 +149,7 @@ FAMILY = Family(
     learning_rate_factor=1.5,
     body_prefix="bert.",
     tied_heads=("cls.predictions.decoder.weight",),
-    # No write-up of its own: the tokenizer of bert-base-uncased, as in run_bert_flax.py.
+    # The tokenizer of run_bert_flax.py.
     tokenizer_presets={
         "flax": {"algorithm": "wordpiece", "vocab_size": 30_522, "lowercase": True},
     },

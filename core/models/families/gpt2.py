@@ -1,8 +1,7 @@
-"""GPT-2: a pre-norm decoder with position embeddings and a head tied to the token embeddings.
+"""GPT-2: a pre-norm decoder with a tied head.
 
 Source: Radford et al., "Language Models are Unsupervised Multitask Learners", section 2.3.
-    Initialisation: N(0, 0.02²), residual outputs smaller by √(2 · layers). Computes as
-    `GPT2LMHeadModel` in transformers.
+    Computes as `GPT2LMHeadModel`.
 """
 
 from __future__ import annotations
@@ -61,7 +60,6 @@ def _map_weights(found: Gpt2Architecture) -> Iterator[WeightMapping]:
     for index in range(found.num_hidden_layers):
         ours, theirs = f"gpt2/decoder/layer_{index}", f"transformer.h.{index}"
         yield from norm(f"{ours}/attention_norm", f"{theirs}.ln_1", width)
-        # Conv1D kernels have our layout: fused QKV, not transposed.
         yield from conv(f"{ours}/attention/qkv", f"{theirs}.attn.c_attn", width, 3 * width)
         yield from conv(f"{ours}/attention/output", f"{theirs}.attn.c_proj", width, width)
         yield from norm(f"{ours}/output_norm", f"{theirs}.ln_2", width)
@@ -71,13 +69,10 @@ def _map_weights(found: Gpt2Architecture) -> Iterator[WeightMapping]:
 
 
 def _plain(values: Values, source: str) -> Values:
-    """Uses the end-of-sequence token as GPT-2's padding token, which is never attended to.
-
-    Small configs often keep GPT-2's own special ids, beyond their vocabulary: then 0 is used.
-    """
+    """Uses the end-of-sequence token as padding, or 0 if it is beyond the vocabulary."""
     found = dict(values)
     if found.get("n_inner") is None:
-        width = values.get("n_embd", 768)  # Checked later.
+        width = values.get("n_embd", 768)
         found["n_inner"] = 4 * width if isinstance(width, int) else None
     if found.get("pad_token_id") is None:
         found["pad_token_id"] = first_id(values.get("eos_token_id", 50_256)) or 0
@@ -125,8 +120,7 @@ FAMILY = Family(
     title="GPT-2",
     menu_position=4,
     architecture=Gpt2Architecture,
-    # gpt2, -medium and -large are published (table 2): medium is larger than base. The others
-    # scale BERT's miniatures.
+    # Base, medium (larger than base) and large are published; others scale BERT's miniatures.
     sizes={
         "tiny": like_bert(2, 128),
         "mini": like_bert(4, 256),
@@ -154,7 +148,6 @@ FAMILY = Family(
             "per_replica_batch_size": 64,
             "num_train_epochs": 20.0,
             "learning_rate": 5e-3,
-            # resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0 in "Create configuration".
             **NO_DROPOUT,
         },
     },

@@ -1,12 +1,8 @@
 """ModernBERT: a pre-norm encoder with rotary positions, gated feed-forward layers and no biases.
 
-One layer in three attends to all tokens, the others to 64 on either side.
-
-Source: https://arxiv.org/abs/2412.13663. Initialisation: N(0, 0.02²), truncated at two standard
-    deviations; residual outputs and head smaller by √(2 · layers)
-    (https://github.com/AnswerDotAI/ModernBERT, src/bert_layers/initialization.py, "full_megatron").
-    Computes as `ModernBertForMaskedLM` in transformers, except that attention dropout applies to
-    the weights alone.
+Source: https://arxiv.org/abs/2412.13663; "full_megatron" in
+    https://github.com/AnswerDotAI/ModernBERT. Computes as `ModernBertForMaskedLM`, but attention
+    dropout applies to weights alone.
 """
 
 from __future__ import annotations
@@ -27,20 +23,17 @@ from core.models.options import (
 )
 from core.models.weight_mapping import WeightMapping, kernel, scale
 
-# A graph holds rotary cosines and sines of 64 MiB each; 262,144 positions at head size 64.
+# A graph holds rotary cosines and sines of 64 MiB each.
 _MOST_ROTARY_VALUES = 1 << 24
 
 
 @dataclass(frozen=True)
 class ModernBertArchitecture(Architecture):
-    """Dimensions of a ModernBERT, which has no position or segment embeddings.
+    """Dimensions of a ModernBERT.
 
     Attributes:
-        global_attn_every_n_layers: Layer 0 and every n-th after it attend to all tokens.
-        local_attention: Window of the other layers in tokens, half on either side.
-        global_rope_theta: Base of rotary positions in global layers.
-        local_rope_theta: The same in local layers.
-        initializer_cutoff_factor: Truncation in standard deviations.
+        global_attn_every_n_layers: Layer 0 and every n-th attend to all tokens.
+        local_attention: Window, half on either side.
     """
 
     head_size_multiple: ClassVar[int] = 2
@@ -57,7 +50,6 @@ class ModernBertArchitecture(Architecture):
     initializer_cutoff_factor: float = 2.0
 
     def is_global(self, index: int) -> bool:
-        """Checks whether a layer attends to all tokens."""
         return index % self.global_attn_every_n_layers == 0
 
 
@@ -109,7 +101,6 @@ def _map_weights(found: ModernBertArchitecture) -> Iterator[WeightMapping]:
 
 
 def _extra(found: ModernBertArchitecture) -> Values:
-    """Adds transformers 5's spelling of values that transformers 4 spells differently."""
     kinds = ("sliding_attention", "full_attention")
     thetas = (found.local_rope_theta, found.global_rope_theta)
     return {
@@ -124,10 +115,9 @@ def _extra(found: ModernBertArchitecture) -> Values:
 
 
 def _plain(values: Values, source: str) -> Values:
-    """Converts values of transformers 5 to transformers 4's spelling."""
+    """Converts transformers 5's spelling to 4's."""
     found = dict(values)
     rope = part(values, "rope_parameters", dict, source)
-    # The older name, for layers of both kinds.
     scaling = part(values, "rope_scaling", dict, source)
     for kind, name in (("full_attention", "global"), ("sliding_attention", "local")):
         own = {**part(rope, kind, dict, source), **scaling}
@@ -143,7 +133,6 @@ def _plain(values: Values, source: str) -> Values:
 
 
 def _rope_type(rope: Values) -> Any:
-    """Returns the type of rotary positions, which has an older name too."""
     said = [rope[name] for name in ("rope_type", "type") if name in rope]
     return next((one for one in said if one != "default"), "default")
 
@@ -209,7 +198,7 @@ FAMILY = Family(
     title="ModernBERT",
     menu_position=3,
     architecture=ModernBertArchitecture,
-    # Base and large are published (table 4); the others scale BERT's miniatures.
+    # Base and large are published; others scale BERT's miniatures.
     sizes={
         "tiny": like_bert(2, 128, 1.5),
         "mini": like_bert(4, 256, 1.5),
@@ -230,9 +219,8 @@ FAMILY = Family(
     train_presets={
         "fast": {"mlm_probability": 0.4},
         "classic": NO_DROPOUT,
-        # Scaled down: batches of 768 sequences on eight devices, the smallest of the authors, and
-        # 1,000 warm-up steps instead of 3 billion tokens; AdamW instead of StableAdamW, and no
-        # dropout after attention instead of 0.1.
+        # Scaled down: batches of 768 on eight devices, 1,000 warm-up steps instead of 3 billion
+        # tokens; AdamW for StableAdamW, no dropout after attention.
         "flax": {
             "per_replica_batch_size": 96,
             "num_train_epochs": 1.0,

@@ -1,9 +1,6 @@
 """RoBERTa: BERT with positions counted from the padding token's id.
 
-XLM-RoBERTa and CamemBERT have the same architecture.
-
-Source: https://arxiv.org/abs/1907.11692. Logits equal those of `RobertaForMaskedLM` in
-    transformers.
+Source: https://arxiv.org/abs/1907.11692. Computes as `RobertaForMaskedLM`.
 """
 
 from __future__ import annotations
@@ -29,7 +26,7 @@ from core.models.weight_mapping import WeightMapping
 
 @dataclass(frozen=True)
 class RobertaArchitecture(Architecture):
-    """Dimensions of a RoBERTa, which never uses the first `pad_token_id + 1` positions."""
+    """Dimensions of a RoBERTa; its positions begin after `pad_token_id`."""
 
     model_type: str = "roberta"
 
@@ -69,8 +66,6 @@ FAMILY = Family(
         eos=2,
         constants={"position_embedding_type": "absolute"},
     ),
-    # Source: transformers, models/xlm_roberta and models/camembert: "RobertaForMaskedLM" but for
-    # names.
     variants={
         "xlm-roberta": Variant("XLMRobertaForMaskedLM", {"vocab_size": 30_522}),
         "camembert": Variant("CamembertForMaskedLM", {"vocab_size": 30_522}),

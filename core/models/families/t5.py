@@ -1,14 +1,8 @@
 """T5 v1.1: an encoder-decoder with relative position biases and gated feed-forward layers.
 
-Source: https://arxiv.org/abs/1910.10683, section 2.1, and
-https://github.com/google-research/text-to-text-transfer-transformer/blob/main/released_checkpoints.md
-for v1.1: gated GELU, an untied head, no dropout in pre-training. Computes as
-`T5ForConditionalGeneration` in transformers.
-
-Initialisation: normal, standard deviation 1 for token embeddings, 1/√(inputs) for kernels, smaller
-by √D for query kernels as attention logits aren't scaled (Mesh TensorFlow,
-mesh_tensorflow/transformer/attention.py and layers.py). The head has 1/√(inputs) too: with
-transformers' 1 (`T5PreTrainedModel._init_weights`) the initial loss is far above a guess.
+Source: https://arxiv.org/abs/1910.10683; T5's released_checkpoints.md; initialisation: Mesh
+    TensorFlow. Query kernels start smaller by √D, as logits aren't scaled. With transformers' scale
+    of 1 for the head, the initial loss is far above a guess.
 """
 
 from __future__ import annotations
@@ -41,15 +35,9 @@ from core.models.weight_mapping import WeightMapping, kernel, scale
 
 @dataclass(frozen=True)
 class T5Architecture(EncoderDecoderArchitecture):
-    """Dimensions of a T5 v1.1, which has relative positions only.
+    """Dimensions of a T5 v1.1, with relative positions only.
 
-    `max_position_embeddings` limits nothing. `initializer_range` is a factor on standard deviations
-    that follow from matrix sizes.
-
-    Attributes:
-        d_kv: Head size, independent of the hidden size.
-        relative_attention_num_buckets: Number of distance buckets, a multiple of 4.
-        relative_attention_max_distance: Longer distances share one bucket.
+    `max_position_embeddings` limits nothing; `initializer_range` is a factor.
     """
 
     has_own_head_size: ClassVar[bool] = True
@@ -65,7 +53,6 @@ class T5Architecture(EncoderDecoderArchitecture):
 
     @property
     def max_seq_length(self) -> int:
-        """A number above any length: inputs have no limit."""
         return 1 << 30
 
     @property
@@ -151,7 +138,7 @@ def _map_layer(found: T5Architecture, half: str, index: int) -> Iterator[WeightM
 
 
 def _plain(values: Values, source: str) -> Values:
-    """Reads v1.1 as transformers 5 writes it: tied, with a false `scale_decoder_outputs`."""
+    """Accepts v1.1 from transformers 5: tied, with a false `scale_decoder_outputs`."""
     found = dict(values)
     if "scale_decoder_outputs" in values:
         found["tie_word_embeddings"] = values["scale_decoder_outputs"]
@@ -176,7 +163,7 @@ _CONFIG = ConfigFormat(
         "relative_attention_max_distance": Field(128),
         "pad_token_id": Field(0),
         "decoder_start_token_id": Field(0),
-        # One field there; the last of these is written.
+        # Same field; the last one is written.
         "attention_probs_dropout_prob": Field(0.1, "dropout_rate"),
         "hidden_dropout_prob": Field(0.1, "dropout_rate"),
         "layer_norm_eps": Field(1e-6, "layer_norm_epsilon"),
@@ -203,8 +190,7 @@ _CONFIG = ConfigFormat(
     plain=_plain,
 )
 
-# "Dropout was turned off in pre-training (quality win)": https://huggingface.co/google/t5-v1_1-base.
-# The 0.1 in its config.json is for fine-tuning.
+# Off in pre-training: https://huggingface.co/google/t5-v1_1-base; 0.1 is for fine-tuning.
 _DROPOUT = NO_DROPOUT
 
 FAMILY = Family(
@@ -212,8 +198,7 @@ FAMILY = Family(
     title="T5",
     menu_position=5,
     architecture=T5Architecture,
-    # google/t5-v1_1-small, -base and -large are published, none between small and base. The others
-    # scale BERT's miniatures.
+    # Small, base and large are published; others scale BERT's miniatures.
     sizes={
         "tiny": like_bert(2, 128, 2),
         "mini": like_bert(4, 256, 2),
@@ -232,8 +217,7 @@ FAMILY = Family(
     learning_rate_factor=0.5,
     tokenizer_presets={
         "classic": {"algorithm": "sentencepiece_unigram"},
-        # The source trains 32,000 pieces; T5's tokenizer class adds the sentinels, which count
-        # here. t5_tokenizer_model.py always lower-cases.
+        # Includes sentinels. t5_tokenizer_model.py always lower-cases.
         "flax": {"algorithm": "sentencepiece_unigram", "vocab_size": 32_100, "lowercase": True},
     },
     train_presets={
@@ -243,7 +227,7 @@ FAMILY = Family(
             "num_train_epochs": 3.0,
             "optimizer": "adafactor",
             "learning_rate": 5e-3,
-            # The command has --weight_decay=0.001, but the script applies it only to AdamW.
+            # The script applies --weight_decay=0.001 only to AdamW.
             "weight_decay": 0.0,
             "adam_beta2": 0.999,
             "warmup_steps": 2000,

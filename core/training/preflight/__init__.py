@@ -1,4 +1,4 @@
-"""Preflight: estimates memory, time and cost of a run in advance. `run` is the stage."""
+"""Preflight: estimates a run's memory, time and cost."""
 
 from core.training.preflight.stage import check, run
 

@@ -1,9 +1,6 @@
-"""Compiles the training step for a TPU that is not attached, and reads the compiler's figures.
+"""Compiles a training step for a TPU that is not attached.
 
-The step and its shardings are those of `core.backends.jax.step`. Imports JAX and Keras: import
-this module only after the backend was chosen.
-
-Source: https://docs.jax.dev/en/latest/aot.html.
+Import it only after the backend was chosen. Source: https://docs.jax.dev/en/latest/aot.html.
 """
 
 from __future__ import annotations
@@ -34,7 +31,6 @@ from core.training.topologies import Topology
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _SIZE = r"([\d.]+)([KMGT]?)"
-# The compiler's out-of-memory messages.
 _REFUSALS = (
     re.compile(rf"Used {_SIZE} of {_SIZE} hbm"),
     re.compile(rf"\({_SIZE}\) exceeds available HBM \({_SIZE}\)"),
@@ -43,7 +39,7 @@ _REFUSALS = (
 
 
 class Costs(NamedTuple):
-    """The compiler's cost analysis per device; it counts the body of a loop once."""
+    """Costs per device; the compiler counts the body of a loop once."""
 
     flops: float
     bytes_accessed: float
@@ -56,14 +52,7 @@ class Costs(NamedTuple):
 
 @dataclass(frozen=True)
 class Compiled:
-    """Result of compiling a step; costs are None if it doesn't fit.
-
-    Attributes:
-        bytes_per_core: Memory needed per device.
-        bytes_available_per_core: Memory of a device, as the compiler states it if it refuses.
-        bytes_accessed_per_step_per_core: Memory traffic.
-        message: The compiler's error if the step doesn't fit.
-    """
+    """Figures per device; costs are None if the step doesn't fit."""
 
     fits: bool
     bytes_per_core: float
@@ -74,18 +63,14 @@ class Compiled:
     message: str = ""
 
     def repeat_parts(self, parts: int, update: Costs) -> Compiled:
-        """Multiplies the costs of gradient accumulation by its micro-batches.
-
-        `update` is the cost of the optimizer, which runs once, after the loop.
-        """
+        """Multiplies all costs but the `update` by the micro-batches."""
         return self._each(update, lambda counted, once: _repeated(counted, once, parts))
 
     def plus(self, costs: Costs) -> Compiled:
-        """Adds costs that the compiler has not counted."""
+        """Adds costs."""
         return self._each(costs, operator.add)
 
     def _each(self, costs: Costs, change: Callable[[float, float], float]) -> Compiled:
-        """Combines both costs with others by the same function."""
         flops, accessed = self.flops_per_step_per_core, self.bytes_accessed_per_step_per_core
         assert flops is not None and accessed is not None, "it fits"
         return replace(
@@ -99,12 +84,7 @@ class Compiled:
 
 
 class Lowered:
-    """A training step, lowered for the compiler.
-
-    Attributes:
-        parts: Micro-batches per batch.
-        uncounted: Costs of a micro-batch that the compiler doesn't count.
-    """
+    """A training step, lowered for the compiler."""
 
     def __init__(
         self, config: PreflightConfig, subject: Subject, topology: Topology, batch_size: int
@@ -113,7 +93,7 @@ class Lowered:
         self.uncounted = _uncounted(subject, batch_size)
         self.parts = config.gradient_accumulation_steps
         mesh = DeviceMesh(describe_devices(topology), config.sharding)
-        # The values don't matter: they are constants of the program.
+        # Only constants of the program.
         schedule = LearningRateSchedule("linear", 1e-3, 100, 10_000)
         optimizer = create_optimizer(config, schedule)
         # Shapes are enough: skip the initialisation of weights.
@@ -135,27 +115,24 @@ class Lowered:
             out_shardings=(left, mesh.whole()),
         )
         batch = _batch_shapes(subject, mesh, batch_size, self.parts)
-        # In a scope again, or the first scope that the step opens would initialise all weights.
+        # In a scope again, or the step's first scope would initialise all weights.
         with keras.StatelessScope(initialize_variables=False):
             self._lowered = step.lower(state, batch)
             self._update = _lower_update(optimizer, mesh, state, left) if self.parts > 1 else None
 
     @property
     def fingerprint(self) -> str:
-        """Identifies program, TPU and compiler, and so the result."""
+        """Identifies program, TPU and compiler."""
         programs = [one.as_text() for one in (self._lowered, self._update) if one]
         return fingerprint_of([*programs, self._topology.name, jax.__version__, libtpu_version()])
 
     def compile_update(self) -> Costs:
-        """Compiles the optimizer's update alone, which is the same for any batch size."""
+        """Compiles the update alone, the same for any batch size."""
         assert self._update is not None, "the batch comes in parts"
         return Costs.of(self._update.compile())
 
     def compile(self) -> Compiled:
-        """Compiles the step, which takes minutes for a model of base size.
-
-        The costs count one micro-batch.
-        """
+        """Compiles the step, in minutes; costs count one micro-batch."""
         started = time.perf_counter()
         try:
             compiled = self._lowered.compile()
@@ -194,19 +171,19 @@ class Lowered:
 
 
 def _uncounted(subject: Subject, batch_size: int) -> Costs:
-    """Computes the costs of all chunks of the logits but the first: they are a loop."""
+    """Computes the costs of all chunks of the logits but the first, which the compiler misses."""
     found = subject.architecture
     pieces = count_chunks(batch_size, subject.predictions, found.vocab_size)
     table = found.vocab_size * found.hidden_size
     tokens = batch_size * -(-subject.predictions // pieces)
-    # Three matmuls. The embedding matrix is read twice, in bfloat16, and its float32 gradient is
-    # accumulated; softmax and gradient of the logits are written and read.
+    # Three matmuls; bfloat16 matrix read twice, float32 gradient accumulated; softmax and logits'
+    # gradient written and read.
     flops, accessed = 6.0 * tokens * table, 12.0 * table + 16.0 * tokens * found.vocab_size
     return Costs((pieces - 1) * flops, (pieces - 1) * accessed)
 
 
 def libtpu_version() -> str | None:
-    """Returns the version of libtpu, or None if it isn't installed."""
+    """Returns libtpu's version, if installed."""
     try:
         return metadata.version("libtpu")
     except metadata.PackageNotFoundError:
@@ -214,7 +191,7 @@ def libtpu_version() -> str | None:
 
 
 def describe_devices(topology: Topology) -> list[Any]:
-    """Describes the devices of a TPU that is not attached, for the compiler."""
+    """Describes a TPU that is not attached."""
     os.environ.update(
         ALLOW_MULTIPLE_LIBTPU_LOAD="1",
         TPU_SKIP_MDS_QUERY="1",
@@ -236,7 +213,6 @@ def _repeated(counted: float, once: float, parts: int) -> float:
 def _lower_update(
     optimizer: keras.optimizers.Optimizer, mesh: DeviceMesh, state: TrainState, left: TrainState
 ) -> jax.stages.Lowered:
-    """Lowers the optimizer's update; gradients have the shapes of the weights."""
     update = jax.jit(
         mesh.within(optimizer.stateless_apply),
         donate_argnums=(0, 2),

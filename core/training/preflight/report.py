@@ -1,8 +1,4 @@
-"""Turns the compiler's figures into the answers: whether a run fits, its time and its cost.
-
-Times are ranges: the compiler counts operations, but only the chip shows how long they take. This
-module imports no backend.
-"""
+"""Turns the compiler's figures into memory, time and cost."""
 
 from __future__ import annotations
 
@@ -15,9 +11,8 @@ from core.models.registry import count_parameters
 from core.training import recipe
 from core.training.topologies import Topology
 
-# Shares of peak FLOP/s that transformers of these sizes reach on TPUs. Source: PaLM
-# (https://arxiv.org/abs/2204.02311, table 3): PaLM at best 46 %, GPT-3 21 %. Small models and short
-# sequences reach less; XLA's count of operations is a little high.
+# Shares of peak FLOP/s: PaLM reached 46 %, GPT-3 21 % (https://arxiv.org/abs/2204.02311, table 3),
+# small models less.
 UTILISATION = (0.2, 0.55)
 
 INSTALL_LIBTPU = "pip install -r requirements-preflight.txt"
@@ -25,25 +20,14 @@ INSTALL_LIBTPU = "pip install -r requirements-preflight.txt"
 
 @dataclass(frozen=True)
 class Report:
-    """Needs and costs of a run. Ranges are [best, worst]; None means unknown.
+    """Needs and costs of a run. Ranges are [best, worst]; None is unknown.
 
     Attributes:
-        cores: Devices that share a step.
-        estimated: True if formulas replace the compiler, which isn't installed.
-        advice: Advice for an estimate, or for a run that doesn't fit.
-        bytes_available_per_core: Memory of a device that a program can use.
-        bytes_missing_per_core: 0 if the run fits.
-        largest_per_replica_batch_size: Largest compiled batch that fits; None if none was sought,
-            or not one sequence fits.
-        tried_batch_sizes: Compiled batches, with bytes per core and whether they fit.
-        per_replica_batch_size: Sequences per device and micro-batch.
-        global_batch_size: Sequences per step.
-        utilisation: Assumed shares of the chip's peak, [worst, best].
-        tokens_per_second: Range, [worst, best].
-        hours: Range, without validation and saving.
-        cost: Range, in the currency of the price.
-        checkpoint_disk_bytes: Peak disk usage of checkpoints and model.
-        cached: True if all results came from the cache.
+        estimated: True if formulas replace the compiler.
+        utilisation: Assumed shares of peak, [worst, best].
+        tokens_per_second: [worst, best].
+        hours: Without validation and saving.
+        cached: All results came from the cache.
     """
 
     topology: str
@@ -85,11 +69,7 @@ class Report:
 def step_seconds(
     topology: Topology, flops: float | None, bytes_accessed: float | None
 ) -> list[float] | None:
-    """Computes the range of a step's time, best first; `flops` and bytes are per device.
-
-    Compute time at the assumed shares of peak; at least memory time at peak bandwidth (best) or at
-    the better share of it (worst).
-    """
+    """Computes a step's [best, worst] time; memory traffic limits both."""
     if not flops:
         return None
     peak = topology.chip.flops_per_second / topology.chip.cores
@@ -102,12 +82,9 @@ def step_seconds(
 def estimate_flops_per_core(
     architecture: Architecture, config: TrainConfig, row_length: int, predictions: int
 ) -> float:
-    """Estimates the operations per step and device, forward and backward.
+    """Estimates FLOPs per step and device.
 
-    6 per weight and token for the matrices, 12·L·H per layer and token for attention; the head on
-    predicted tokens only.
-
-    Source: Kaplan et al., https://arxiv.org/abs/2001.08361, section 2.1.
+    Source: https://arxiv.org/abs/2001.08361, section 2.1.
     """
     rows = config.per_replica_batch_size * config.gradient_accumulation_steps
     width, table = architecture.hidden_size, architecture.vocab_size * architecture.hidden_size
@@ -120,7 +97,7 @@ def estimate_flops_per_core(
 def estimate_bytes_per_core(
     architecture: Architecture, config: TrainConfig, row_length: int, cores: int
 ) -> float:
-    """Estimates the memory per device; fsdp shards the weights over the cores."""
+    """Estimates the memory per device."""
     parameters = count_parameters(architecture)
     whole = recipe.estimate_memory_bytes(architecture, parameters, config, row_length)
     fixed = recipe.estimate_memory_bytes(

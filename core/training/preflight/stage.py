@@ -1,4 +1,4 @@
-"""The preflight stage: compile, find the largest batch, time the input, run five steps."""
+"""The preflight stage, from compilation to trial steps."""
 
 from __future__ import annotations
 
@@ -40,8 +40,7 @@ _PARTS = ("compiling", "largest batch", "input", "trial")
 _POLL_SECONDS = 0.5
 _MOST_PROBES = 4
 _BATCHES_COME_IN = 8
-# Shares of memory: free in a guess, so that it isn't refused for a trifle; and free at most for a
-# size to count as the largest.
+# Shares of memory: free in a guess; filled, to be the largest.
 _MARGIN = 0.01
 _WELL_FILLED = 0.95
 _INPUT_SECONDS = 2.0
@@ -50,15 +49,14 @@ _INPUT_SECONDS = 2.0
 def run(
     config: PreflightConfig, workspace: Workspace, reporter: Reporter | None = None
 ) -> Artifact:
-    """Estimates what a training run would need and cost on a TPU, and tries it on this machine.
+    """Estimates a run's needs on a TPU, and tries it here.
 
     Returns:
-        The report; its counts are those of `Report`, with `input` and `trial`.
+        A `Report` as counts, with `input` and `trial`.
 
     Raises:
-        ConfigError: A setting is missing or contradicts another.
-        LossNotFiniteError: The first steps' loss is not finite.
-        RunStopped: The reporter asked for it.
+        LossNotFiniteError: The trial's loss is not finite.
+        RunStopped: The reporter requested it.
     """
     reporter = reporter or Reporter()
     if config.dtype_policy == "auto":
@@ -73,11 +71,7 @@ def run(
 def check(
     config: PreflightConfig, workspace: Workspace, reporter: Reporter | None = None
 ) -> tuple[Topology, Subject]:
-    """Validates the settings before a backend is imported.
-
-    Raises:
-        ConfigError: A setting is missing or contradicts another.
-    """
+    """Validates the settings; raises ConfigError."""
     topology = find_topology(config.topology)
     if config.engine == "tensorflow":
         raise ConfigError(
@@ -93,11 +87,6 @@ def check(
 
 
 def _plan(config: PreflightConfig, subject: Subject, topology: Topology) -> recipe.Plan | None:
-    """Returns the plan of the run; None if the number of examples is unknown.
-
-    Raises:
-        ConfigError: There are fewer examples than a step takes.
-    """
     if subject.train_rows is None:
         return None
     return recipe.plan(
@@ -110,7 +99,6 @@ def _plan(config: PreflightConfig, subject: Subject, topology: Topology) -> reci
 
 
 def _on_this_machine(config: PreflightConfig) -> PreflightConfig:
-    """Returns the settings for one CPU in one process."""
     here = {
         "engine": "jax",
         "device": "cpu",
@@ -123,8 +111,6 @@ def _on_this_machine(config: PreflightConfig) -> PreflightConfig:
 
 
 class _Preflight:
-    """Runs one preflight; `devices` are this machine's, for the trial."""
-
     def __init__(
         self,
         config: PreflightConfig,
@@ -159,7 +145,6 @@ class _Preflight:
         return values
 
     def _compile_wanted(self) -> tuple[Compiled | None, dict[int, Compiled]]:
-        """Compiles the configured batch; nothing if libtpu isn't installed."""
         from core.training.preflight.compiler import libtpu_version
 
         if libtpu_version() is None:
@@ -200,7 +185,6 @@ class _Preflight:
         return self._update
 
     def _find_largest(self, tried: dict[int, Compiled]) -> int | None:
-        """Finds the largest batch that fits, by linear interpolation of compiled ones."""
         for _ in range(_MOST_PROBES):
             guess = next_guess(
                 {size: (one.bytes_per_core, one.fits) for size, one in tried.items()},
@@ -277,7 +261,6 @@ class _Preflight:
         )
 
     def _length(self, rows_per_step: int) -> tuple[int | None, float | None]:
-        """Returns the numbers of steps and epochs, None if unknown."""
         plan = _plan(self._config, self._subject, self._topology)
         if plan is None:
             return self._config.num_train_steps, None
@@ -307,7 +290,6 @@ class _Preflight:
         )
 
     def _time_input(self, report: Report) -> dict[str, Any]:
-        """Measures the reader's examples per second here, beside what the step needs."""
         rows_per_host = report.global_batch_size // self._topology.hosts
         batches = TrainBatches(self._subject.rows, self._subject.objective, rows_per_host, 0)
         batches(0)
@@ -344,11 +326,7 @@ class _Preflight:
         return trial.to_json()
 
     def _watch(self, work: Callable[[], Any], note: str) -> Any:
-        """Runs slow work in a thread and reports the elapsed time.
-
-        Raises:
-            RunStopped: The reporter asked for it; the thread keeps running.
-        """
+        """Runs slow work in a thread, which keeps running on RunStopped."""
         answers: list[Any] = []
         errors: list[BaseException] = []
 
@@ -381,18 +359,11 @@ class _Preflight:
 def next_guess(
     tried: dict[int, tuple[float, bool]], fixed_bytes: float, available_bytes: float
 ) -> int | None:
-    """Chooses the batch size to compile next in the search for the largest that fits.
-
-    Assumes that memory is a constant plus an amount per sequence. Above 8, only multiples of 8 are
-    tried.
+    """Returns the next batch size to compile, if any.
 
     Args:
-        tried: Bytes and whether it fits, by batch size.
-        fixed_bytes: Bytes of weights and slots, those of an empty batch.
-        available_bytes: Memory of a device.
-
-    Returns:
-        The size, or None if the largest is known well enough.
+        tried: Bytes, and True if it fits, by batch size.
+        fixed_bytes: Bytes of weights and slots.
     """
     fitting = max((size for size, (_, fits) in tried.items() if fits), default=0)
     too_large = min((size for size, (_, fits) in tried.items() if not fits), default=None)

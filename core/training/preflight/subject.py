@@ -1,4 +1,4 @@
-"""Model, objective and examples of a preflight, from shards or from numbers alone."""
+"""Model and examples of a preflight."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from core.training.batches import SequenceSource
 from core.training.inputs import objective_name, objective_settings, open_inputs
 from core.workspace import Workspace
 
-# Without a tokenizer: as many special tokens as our own tokenizers begin with.
+# As many special tokens as our own tokenizers begin with.
 _SPECIAL_IDS = 5
 _BOS_ID, _EOS_ID, _PAD_ID, _MASK_ID = 1, 2, 3, 4
 _SENTINELS = 100
@@ -28,10 +28,7 @@ _NUM_RANDOM_SEQUENCES = 4096
 
 @dataclass(frozen=True)
 class Subject:
-    """A model, and the examples that it would be trained on.
-
-    `train_rows` is the number of training examples; None without shards.
-    """
+    """A model and examples; `train_rows` is None without shards."""
 
     architecture: Architecture
     objective: Objective
@@ -45,12 +42,12 @@ class Subject:
         return int(self.example(1)["labels"].shape[1])
 
     def example(self, rows: int) -> Batch:
-        """Returns a batch of the given size, for its shapes and for a trial."""
+        """Returns a batch for its shapes."""
         return self.objective.batch(self.rows.take(np.zeros(rows, np.int64)), 0, 0)
 
 
 class RandomSequences:
-    """Sequences of random ids, for a preflight without shards."""
+    """Sequences of random ids."""
 
     def __init__(self, row_length: int, vocab_size: int) -> None:
         self.row_length = row_length
@@ -60,19 +57,14 @@ class RandomSequences:
         return _NUM_RANDOM_SEQUENCES
 
     def take(self, indices: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Returns sequences, int32 (n, row_length)."""
+        """Returns int32 (n, row_length)."""
         generator = np.random.Generator(np.random.Philox(key=int(indices[0])))
         shape = (len(indices), self.row_length)
         return generator.integers(_SPECIAL_IDS, self._vocab_size, shape, np.int32)
 
 
 def open_subject(config: PreflightConfig, workspace: Workspace, reporter: Reporter) -> Subject:
-    """Opens the configured shards, or replaces them by random sequences.
-
-    Raises:
-        ConfigError: Shards, or both vocabulary size and sequence length, are missing, or the model
-            config is of another family.
-    """
+    """Opens the shards, or random sequences; raises ConfigError."""
     if config.shards:
         inputs = open_inputs(config, workspace, reporter)
         return Subject(

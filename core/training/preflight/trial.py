@@ -1,4 +1,4 @@
-"""Runs five real steps on this machine: checks that the loss is finite and saving is bit-exact."""
+"""Runs five real steps here, saves and reads back."""
 
 from __future__ import annotations
 
@@ -29,20 +29,13 @@ from core.training.recipe import estimate_memory_bytes, resolve_learning_rate
 STEPS = 5
 _ROWS = 2
 _SHARE_OF_MEMORY = 0.3
-# Three more copies of weights and slots: read from the model, read back, and for comparison.
+# Weights and slots as read, read back, and compared.
 _COPIES_BYTES_PER_PARAMETER = 3 * 12
 
 
 @dataclass(frozen=True)
 class Trial:
-    """Result of the five steps.
-
-    Attributes:
-        layers: Layers of the model that was tried.
-        of_layers: Layers of the requested model.
-        rows: Sequences per step.
-        losses: Loss of each step, in nats.
-    """
+    """Result of the trial; losses are in nats."""
 
     layers: int
     of_layers: int
@@ -57,13 +50,11 @@ class Trial:
 def try_steps(
     config: PreflightConfig, subject: Subject, devices: Devices, report: Callable[[str], None]
 ) -> Trial:
-    """Runs five steps on small batches, saves, reads back, and exports.
-
-    Drops layers until the trial takes less than a third of this machine's free memory.
+    """Runs five steps on small batches, with fewer layers if memory is scarce.
 
     Raises:
         LossNotFiniteError: The loss is not finite.
-        RunError: The restored state differs from the saved one.
+        RunError: The restored state differs.
     """
     architecture = _cut(config, subject)
     engine = _engine(config, architecture, devices)
@@ -93,7 +84,6 @@ def try_steps(
 
 
 def _parts_of(config: PreflightConfig) -> int:
-    """Returns the trial's micro-batches per batch: at most two."""
     return min(config.gradient_accumulation_steps, 2)
 
 
@@ -121,7 +111,6 @@ def _engine(config: PreflightConfig, architecture: Architecture, devices: Device
 
 
 def _check_saving(engine: Backend, architecture: Architecture, folder: Path) -> None:
-    """Writes the state as checkpoints do, restores it, and compares."""
     state = engine.read_state()
     weights = {tie.path for tie in hf.weight_mappings(architecture)}
     rest = {path: array for path, array in state.items() if path not in weights}

@@ -1,0 +1,402 @@
+"""Launches a run on its target and keeps a machine there until the run has ended.
+
+The follower's process calls it. Everything that matters is in `remote.json` of the run's folder
+before and after each launch, so that a restarted follower starts no second machine: it first asks
+the target for the one whose answer was lost. A machine is deleted at the end of the run, at a
+limit, on abort and on failure; the machine itself does so too.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from core.config import TrainConfig
+from core.errors import ConfigError, StudioError
+from core.events import LIMIT
+from core.foreign_files import read_regular
+from core.runs.folder import RunFolder, RunRecord
+from core.stages.registry import parse_stage_config
+from core.targets.blobs import collect_inputs, upload_inputs
+from core.targets.code import pack_code
+from core.targets.errors import TargetError
+from core.targets.mirror import RunMirror
+from core.targets.opening import open_store
+from core.targets.schema import RunSpec
+from core.targets.target import Job, Machine, Status, Target, open_target
+from core.workspace import Workspace, write_atomically
+
+REMOTE_FILE = "remote.json"
+POLL_SECONDS = 10.0
+# Launches in a row that gave no checkpoint.
+MOST_FRUITLESS_LAUNCHES = 3
+# A machine that is still there so long after its limit is deleted from here.
+_GRACE_SECONDS = 600.0
+_MOST_FILE_BYTES = 1 << 20
+_SECONDS_PER_HOUR = 3600.0
+# Fields that describe where a run is executed, and not what.
+_LOCAL_FIELDS = ("target", "mirror", "max_hours", "max_cost", "price_per_hour", "output")
+
+
+@dataclass
+class Launch:
+    """One launch.
+
+    Attributes:
+        number: Counts from 1.
+        machine: None until the target has confirmed it.
+        billed_from: Unix seconds at which the machine was first seen starting or running; 0: never.
+        ended: Unix seconds; 0: it goes on.
+        incarnations, checkpoints: Numbers of them that the mirror had before.
+    """
+
+    number: int
+    asked: float
+    machine: dict[str, Any] | None = None
+    billed_from: float = 0.0
+    ended: float = 0.0
+    incarnations: int = 0
+    checkpoints: int = 0
+
+    @property
+    def seconds(self) -> float:
+        """The time that is paid for."""
+        return (self.ended or time.time()) - self.billed_from if self.billed_from else 0.0
+
+
+@dataclass
+class RemoteState:
+    """What is known about a run's launches.
+
+    Attributes:
+        here, there: The mirror's root, from this computer and from the machine.
+        price_per_hour: In US dollars; None if unknown.
+        ended_attempt: The newest attempt that has ended, with its exit code.
+    """
+
+    here: str = ""
+    there: str = ""
+    price_per_hour: float | None = None
+    ended_attempt: int = 0
+    exit_code: int | None = None
+    launches: list[Launch] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> float:
+        return sum(one.seconds for one in self.launches)
+
+    @property
+    def cost(self) -> float | None:
+        """US dollars so far; None if the price is unknown."""
+        if self.price_per_hour is None:
+            return None
+        return round(self.price_per_hour * self.seconds / _SECONDS_PER_HOUR, 4)
+
+    @property
+    def current(self) -> Launch | None:
+        last = self.launches[-1] if self.launches else None
+        return last if last and not last.ended else None
+
+    @classmethod
+    def read(cls, folder: RunFolder) -> RemoteState:
+        """Reads `remote.json`; an empty state if the run was never launched."""
+        path = folder.path / REMOTE_FILE
+        if not path.exists():
+            return cls()
+        values = json.loads(read_regular(path, _MOST_FILE_BYTES))
+        launches = [Launch(**one) for one in values.pop("launches", [])]
+        known = {one.name for one in fields(cls)}
+        return cls(**{k: v for k, v in values.items() if k in known}, launches=launches)
+
+    def write(self, folder: RunFolder) -> None:
+        write_atomically(folder.path / REMOTE_FILE, json.dumps(asdict(self), indent=1) + "\n")
+
+
+class Launcher:
+    """Launches one run.
+
+    Args:
+        enter: Reports a phase.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        workspace: Workspace,
+        record: RunRecord,
+        enter: Callable[[str], None],
+        report: Callable[[int, int], None],
+    ) -> None:
+        config = parse_stage_config(record.stage, record.config)
+        assert isinstance(config, TrainConfig)
+        self._config = config
+        self._folder = folder
+        self._workspace = workspace
+        self._record = record
+        self._enter = enter
+        self._report = report
+        self._target: Target = open_target(config.target)
+        self.state = RemoteState.read(folder)
+        self._polled = 0.0
+        self._phase = ""
+        self._is_ending = False
+
+    # Before the first launch.
+
+    def prepare(self) -> RunMirror:
+        """Checks the target and uploads what the machine needs. Returns the run's mirror.
+
+        A follower that is restarted while a machine works does nothing of this again.
+        """
+        if self.state.current is None:
+            self._enter("checking")
+            self._check()
+            self._upload()
+        return self._mirror()
+
+    def _check(self) -> None:
+        said = self._target.check()
+        print(said, flush=True)
+        roots = self._target.mirror_root(self._config.mirror)
+        self.state.here, self.state.there = roots.here, roots.there
+        price = self._config.price_per_hour
+        self.state.price_per_hour = self._target.price_per_hour() if price is None else price
+        if self._config.max_cost is not None and self.state.price_per_hour is None:
+            raise ConfigError(
+                "The limit of costs can't be kept",
+                expected="the price of the machine per hour",
+                received=f"none: {self._config.target} doesn't tell it",
+                fix="set the price per hour too",
+                field="price_per_hour",
+            )
+        if self._config.push_to_hub and not self._target.carries_secrets:
+            raise ConfigError(
+                "A machine of this target can't publish",
+                expected="a target that a token can be sent to",
+                received=f"push_to_hub with {self._config.target}",
+                fix="switch it off, and publish the finished model from here",
+                field="push_to_hub",
+            )
+        if self.seconds_left() == 0:
+            raise _limit_is_used_up(self._config)
+        self.state.write(self._folder)
+
+    def _upload(self) -> None:
+        self._enter("uploading")
+        mirror = self._mirror()
+        inputs = collect_inputs(self._config, self._workspace)
+        config = {**self._record.config, **inputs.values}
+        for name in _LOCAL_FIELDS:
+            config[name] = type(self._config).model_fields[name].default
+        upload_inputs(mirror.store, inputs, pack_code(), self._report)
+        spec = RunSpec(
+            id=self._record.id,
+            stage=self._record.stage,
+            config=config,
+            created=self._record.created,
+            inputs=tuple(inputs.inputs),
+        )
+        mirror.write_spec(spec)
+        mirror.clear_stop()
+
+    def _mirror(self) -> RunMirror:
+        return RunMirror(open_store(self.state.here), self._record.id)
+
+    # Machines.
+
+    def keep_running(self, incarnations: int, checkpoints: int) -> str:
+        """Launches a machine if none works for the run; asks for its state now and then.
+
+        Args:
+            incarnations, checkpoints: Numbers of them in the mirror.
+
+        Returns:
+            Why the run has ended without a machine: LIMIT, or "" while it goes on.
+
+        Raises:
+            TargetError: The target refuses, or launch after launch gives no checkpoint.
+        """
+        launch = self.state.current
+        if launch is None:
+            if self.seconds_left() == 0:
+                return LIMIT
+            self._check_fruitful(checkpoints)
+            number = len(self.state.launches) + 1
+            launch = Launch(number, time.time(), incarnations=incarnations, checkpoints=checkpoints)
+            self.state.launches.append(launch)
+            self.state.write(self._folder)
+        if launch.machine is None:
+            self._enter("waiting for capacity")
+            self._launch(launch)
+        if time.monotonic() - self._polled > POLL_SECONDS:
+            self._polled = time.monotonic()
+            self._look(launch)
+        return ""
+
+    def phase(self) -> str:
+        """Returns what the machine does before it reports to the mirror."""
+        return self._phase or "waiting for capacity"
+
+    def _launch(self, launch: Launch) -> None:
+        machine = self._target.find(self._record.id, launch.number)
+        if machine is None:
+            left = self.seconds_left()
+            job = Job(
+                run_id=self._record.id,
+                launch=launch.number,
+                mirror=self.state.there,
+                code=pack_code().sha256,
+                seconds=left,
+                secrets=self._secrets(),
+            )
+            machine = self._target.launch(job)
+        launch.machine = machine.to_json()
+        self.state.write(self._folder)
+        print(f"launch {launch.number}: {machine.id}", flush=True)
+
+    def _look(self, launch: Launch) -> None:
+        machine = Machine.from_json(launch.machine or {})
+        status = self._target.state(machine)
+        if status.state in ("starting", "running", "ended") and not launch.billed_from:
+            launch.billed_from = time.time()
+            self.state.write(self._folder)
+        self._phase = self._phase_of(machine, status)
+        # One more round of the follower reads what the machine wrote last.
+        if status.state == "ended" and self._is_ending:
+            self.end_machine(status.detail)
+        self._is_ending = status.state == "ended"
+        if self._is_ending:
+            self._polled = 0.0
+        elif self._is_overdue():
+            self.end_machine("it is still there after its limit")
+
+    def _phase_of(self, machine: Machine, status: Status) -> str:
+        if status.state == "waiting":
+            return f"waiting for capacity ({status.detail})" if status.detail else ""
+        if status.state not in ("starting", "running"):
+            return self._phase
+        lines = self._target.log(machine).splitlines()
+        said = [line.removeprefix("studio: ") for line in lines if line.startswith("studio: ")]
+        return said[-1][:100] if said else "starting"
+
+    def delete_machine(self) -> None:
+        """Deletes the current machine, if there is one. Raises UnavailableError; try again then."""
+        launch = self.state.current
+        found = launch and (launch.machine or self._find_again(launch))
+        if found:
+            self._target.cancel(Machine.from_json(found))
+
+    def end_machine(self, why: str = "") -> None:
+        """Deletes the current machine and counts it as ended."""
+        self.delete_machine()
+        if launch := self.state.current:
+            launch.ended = time.time()
+            self._is_ending, self._phase = False, ""
+            print(f"launch {launch.number} has ended: {why}".rstrip(" :"), flush=True)
+        self.state.write(self._folder)
+
+    def end(self, exit_code: int | None) -> None:
+        """Deletes the machine and writes that this attempt at the run has ended."""
+        self.state.ended_attempt = self._folder.count_attempts()
+        self.state.exit_code = exit_code
+        self.end_machine("the run has ended")
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether this attempt has ended, and only its exit wasn't written yet."""
+        return self.state.ended_attempt == self._folder.count_attempts()
+
+    @property
+    def incarnations_before(self) -> int:
+        """Incarnations of earlier launches, whose ends don't end the run."""
+        current = self.state.current
+        return current.incarnations if current else 1 << 60
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """Fields of a `remote` event."""
+        return {
+            "launch": len(self.state.launches),
+            "hours": round(self.state.seconds / _SECONDS_PER_HOUR, 4),
+            "price_per_hour": self.state.price_per_hour,
+            "cost": self.state.cost,
+        }
+
+    def _find_again(self, launch: Launch) -> dict[str, Any] | None:
+        found = self._target.find(self._record.id, launch.number)
+        return found.to_json() if found else None
+
+    def machine_log(self) -> str:
+        """Returns the end of the newest machine's own output; "" if it can't be read."""
+        machine = next((one.machine for one in reversed(self.state.launches) if one.machine), None)
+        try:
+            return self._target.log(Machine.from_json(machine)) if machine else ""
+        except StudioError:
+            return ""
+
+    # Limits.
+
+    def _check_fruitful(self, checkpoints: int) -> None:
+        recent = self.state.launches[-MOST_FRUITLESS_LAUNCHES:]
+        if len(recent) < MOST_FRUITLESS_LAUNCHES or recent[0].checkpoints < checkpoints:
+            return
+        lines = [line for line in self.machine_log().splitlines() if line.strip()]
+        raise TargetError(
+            f"{self._config.target} has ended {MOST_FRUITLESS_LAUNCHES} machines in a row without "
+            "a new checkpoint",
+            expected="a machine that trains at least until its first checkpoint",
+            received=" / ".join(lines[-3:])[-600:] or "no output of the machine",
+            fix="read the log; save more often (save_steps) if machines are taken away early; "
+            "then resume the run",
+        )
+
+    def seconds_left(self) -> float | None:
+        """Returns the rest of the limits in seconds, 0 if they are used up; None: no limit."""
+        limit = self._limit_seconds()
+        return None if limit is None else max(0.0, limit - self.state.seconds)
+
+    def _limit_seconds(self) -> float | None:
+        limits = []
+        if self._config.max_hours is not None:
+            limits.append(self._config.max_hours * _SECONDS_PER_HOUR)
+        if self._config.max_cost is not None and self.state.price_per_hour:
+            limits.append(self._config.max_cost / self.state.price_per_hour * _SECONDS_PER_HOUR)
+        return min(limits) if limits else None
+
+    def _is_overdue(self) -> bool:
+        limit = self._limit_seconds()
+        return limit is not None and self.state.seconds > limit + _GRACE_SECONDS
+
+    def _secrets(self) -> dict[str, str]:
+        if not self._target.carries_secrets or not _needs_hub(self._config, self.state.there):
+            return {}
+        from huggingface_hub import get_token
+
+        token = get_token()
+        return {"HF_TOKEN": token} if token else {}
+
+
+def _needs_hub(config: TrainConfig, mirror: str) -> bool:
+    from core.hub.client import parse_hub_id
+
+    return (
+        config.push_to_hub
+        or mirror.startswith("hf://")
+        or config.shards.startswith("hf://")
+        or parse_hub_id(config.shards) is not None
+        or parse_hub_id(config.checkpoint) is not None
+    )
+
+
+def _limit_is_used_up(config: TrainConfig) -> ConfigError:
+    name = "max_hours" if config.max_hours is not None else "max_cost"
+    return ConfigError(
+        "The limit of the run is used up",
+        expected="a limit above what the run has used",
+        received=f"{getattr(config, name):g}",
+        fix="start it again with a larger limit",
+        field=name,
+    )

@@ -1,0 +1,88 @@
+"""Lists and deletes the machines that runs of a workspace have started."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from core.errors import ConfigError, StudioError
+from core.store import Store
+from core.targets.target import Machine, open_target
+from core.workspace import Workspace
+
+_MOST_RUNS = 100_000
+_MOST_AT_ONCE = 8
+
+
+@dataclass(frozen=True)
+class ListedMachine:
+    """A machine that still exists, or a target that can't be asked.
+
+    Attributes:
+        created: Unix seconds; 0 if unknown.
+        error: Why the target can't be asked; the other fields are empty then.
+    """
+
+    target: str
+    id: str = ""
+    run_id: str = ""
+    launch: int = 0
+    created: float = 0.0
+    detail: str = ""
+    error: str = ""
+
+
+def list_machines(workspace: Workspace) -> list[ListedMachine]:
+    """Asks every target that a run of this workspace has used.
+
+    Machines of other workspaces are listed too: their target tells them by this program's label.
+    """
+    targets = known_targets(workspace)
+    with ThreadPoolExecutor(_MOST_AT_ONCE) as pool:
+        found = [one for listed in pool.map(_list, targets) for one in listed]
+    # Two addresses, such as of two flavours, may show the same machines.
+    return list({(one.id or one.target, one.run_id): one for one in found}.values())
+
+
+def delete_machine(workspace: Workspace, machine_id: str, target: str = "") -> ListedMachine:
+    """Deletes a machine by the id that `list_machines` shows.
+
+    Raises:
+        ConfigError: No machine has this id.
+        TargetError: The target refuses, or can't be reached.
+    """
+    listed = list_machines(workspace)
+    found = [one for one in listed if one.id == machine_id and target in ("", one.target)]
+    if not found:
+        raise ConfigError(
+            f"There is no machine {machine_id[:200]}",
+            expected=", ".join(one.id for one in listed if one.id) or "a machine; there is none",
+            received=machine_id[:200],
+            fix="list the machines with: studio targets",
+            field="id",
+        )
+    one = found[0]
+    machine = Machine(one.target, one.id, one.run_id, one.launch, one.created, one.detail)
+    open_target(one.target).cancel(machine)
+    return one
+
+
+def known_targets(workspace: Workspace) -> list[str]:
+    """Lists the targets of this workspace's runs, each once."""
+    store = Store.open(workspace)
+    try:
+        rows = store.list_runs(limit=_MOST_RUNS)
+    finally:
+        store.close()
+    return sorted({str(target) for row in rows if (target := row.remote.get("target"))})
+
+
+def _list(target: str) -> list[ListedMachine]:
+    try:
+        found = open_target(target).list_machines()
+    except StudioError as error:
+        return [ListedMachine(target, error=str(error))]
+    return [
+        ListedMachine(target, one.id, one.run_id, one.launch, one.created, one.detail)
+        for one in found
+    ]

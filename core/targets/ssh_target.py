@@ -1,0 +1,212 @@
+"""A machine that the system's ssh client reaches, as a place for runs.
+
+A launch is a folder on the machine, which is created once. Its process is detached from the
+connection, and identified by pid, start time and boot.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from urllib.parse import parse_qs, urlsplit
+
+from core.errors import ConfigError
+from core.targets.code import bootstrap_source
+from core.targets.errors import TargetError
+from core.targets.opening import open_store
+from core.targets.ssh import Host, Ssh
+from core.targets.target import Job, Machine, MirrorRoot, Status
+from core.workspace.names import is_run_id
+
+_HOME = "~/.pretrain-studio"
+_LOG_BYTES = 64_000
+_NO_PYTHON, _EXISTS = 46, 47
+_LAUNCH_SECONDS = 60.0
+# Prints one word; `process` has pid, start time and boot id. Field 22 of stat is the start time,
+# counted after the command's name, which may hold spaces.
+_IS_ALIVE = r"""
+state() {
+    [ -f "$1/exit" ] && { printf 'ended %s' "$(cat "$1/exit")"; return; }
+    [ -f "$1/process" ] || { printf starting; return; }
+    read -r pid start boot < "$1/process" || true
+    now=$(sed 's/.*) //' "/proc/$pid/stat" 2>/dev/null | cut -d' ' -f20)
+    if [ "$now" = "$start" ] && [ "$boot" = "$(cat /proc/sys/kernel/random/boot_id)" ]; then
+        printf running
+    else
+        printf 'ended lost'
+    fi
+}
+"""
+
+
+class SshTarget:
+    """`ssh://[user@]host[:port][?python=PATH]`.
+
+    With `python`, an interpreter that has all packages, nothing is installed on the machine.
+    """
+
+    creates_machines = False
+    carries_secrets = True
+
+    def __init__(self, address: str) -> None:
+        host = Host.parse(address)
+        query = parse_qs(urlsplit(address).query, keep_blank_values=True)
+        if urlsplit(address).path.strip("/") or set(query) - {"python"}:
+            raise ConfigError(
+                "That can't be the address of a machine",
+                expected="ssh://[user@]host[:port], perhaps with ?python=/path/to/python",
+                received=address[:200],
+                fix="remove the folder or the unknown part; a folder belongs into mirror",
+                field="target",
+            )
+        self.address = address
+        self._host = host
+        self._python = query.get("python", [""])[0]
+        self._ssh = Ssh(host)
+
+    def check(self) -> str:
+        python = f"command -v {shlex.quote(self._python)}" if self._python else "command -v python3"
+        _, output = self._ssh.run(
+            f"{python} >/dev/null || exit {_NO_PYTHON}; mkdir -p {_HOME}/launches && uname -n && "
+            f"df -Pk {_HOME} | tail -n 1 | tr -s ' ' | cut -d' ' -f4",
+            codes=(0, _NO_PYTHON),
+        )
+        name, _, free = output.decode("utf-8", "replace").strip().partition("\n")
+        if not name:
+            raise TargetError(
+                f"There is no Python on {self._host.name}",
+                expected=self._python or "the command python3, of Python 3.8 or newer",
+                received="no such command",
+                fix="install it there (Debian: apt install python3-venv), or name an interpreter "
+                "with ?python=/path/to/python",
+            )
+        gigabytes = int(free) / 1e6 if free.isdecimal() else 0.0
+        return f"{name[:100]}, {gigabytes:.0f} GB of disk free"
+
+    def mirror_root(self, asked: str) -> MirrorRoot:
+        """Returns the asked mirror, or a folder on the machine itself."""
+        if not asked:
+            folder = _HOME.removeprefix("~")
+            return MirrorRoot(f"{self._host.address}/~{folder}/mirror", f"file:///~{folder}/mirror")
+        if asked.startswith("ssh://") and Host.parse(asked) == self._host:
+            return MirrorRoot(asked, f"file://{urlsplit(asked).path}")
+        open_store(asked)
+        if asked.startswith("file://"):
+            raise ConfigError(
+                "The machine can't write to a folder of this computer",
+                expected="an address that both reach: gs://, s3:// or hf://buckets/…, or nothing",
+                received=asked[:200],
+                fix="leave it empty: a folder on the machine is used",
+                field="mirror",
+            )
+        return MirrorRoot(asked, asked)
+
+    def price_per_hour(self) -> float | None:
+        return None
+
+    def launch(self, job: Job) -> Machine:
+        source = bootstrap_source().encode()
+        secrets = "".join(f"{name}={value}\n" for name, value in job.secrets.items()).encode()
+        folder = f"{_HOME}/launches/{shlex.quote(job.name)}"
+        variables = f"STUDIO_MACHINE_PYTHON={shlex.quote(self._python)} " if self._python else ""
+        # The secrets are the rest of the standard input: no command line and no file has them.
+        # `~` is expanded by the shell, so the arguments are quoted one by one.
+        python = shlex.quote(self._python) if self._python else "python3"
+        command = " ".join(
+            [
+                f"{variables}setsid nohup {python} {folder}/bootstrap.py",
+                *map(shlex.quote, job.arguments),
+                f"--folder {folder} --secrets-from-stdin",
+            ]
+        )
+        script = (
+            f"umask 077; mkdir -p {_HOME}/launches; mkdir {folder} || exit {_EXISTS}; "
+            f"head -c {len(source)} > {folder}/bootstrap.py || exit 1; secrets=$(cat); "
+            f'{{ printf "%s\\n" "$secrets" | {command} >{folder}/log 2>&1; }} '
+            "</dev/null >/dev/null 2>&1 &"
+        )
+        code, _ = self._ssh.run(
+            script, stdin=source + secrets, codes=(0, _EXISTS), seconds=_LAUNCH_SECONDS
+        )
+        if code == _EXISTS:
+            raise TargetError(
+                f"The launch {job.name} is on {self._host.name} already",
+                expected="a new launch",
+                received="a folder of this name",
+                fix="resume the run",
+            )
+        return self._machine(job.run_id, job.launch, time.time())
+
+    def find(self, run_id: str, launch: int) -> Machine | None:
+        machine = self._machine(run_id, launch, 0.0)
+        _, output = self._ssh.run(f"[ -d {self._folder(machine)} ] && echo found || true")
+        return machine if output.strip() else None
+
+    def state(self, machine: Machine) -> Status:
+        folder = self._folder(machine)
+        _, output = self._ssh.run(
+            f"{_IS_ALIVE}\n[ -d {folder} ] || {{ printf 'ended gone'; exit; }}; state {folder}"
+        )
+        state, _, detail = output.decode("utf-8", "replace").strip().partition(" ")
+        if state == "starting":
+            return Status("starting")
+        return Status("running") if state == "running" else Status("ended", detail[:100])
+
+    def log(self, machine: Machine) -> str:
+        folder = self._folder(machine)
+        _, output = self._ssh.run(f"tail -c {_LOG_BYTES} {folder}/log 2>/dev/null || true")
+        return output.decode("utf-8", "replace")
+
+    def cancel(self, machine: Machine) -> None:
+        """Ends the processes of a launch: politely, then by force after 20 seconds.
+
+        Its children share the bootstrap script's run id as an argument or its folder as an
+        environment; they are found by their parents.
+        """
+        folder = self._folder(machine)
+        self._ssh.run(
+            f"""{_IS_ALIVE}
+            [ "$(state {folder})" = running ] || exit 0
+            read -r pid start boot < {folder}/process
+            tree() {{ echo "$1"; for child in $(cat /proc/"$1"/task/*/children 2>/dev/null); do
+                tree "$child"; done; }}
+            found=$(tree "$pid")
+            kill -TERM "$pid" 2>/dev/null
+            for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+                [ "$(state {folder})" = running ] || break
+                sleep 1
+            done
+            kill -KILL $found 2>/dev/null
+            exit 0""",
+            seconds=_LAUNCH_SECONDS,
+        )
+
+    def list_machines(self) -> list[Machine]:
+        _, output = self._ssh.run(
+            f"{_IS_ALIVE}\ncd {_HOME}/launches 2>/dev/null || exit 0; for one in *; do "
+            '[ -d "$one" ] && printf "%s\\t%s\\t%s\\n" "$one" "$(stat -c %Y "$one")" '
+            '"$(state "$one")"; done'
+        )
+        found = []
+        for line in output.decode("utf-8", "replace").splitlines():
+            name, _, rest = line.partition("\t")
+            created, _, state = rest.partition("\t")
+            run_id, _, launch = name.rpartition("-")
+            if is_run_id(run_id) and launch.isdecimal() and not state.startswith("ended"):
+                seconds = float(created) if created.isdecimal() else 0.0
+                found.append(self._machine(run_id, int(launch), seconds, state[:40]))
+        return found
+
+    def _machine(self, run_id: str, launch: int, created: float, detail: str = "") -> Machine:
+        return Machine(self.address, f"{run_id}-{launch}", run_id, launch, created, detail)
+
+    def _folder(self, machine: Machine) -> str:
+        if not is_run_id(machine.run_id):
+            raise TargetError(
+                "That can't be a launch",
+                expected="a run's id and a number",
+                received=ascii(machine.id)[:100],
+                fix="list the machines with: studio targets",
+            )
+        name = f"{machine.run_id}-{int(machine.launch)}"
+        return f"{_HOME}/launches/{shlex.quote(name)}"

@@ -1,0 +1,99 @@
+"""Goes on here with a run whose machine is gone or has stopped, from its mirror."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from core.errors import RunError
+from core.runs.folder import RunFolder, RunRecord
+from core.stages.registry import parse_stage_config
+from core.targets.blobs import place_inputs
+from core.targets.errors import MirrorError
+from core.targets.follower import Follower
+from core.targets.mirror import RunMirror, exit_name, run_address
+from core.targets.schema import Input
+from core.training.checkpoint import CHECKPOINTS_FOLDER, checkpoint_name
+from core.workspace import Workspace, commit_folder
+from core.workspace.places import make_folder
+
+
+def take_over(workspace: Workspace, address: str, changes: dict[str, Any]) -> RunRecord:
+    """Fetches a run's inputs, events and newest checkpoint, and returns its record for here.
+
+    Args:
+        address: `ROOT/runs/ID`.
+        changes: Fields of the config that differ from now on.
+
+    Raises:
+        MirrorError: The run is missing, damaged, or lacks its inputs.
+        RunError: An incarnation still goes on.
+    """
+    mirror = RunMirror.open(address)
+    spec = mirror.read_spec()
+    _check_ended(mirror)
+    inputs = [one for one in spec.inputs if not _has(workspace, one)]
+    placed = place_inputs(mirror.store, inputs, workspace, workspace.cache / "blobs")
+    values = {**spec.config, **placed, "mirror": mirror.store.address, **changes}
+    config = parse_stage_config(spec.stage, values)
+    record = RunRecord(spec.id, spec.stage, config.model_dump(mode="json"), created=spec.created)
+    folder = RunFolder.of(workspace, spec.id)
+    if not folder.is_there():
+        followed = RunRecord(
+            **{**vars(record), "follows": run_address(mirror.store.address, spec.id)}
+        )
+        folder.write_record(followed)
+        Follower(folder, workspace).copy_events()
+    _fetch_checkpoint(mirror, folder)
+    mirror.clear_stop()
+    folder.write_record(record)
+    return record
+
+
+def _check_ended(mirror: RunMirror) -> None:
+    """Refuses to compete with a process that goes on; one that died can't tell so."""
+    listing = mirror.look()
+    if not listing.newest or listing.version(exit_name(listing.newest)):
+        return
+    if mirror.is_alive(listing.newest):
+        raise RunError(
+            f"The run {mirror.run_id} still goes on",
+            expected="a run that has ended, or whose machine is gone",
+            received=f"incarnation {listing.newest}, which gives signs of life",
+            fix="stop it first: runs follow ADDRESS, then runs stop RUN",
+        )
+
+
+def _has(workspace: Workspace, one: Input) -> bool:
+    """Returns whether the workspace has the same artifact already; refuses another one."""
+    folder = workspace.folder(one.kind) / one.name if one.kind else Path()
+    if not one.kind or not folder.exists():
+        return False
+    sizes = {file.name: file.bytes for file in one.files}
+    found = {name: folder / name for name in sizes}
+    if all(path.is_file() and path.stat().st_size == sizes[name] for name, path in found.items()):
+        return True
+    raise RunError(
+        f"This workspace has other {one.kind} of the name {one.name}",
+        expected=f"the {one.kind} that the run was started with, or none of this name",
+        received=str(folder),
+        fix="use another workspace: --workspace FOLDER",
+    )
+
+
+def _fetch_checkpoint(mirror: RunMirror, folder: RunFolder) -> None:
+    for checkpoint in mirror.find_checkpoints(mirror.look()):
+        final = folder.path / CHECKPOINTS_FOLDER / checkpoint_name(checkpoint.step)
+        if final.exists():
+            return
+        draft = final.with_name(f".{final.name}.draft")
+        shutil.rmtree(draft, ignore_errors=True)
+        make_folder(draft)
+        try:
+            mirror.download_checkpoint(checkpoint, draft)
+        except MirrorError as error:
+            print(error)
+            continue
+        commit_folder(draft, final)
+        return

@@ -1,0 +1,171 @@
+"""Tests that a run is launched on another machine over ssh and looks like a local run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from core import TrainConfig, Workspace
+from core.events import read_events
+from core.runs.client import request_stop, resume_run, submit
+from core.runs.folder import RunFolder
+from core.runs.worker import is_worker_running
+from core.store import RunRow, Store
+from core.targets.machines import list_machines
+from tests.core.runs.support import (
+    metrics_in_events,
+    metrics_in_table,
+    stop_worker,
+    wait_for,
+    wait_until_ended,
+)
+from tests.core.training.test_trainer import make_inputs
+from tests.targets.ssh_server import SshServer, running_ssh_server
+from tests.targets.test_following import kill_followers, last_step, weights
+
+pytestmark = [pytest.mark.slow(60), pytest.mark.long]
+STEPS = 4000
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_inputs(tmp_path_factory.mktemp("inputs")).root
+
+
+@pytest.fixture
+def home(inputs: Path, tmp_path: Path) -> Iterator[Workspace]:
+    workspace = Workspace(tmp_path / "home")
+    shutil.copytree(inputs, workspace.root)
+    yield workspace
+    if is_worker_running(workspace):
+        stop_worker(workspace)
+    kill_followers(workspace)
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SshServer]:
+    with running_ssh_server(tmp_path / "ssh") as server:
+        monkeypatch.setenv("STUDIO_SSH_COMMAND", server.command)
+        yield server
+        for one in machine_processes(tmp_path):
+            one.kill()
+
+
+def config(target: str, name: str, **fields: object) -> TrainConfig:
+    values = dict(
+        preset="custom", shards="rows", engine="tensorflow", device="cpu", hidden_size=16,
+        num_hidden_layers=1, num_attention_heads=2, num_train_steps=STEPS, target=target, name=name,
+        per_replica_batch_size=8, eval_steps=1000, save_steps=500, logging_steps=20,
+    )  # fmt: skip
+    return TrainConfig(**{**values, **fields})
+
+
+def address(server: SshServer) -> str:
+    return f"{server.address}?python={sys.executable}"
+
+
+def machine_processes(folder: Path) -> list[psutil.Process]:
+    """Finds the processes that the ssh server's home has started, outermost first."""
+    found = []
+    for one in psutil.process_iter():
+        try:
+            if one.environ().get("HOME") == str(folder / "ssh" / "home"):
+                found.append(one)
+        except psutil.Error:
+            continue
+    return [one for one in found if one.name() not in ("sshd", "sh", "bash")]
+
+
+def phases(workspace: Workspace, run_id: str) -> list[str]:
+    events, _ = read_events(RunFolder.of(workspace, run_id).events)
+    found = [event["phase"] for event in events if event["kind"] == "remote"]
+    return [one for n, one in enumerate(found) if n == 0 or one != found[n - 1]]
+
+
+def row_of(workspace: Workspace, run_id: str) -> RunRow:
+    store = Store.open(workspace)
+    try:
+        return store.find_run(run_id)
+    finally:
+        store.close()
+
+
+def test_launched_run_survives_kills_at_home_and_equals_a_local_run(
+    home: Workspace, server: SshServer, tmp_path: Path
+) -> None:
+    run_id = submit(home, "train", config(address(server), "remote"))
+    wait_for(lambda: last_step(home, run_id) > 0)
+    stop_worker(home)
+    kill_followers(home)
+    before = last_step(home, run_id)
+    # The server's connections freeze while the worker is restarted.
+    connections = psutil.Process(server.process.pid).children(recursive=True)
+    for one in connections:
+        one.send_signal(signal.SIGSTOP)
+    request_stop(home, run_id)
+    for one in connections:
+        one.kill()
+    row = wait_until_ended(home, run_id)
+    assert (row.state, row.reason, row.error) == ("stopped", "saved", None)
+    assert row.done >= before
+    assert not machine_processes(tmp_path)
+
+    resume_run(home, run_id)
+    row = wait_until_ended(home, run_id)
+    assert (row.state, row.error, row.remote["incarnation"]) == ("done", None, 2)
+    assert row.remote["launch"] == 2
+    assert list_machines(home) == []
+    steps = [step for name, step, _ in metrics_in_events(home, run_id) if name == "loss"]
+    assert steps == sorted(set(steps))
+    assert metrics_in_table(home, run_id) == metrics_in_events(home, run_id)
+    seen = phases(home, run_id)
+    for phase in ("checking", "uploading", "training", "stopping", "fetching", "done"):
+        assert phase in seen, seen
+
+    local = submit(home, "train", config("", "local"))
+    assert wait_until_ended(home, local).state == "done"
+    assert weights(home, "local") == weights(home, "remote")
+
+
+def test_machine_that_dies_is_replaced(home: Workspace, server: SshServer, tmp_path: Path) -> None:
+    run_id = submit(home, "train", config(address(server), "remote"))
+    mirror = tmp_path / "ssh/home/.pretrain-studio/mirror/runs" / run_id
+    wait_for(lambda: list(mirror.glob("incarnations/000001/checkpoints/*/manifest.json")))
+    for one in machine_processes(tmp_path):
+        if one.is_running():
+            os.kill(one.pid, signal.SIGKILL)
+    row = wait_until_ended(home, run_id)
+    assert (row.state, row.error, row.remote["incarnation"]) == ("done", None, 2)
+    local = submit(home, "train", config("", "local"))
+    assert wait_until_ended(home, local).state == "done"
+    assert weights(home, "local") == weights(home, "remote")
+
+
+def test_run_is_saved_at_the_limit_of_cost(home: Workspace, server: SshServer) -> None:
+    limits = {"max_cost": 0.01, "price_per_hour": 1.2}  # 30 seconds.
+    run_id = submit(
+        home, "train", config(address(server), "remote", num_train_steps=10**6, **limits)
+    )
+    row = wait_until_ended(home, run_id)
+    assert (row.state, row.reason, row.error) == ("stopped", "limit", None)
+    assert 0.004 < row.remote["cost"] < 0.03
+    assert row.done > 0
+    assert list_machines(home) == []
+
+
+def test_stop_without_saving_ends_the_machine(
+    home: Workspace, server: SshServer, tmp_path: Path
+) -> None:
+    run_id = submit(home, "train", config(address(server), "remote"))
+    wait_for(lambda: last_step(home, run_id) > 0)
+    request_stop(home, run_id, "abort")
+    row = wait_until_ended(home, run_id)
+    assert (row.state, row.reason) == ("stopped", "aborted")
+    assert not machine_processes(tmp_path)
