@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from core import TrainConfig, Workspace
-from core.runs.client import submit
-from core.runs.folder import RunFolder
+from core.runs.client import ensure_worker, submit
 from core.runs.worker import is_worker_running
+from core.store import Store
 from core.targets.machines import list_machines
 from tests.core.runs.support import (
     metrics_in_events,
@@ -31,10 +31,11 @@ from tests.targets.test_following import kill_followers, weights
 from tests.targets.tpu_server import TpuServer
 from tests.targets.tpu_support import PROJECT, ZONE, sign_in
 
-pytestmark = [pytest.mark.slow(90), pytest.mark.long]
+pytestmark = [pytest.mark.slow(60), pytest.mark.long]
 ONE_HOST = f"tpu://v5litepod-8?zone={ZONE}&project={PROJECT}"
 TWO_HOSTS = f"tpu://v4-16?zone={ZONE}&project={PROJECT}"
 PREEMPTIONS = 5
+LONG = 300.0
 
 
 @pytest.fixture(scope="module")
@@ -78,9 +79,10 @@ def config(target: str, name: str, **fields: object) -> TrainConfig:
     return TrainConfig(**{**values, **fields})
 
 
-def checkpoints(server: TpuServer, incarnation: int) -> list[str]:
-    start, end = f"/incarnations/{incarnation:06d}/checkpoints/", "/manifest.json"
-    return [key for key in list(server.files) if start in key and key.endswith(end)]
+def checkpoints(server: TpuServer, incarnation: int, run_id: str) -> list[str]:
+    start = f"x/runs/{run_id}/incarnations/{incarnation:06d}/checkpoints/"
+    end = "/manifest.json"
+    return [key for key in list(server.files) if key.startswith(start) and key.endswith(end)]
 
 
 def claims(server: TpuServer) -> int:
@@ -94,15 +96,21 @@ def wait_for_machine(server: TpuServer, run_id: str, launch: int) -> str:
     return id
 
 
-def assert_equals_a_local_run(home: Workspace, run_id: str, name: str, **fields: object) -> None:
-    """Compares the final weights, and looks for steps that are in the curves twice."""
-    steps = [step for metric, step, _ in metrics_in_events(home, run_id) if metric == "loss"]
-    assert steps == sorted(set(steps))
-    assert metrics_in_table(home, run_id) == metrics_in_events(home, run_id)
-    local = submit(home, "train", config("", "local", **fields))
-    assert wait_until_ended(home, local).state == "done"
-    assert metrics_in_table(home, run_id) == metrics_in_table(home, local)
-    assert weights(home, "local") == weights(home, name)
+def losses(workspace: Workspace, run_id: str) -> list[tuple[str, int, float]]:
+    """Reads all losses from the database, which must have what the events say."""
+    found = metrics_in_table(workspace, run_id)
+    assert found == metrics_in_events(workspace, run_id)
+    found = [one for one in found if one[0].endswith("loss")]
+    steps = [step for name, step, _ in found if name == "loss"]
+    assert steps and steps == sorted(set(steps))
+    return found
+
+
+def assert_same(home: Workspace, runs: dict[str, str]) -> None:
+    """Compares the losses and the weights of runs, which are given by their models' names."""
+    (first, first_id), (second, second_id) = runs.items()
+    assert losses(home, first_id) == losses(home, second_id)
+    assert weights(home, first) == weights(home, second)
 
 
 def assert_all_deleted(server: TpuServer, home: Workspace) -> None:
@@ -123,12 +131,68 @@ def test_run_survives_five_preemptions_at_random_times(server: TpuServer, home: 
         if launch % 2:
             before = claims(server)
             wait_for(lambda before=before: claims(server) > before)
-            wait_for(lambda: checkpoints(server, claims(server)))
+            wait_for(lambda: checkpoints(server, claims(server), run_id))
         time.sleep(chance.uniform(0, 3))
         server.preempt(id)
-    row = wait_until_ended(home, run_id)
+    row = wait_until_ended(home, run_id, LONG)
     assert (row.state, row.error) == ("done", None)
     assert row.remote["launch"] == len(server.created) == PREEMPTIONS + 1
     assert row.remote["incarnation"] > PREEMPTIONS // 2
     assert_all_deleted(server, home)
-    assert_equals_a_local_run(home, run_id, "remote")
+    local = submit(home, "train", config("", "local"))
+    assert wait_until_ended(home, local).state == "done"
+    assert_same(home, {"remote": run_id, "local": local})
+
+
+@pytest.mark.slow(150)
+def test_slice_that_loses_a_host_is_replaced(server: TpuServer, home: Workspace) -> None:
+    fields = {"engine": "jax", "num_train_steps": 1500, "eval_steps": 500, "save_steps": 250}
+    whole = submit(home, "train", config(TWO_HOSTS, "whole", **fields))
+    assert wait_until_ended(home, whole, LONG).state == "done"
+
+    run_id = submit(home, "train", config(TWO_HOSTS, "remote", **fields))
+    id = wait_for_machine(server, run_id, 1)
+    wait_for(lambda: checkpoints(server, 1, run_id), LONG)
+    _, second = server.hosts(id)
+    for one in second.processes():
+        one.kill()
+    row = wait_until_ended(home, run_id, LONG)
+    assert (row.state, row.error, row.remote["incarnation"]) == ("done", None, 2)
+    assert_all_deleted(server, home)
+    assert_same(home, {"whole": whole, "remote": run_id})
+
+
+@pytest.mark.slow(90)
+def test_machine_saves_and_deletes_itself_at_the_limit_without_its_user(
+    server: TpuServer, home: Workspace
+) -> None:
+    limits = {"num_train_steps": 10**6, "max_cost": 0.02, "price_per_hour": 1.2}  # A minute.
+    run_id = submit(home, "train", config(ONE_HOST, "remote", **limits))
+    id = wait_for_machine(server, run_id, 1)
+    store = Store.open(home)
+    wait_for(lambda: claims(server) and store.find_run(run_id).remote.get("cost"))
+    store.close()
+    stop_worker(home)
+    kill_followers(home)
+    server.wait(id, None, timeout_seconds=90)
+    assert server.deleted[id] == server.hosts(id)[0].token
+    ensure_worker(home)
+    row = wait_until_ended(home, run_id, LONG)
+    assert (row.state, row.reason, row.error) == ("stopped", "limit", None)
+    assert 0.01 < row.remote["cost"] < 0.04
+    assert row.done > 0 and list(home.runs.glob(f"{run_id}/checkpoints/step-*"))
+    assert_all_deleted(server, home)
+
+
+def test_run_that_no_machine_takes_is_reported(server: TpuServer, home: Workspace) -> None:
+    server.fail_next("quota")
+    run_id = submit(home, "train", config(ONE_HOST, "remote"))
+    row = wait_until_ended(home, run_id, LONG)
+    assert row.state == "failed" and "Quota limit" in str(row.error)
+    assert server.created == []
+
+    server.fail_next("no capacity", times=3)
+    run_id = submit(home, "train", config(ONE_HOST, "remote"))
+    row = wait_until_ended(home, run_id, LONG)
+    assert row.state == "failed" and "no more capacity" in str(row.error)
+    assert_all_deleted(server, home)
