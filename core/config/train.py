@@ -704,7 +704,7 @@ class TrainConfig(StageConfig):
             if given:
                 raise _needs_other(given, "a target", str(getattr(self, given)), "set target too")
             return self
-        for name in ("output", "num_processes", "process_id", "coordinator_address", "tpu_name"):
+        for name in ("output", "num_processes", "process_id", "coordinator_address"):
             if value := getattr(self, name):
                 raise _needs_other(
                     name, "nothing with a target", str(value), "leave it out: see docs/remote.md"

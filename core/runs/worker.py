@@ -141,12 +141,14 @@ class Worker:
     def _resume(self, payload: dict[str, Any]) -> None:
         row = self.store.find_run(payload["run"])
         folder = RunFolder.of(self.workspace, row.id)
-        if not row.has_ended or folder.is_running():
+        # A follower that has written its exit ends within moments.
+        is_running = folder.is_running() and not (row.remote and folder.read_exit())
+        if not row.has_ended or is_running:
             raise RunError(
                 f"The run {row.id} can't be resumed",
                 expected="a run that has ended",
                 received=f"a run that is {row.state}"
-                + (" with a live process" if folder.is_running() else ""),
+                + (" with a live process" if is_running else ""),
                 fix="stop it first, or wait for its end",
             )
         record = folder.read_record()

@@ -64,7 +64,7 @@ class Follower:
         self._events = EventLog(folder.events)
         self._held: list[dict[str, Any]] = []
         self._bytes = 0
-        self._phase: tuple[str, int] | None = None
+        self._phase, self._since = _last_phase(folder)
         self._log_version = ""
         self._heartbeat = ("", time.monotonic())
         self._is_silent = False
@@ -74,7 +74,6 @@ class Follower:
         self._figures: dict[str, Any] = {}
         self._figures_at = 0.0
         self._reported_at = 0.0
-        self._since = round(time.time(), 3)
 
     def follow(self) -> None:
         """Copies until the run has ended; waits as long as the mirror can't be reached."""
@@ -249,7 +248,7 @@ class Follower:
         if kind == "checkpoint":
             event = {**event, "path": str(self._checkpoint_path(event["step"]))}
         self._append(event, (segment, line))
-        if kind == "progress":
+        if kind == "progress" and self._stop_sent is None:
             self._enter(_phase_of(str(event.get("note", ""))), self._incarnation)
 
     def _append(self, event: dict[str, Any], place: tuple[int, int]) -> None:
@@ -263,7 +262,7 @@ class Follower:
 
     def _append_figures(self) -> None:
         """Appends the phase with the cost so far, if one of them has changed."""
-        phase, incarnation = self._phase or ("starting", 0)
+        phase, incarnation = self._phase
         figures: dict[str, Any] = {"phase": phase, "incarnation": incarnation, "since": self._since}
         if self._launcher:
             figures |= self._launcher.figures
@@ -321,9 +320,7 @@ class Follower:
             return False
         # A machine that hasn't claimed yet must not begin; a later resumption may.
         self._mirror.write_stop(StopRequest(mode=mode, up_to_incarnation=max(newest, 1)))
-        reason = "saved" if mode == "save" and newest else "aborted"
-        self._finish("stopped", reason)
-        return True
+        return self._stop_without_machine("saved" if mode == "save" and newest else "")
 
     def _is_between(self, newest: int) -> bool:
         """Returns True if a launched run has no incarnation that could save."""
@@ -426,6 +423,15 @@ def _position(folder: RunFolder) -> tuple[int, int, int]:
         if isinstance(place, list) and len(place) == 3:
             return int(place[0]), max(int(place[1]), 0), int(place[2]) + 1
     return 0, 0, 0
+
+
+def _last_phase(folder: RunFolder) -> tuple[tuple[str, int], float]:
+    """Returns the newest reported phase with its incarnation, and its time."""
+    events, _ = read_events(folder.events)
+    for event in reversed(events):
+        if event["kind"] == "remote":
+            return (event["phase"], event["incarnation"]), event["since"]
+    return ("", 0), 0.0
 
 
 def _phase_of(note: str) -> str:

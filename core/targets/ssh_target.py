@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 from core.errors import ConfigError
 from core.targets.code import bootstrap_source
@@ -86,8 +86,9 @@ class SshTarget:
     def mirror_root(self, asked: str) -> MirrorRoot:
         """Returns the asked mirror, or a folder on the machine itself."""
         if not asked:
-            folder = _HOME.removeprefix("~")
-            return MirrorRoot(f"{self._host.address}/~{folder}/mirror", f"file:///~{folder}/mirror")
+            _, output = self._ssh.run(f"mkdir -p {_HOME} && cd {_HOME} && pwd")
+            folder = quote(output.decode("utf-8", "surrogateescape").strip()[:4096])
+            return MirrorRoot(f"{self._host.address}{folder}/mirror", f"file://{folder}/mirror")
         if asked.startswith("ssh://") and Host.parse(asked) == self._host:
             return MirrorRoot(asked, f"file://{urlsplit(asked).path}")
         open_store(asked)

@@ -28,15 +28,21 @@ from tests.core.runs.support import (
 )
 from tests.core.training.test_trainer import make_inputs
 from tests.targets.ssh_server import SshServer, running_ssh_server
-from tests.targets.test_following import kill_followers, last_step, weights
+from tests.targets.test_following import kill_followers, weights
 
 pytestmark = [pytest.mark.slow(60), pytest.mark.long]
-STEPS = 4000
+STEPS = 12_000
 
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_inputs(tmp_path_factory.mktemp("inputs")).root
+
+
+@pytest.fixture(autouse=True)
+def settings_that_do_not_travel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests' own compiler flags would change the last bits of a local run only."""
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
 
 
 @pytest.fixture
@@ -59,11 +65,12 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SshServe
 
 
 def config(target: str, name: str, **fields: object) -> TrainConfig:
-    values = dict(
-        preset="custom", shards="rows", engine="tensorflow", device="cpu", hidden_size=16,
-        num_hidden_layers=1, num_attention_heads=2, num_train_steps=STEPS, target=target, name=name,
-        per_replica_batch_size=8, eval_steps=1000, save_steps=500, logging_steps=20,
-    )  # fmt: skip
+    values = {
+        "preset": "custom", "shards": "rows", "engine": "tensorflow", "device": "cpu",
+        "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+        "num_train_steps": STEPS, "target": target, "name": name, "per_replica_batch_size": 8,
+        "eval_steps": 3000, "save_steps": 500, "logging_steps": 20,
+    }  # fmt: skip
     return TrainConfig(**{**values, **fields})
 
 
@@ -87,6 +94,11 @@ def phases(workspace: Workspace, run_id: str) -> list[str]:
     events, _ = read_events(RunFolder.of(workspace, run_id).events)
     found = [event["phase"] for event in events if event["kind"] == "remote"]
     return [one for n, one in enumerate(found) if n == 0 or one != found[n - 1]]
+
+
+def last_step(workspace: Workspace, run_id: str) -> int:
+    row = row_of(workspace, run_id)
+    return int(row.done) if row.unit == "steps" else 0
 
 
 def row_of(workspace: Workspace, run_id: str) -> RunRow:
