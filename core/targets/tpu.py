@@ -66,6 +66,7 @@ _PARAMETERS = {
 }
 _RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _RESOURCE_ID = re.compile(r"studio-([a-z0-9][a-z0-9-]{0,47})-([1-9][0-9]{0,5})")
+_OPERATION = re.compile(r"projects/[\w.:-]+/locations/[\w-]+/operations/[\w-]+")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 
 
@@ -150,9 +151,9 @@ class TpuTarget:
 
     def launch(self, job: Job) -> Machine:
         id = resource_id(job.run_id, job.launch)
-        query = {"queuedResourceId": id}
+        query, operation = {"queuedResourceId": id}, {}
         try:
-            self._api.call(
+            operation = self._api.call(
                 "POST", f"{self._parent}/queuedResources", query=query, body=self._request(job)
             )
         except GoogleError as error:
@@ -162,6 +163,7 @@ class TpuTarget:
         while time.monotonic() < deadline:
             if found := self.find(job.run_id, job.launch):
                 return found
+            operation = self._look_at(operation)
             time.sleep(_POLL_SECONDS)
         raise UnavailableError(
             f"The queued resource {id} was requested but isn't there",
@@ -272,6 +274,18 @@ class TpuTarget:
             if error.code == 404:
                 return None
             raise
+
+    def _look_at(self, operation: dict[str, Any]) -> dict[str, Any]:
+        """Asks for an operation anew; raises GoogleError if it has failed."""
+        name = str(operation.get("name", ""))
+        if operation.get("done") is not True and _OPERATION.fullmatch(name):
+            operation = self._api.call("GET", f"v2/{name}")
+        error = operation.get("error")
+        if isinstance(error, dict):
+            status = "RESOURCE_EXHAUSTED" if error.get("code") == 8 else ""
+            code = 429 if status else 400
+            raise GoogleError(code, status, str(error.get("message", ""))[:500])
+        return operation
 
     def _check_offered(self, collection: str, name: str, title: str) -> None:
         try:

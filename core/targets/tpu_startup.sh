@@ -28,6 +28,19 @@ read_metadata() {
     "$metadata/$1" 9>&-
 }
 
+# Sets this host's number. A server that answers "not found" (22) belongs to a TPU with one host.
+find_host() {
+  local tries code
+  for tries in {1..30}; do
+    host="$(read_metadata attributes/agent-worker-number)" && return
+    code=$?
+    [ "$code" != 22 ] || break
+    say "trying again ($tries): the metadata server can't be reached"
+    sleep 5 9>&-
+  done
+  host=0
+}
+
 # Calls Google with the machine's token, on standard input: anybody may read command lines.
 call() {
   local token
@@ -120,7 +133,7 @@ finish() {
 }
 
 run() {
-  local python limit=() peers=() endpoints child
+  local python left limit=() peers=() endpoints child
   python="$(command -v "${STUDIO_MACHINE_PYTHON:-python3}" python3 | head -n 1)"
   if [ -z "$python" ]; then
     say "failed: this machine has no python3"
@@ -128,7 +141,8 @@ run() {
   fi
   printf '%s' "$BOOTSTRAP" >"$home/$NAME.py"
   if [ "$LIMIT_SECONDS" -gt 0 ]; then
-    limit=(--seconds $((LIMIT_SECONDS - $(date +%s) + $(cat "$home/$NAME.started"))))
+    left=$((LIMIT_SECONDS - $(date +%s) + $(cat "$home/$NAME.started")))
+    limit=(--seconds $((left > 0 ? left : 1)))
   fi
   # Entries are name:port:address, in the order of the hosts.
   IFS=, read -r -a endpoints <<<"$(read_metadata attributes/worker-network-endpoints)"
@@ -145,7 +159,7 @@ run() {
   say "ended with exit status $code"
 }
 
-host="$(read_metadata attributes/agent-worker-number)" || host=0
+find_host
 [ -e "$home/$NAME.started" ] || date +%s >"$home/$NAME.started"
 rm -f "$home/child"
 trap finish EXIT

@@ -5,6 +5,7 @@ The server really runs the startup script, in processes on this machine's CPU.
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import sys
@@ -35,6 +36,7 @@ pytestmark = [pytest.mark.slow(60), pytest.mark.long]
 ONE_HOST = f"tpu://v5litepod-8?zone={ZONE}&project={PROJECT}"
 TWO_HOSTS = f"tpu://v4-16?zone={ZONE}&project={PROJECT}"
 PREEMPTIONS = 5
+_COMPILER = ("XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS")
 LONG = 300.0
 
 
@@ -63,6 +65,8 @@ def server(home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",
             "GCE_METADATA_IP": "{metadata_host}",
             "JAX_PLATFORMS": "cpu",
+            # Other flags give other roundings.
+            **{name: value for name, value in os.environ.items() if name in _COMPILER},
         }
         sign_in(server, tmp_path, monkeypatch)
         yield server
@@ -92,7 +96,7 @@ def claims(server: TpuServer) -> int:
 def wait_for_machine(server: TpuServer, run_id: str, launch: int) -> str:
     """Waits until the machine of a launch boots; returns its id."""
     id = f"studio-{run_id}-{launch}"
-    wait_for(lambda: server.resources().get(id) == "ACTIVE")
+    wait_for(lambda: server.resources().get(id) == "ACTIVE", LONG)
     return id
 
 
@@ -130,8 +134,8 @@ def test_run_survives_five_preemptions_at_random_times(server: TpuServer, home: 
         # Every other machine is taken away while it starts, the others after a checkpoint.
         if launch % 2:
             before = claims(server)
-            wait_for(lambda before=before: claims(server) > before)
-            wait_for(lambda: checkpoints(server, claims(server), run_id))
+            wait_for(lambda before=before: claims(server) > before, LONG)
+            wait_for(lambda: checkpoints(server, claims(server), run_id), LONG)
         time.sleep(chance.uniform(0, 3))
         server.preempt(id)
     row = wait_until_ended(home, run_id, LONG)
@@ -140,7 +144,7 @@ def test_run_survives_five_preemptions_at_random_times(server: TpuServer, home: 
     assert row.remote["incarnation"] > PREEMPTIONS // 2
     assert_all_deleted(server, home)
     local = submit(home, "train", config("", "local"))
-    assert wait_until_ended(home, local).state == "done"
+    assert wait_until_ended(home, local, LONG).state == "done"
     assert_same(home, {"remote": run_id, "local": local})
 
 
@@ -170,7 +174,7 @@ def test_machine_saves_and_deletes_itself_at_the_limit_without_its_user(
     run_id = submit(home, "train", config(ONE_HOST, "remote", **limits))
     id = wait_for_machine(server, run_id, 1)
     store = Store.open(home)
-    wait_for(lambda: claims(server) and store.find_run(run_id).remote.get("cost"))
+    wait_for(lambda: claims(server) and store.find_run(run_id).remote.get("cost"), LONG)
     store.close()
     stop_worker(home)
     kill_followers(home)

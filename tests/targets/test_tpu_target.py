@@ -166,6 +166,7 @@ def test_missing_and_refused_credentials_get_advice(
     ("kind", "words", "advice"),
     [
         ("quota", "Quota limit", "ask for quota"),
+        ("quota later", "Quota limit", "ask for quota"),
         ("forbidden", "Permission 'tpu.queuedresources.create' denied", "TPU Admin"),
     ],
 )

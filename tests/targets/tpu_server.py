@@ -48,8 +48,8 @@ _REFUSALS = {
     "internal": (500, "Internal error encountered."),
     "unavailable": (503, "The service is currently unavailable."),
 }
-_ONLY_CREATING = ("quota", "no capacity")
-_ANY_FAILURE = (*_REFUSALS, "no capacity", "lost answer")
+_ONLY_CREATING = ("quota", "quota later", "no capacity")
+_ANY_FAILURE = (*_REFUSALS, "quota later", "no capacity", "lost answer")
 
 
 @dataclass
@@ -189,11 +189,12 @@ class TpuServer(BucketServer):
         """Makes the next requests to the API fail.
 
         Args:
-            kind: quota (429), forbidden (403), internal (500), unavailable (503), no capacity (a
-                resource that is created fails later) or lost answer (the request is carried out,
-                and the connection dropped).
+            kind: quota (429), forbidden (403), internal (500), unavailable (503), quota later (the
+                operation fails, and creates nothing), no capacity (a resource that is created
+                fails later) or lost answer (the request is carried out, and the connection
+                dropped).
             times: How many requests.
-            method: GET, POST or DELETE; None: any, or POST for quota and no capacity.
+            method: GET, POST or DELETE; None: any, or POST for the two quotas and no capacity.
         """
         if kind not in _ANY_FAILURE:
             raise ValueError(f"the kind must be one of {_ANY_FAILURE}, not {kind}")
@@ -330,6 +331,8 @@ class TpuServer(BucketServer):
             failure = self._next_failure(method)
             if failure in _REFUSALS:
                 raise ApiError(*_REFUSALS[failure])
+            if failure == "quota later":
+                return self._failed_operation(*names)
             answered = answer(self, *names, query=query, body=body, token=token)
             if failure == "no capacity":
                 self._latest[self.created[-1]].without_capacity = True
@@ -418,6 +421,10 @@ class TpuServer(BucketServer):
         name = f"{resource.parent}/operations/operation-{uuid4().hex}"
         self._operations[name] = verb, resource
         return self._describe_operation(name)
+
+    def _failed_operation(self, parent: str) -> dict[str, Any]:
+        error = {"code": 8, "message": _REFUSALS["quota"][1]}
+        return {"name": f"{parent}/operations/operation-1", "done": True, "error": error}
 
     def _describe_operation(self, name: str) -> dict[str, Any]:
         verb, resource = self._operations[name]
