@@ -119,10 +119,7 @@ def _run_stage(options: argparse.Namespace) -> int:
     run_id = submit(workspace, stage.name, config, after=awaited)
     mirror = getattr(config, "mirror", "")
     if mirror and not getattr(config, "target", ""):
-        from core.targets.mirror import run_address
-
-        address = run_address(mirror, run_id)
-        _say(f"follow it elsewhere: {shlex.join(['studio', 'runs', 'follow', address])}")
+        _say_how_to_follow(mirror, run_id)
     if options.detach:
         return _print_detached(options, [run_id])
     return _follow(workspace, run_id, as_json=options.json)
@@ -144,6 +141,13 @@ def _run_here(workspace: Workspace, stage: str, config: StageConfig) -> str:
     return run_id
 
 
+def _say_how_to_follow(mirror: str, run_id: str) -> None:
+    from core.targets.mirror import run_address
+
+    address = run_address(mirror, run_id)
+    _say(f"follow it elsewhere: {shlex.join(['studio', 'runs', 'follow', address])}")
+
+
 def _wait_for(workspace: Workspace, runs: Sequence[str]) -> None:
     from core.store import Store
 
@@ -155,13 +159,17 @@ def _wait_for(workspace: Workspace, runs: Sequence[str]) -> None:
             _say("\nNothing is published.")
             raise SystemExit(EXIT_FAILED) from None
         if row.state != "done":
-            raise RunError(
-                "The run to publish did not succeed",
-                expected=f"{row.id} to be done",
-                received=f"it is {row.state}",
-                fix="read the error of that run, then start it again",
-                field="after",
-            )
+            raise _unpublishable(row)
+
+
+def _unpublishable(row: RunRow) -> RunError:
+    return RunError(
+        "The run to publish did not succeed",
+        expected=f"{row.id} to be done",
+        received=f"it is {row.state}",
+        fix="read the error of that run, then start it again",
+        field="after",
+    )
 
 
 def _awaited(options: argparse.Namespace) -> list[str]:
@@ -512,20 +520,24 @@ class _Follower:
 
         keeper = WorkerKeeper(self._workspace, _LOOK_SECONDS)
         while True:
-            row = self._store.get_run(self._run_id)
-            if row is None:
-                raise RunError(
-                    f"The run {self._run_id} no longer exists",
-                    expected="a run to follow",
-                    received="no such run: the run or the database was deleted",
-                    fix="start it again, or rebuild the database from the run folders: python -m "
-                    "core runs rebuild",
-                )
+            row = self._read_row()
             self._print_news(row)
             if row.has_ended:
                 return row
             keeper.look()
             time.sleep(_FOLLOW_SECONDS)
+
+    def _read_row(self) -> RunRow:
+        row = self._store.get_run(self._run_id)
+        if row is None:
+            raise RunError(
+                f"The run {self._run_id} no longer exists",
+                expected="a run to follow",
+                received="no such run: the run or the database was deleted",
+                fix="start it again, or rebuild the database from the run folders: python -m "
+                "core runs rebuild",
+            )
+        return row
 
     def _print_news(self, row: RunRow) -> None:
         for line in self._reading_lines():

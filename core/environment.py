@@ -63,7 +63,7 @@ _MODEL_PREFIXES = (
 _RUNS = frozenset({"STORAGE_EMULATOR_HOST", "BOTO_CONFIG", "GCE_METADATA_HOST", "HOSTNAME"})
 _RUN_PREFIXES = (
     "STUDIO_", "PG", "AWS_", "GOOGLE_", "GCLOUD_", "CLOUDSDK_", "GCS_", "GCSFS_", "AZURE_", "S3_",
-    "FSSPEC_", "SLURM_", "OMPI_", "PMI_", "PMIX_", "GLOO_",
+    "FSSPEC_", "SKYPILOT_", "SLURM_", "OMPI_", "PMI_", "PMIX_", "GLOO_",
 )  # fmt: skip
 
 

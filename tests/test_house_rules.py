@@ -50,6 +50,12 @@ def test_core_imports_neither_ui_nor_gradio(path: Path) -> None:
     assert not {name for name in imports_of(path) if name.split(".")[0] in ("ui", "gradio")}
 
 
+@pytest.mark.parametrize("path", files("core"), ids=lambda path: str(path.relative_to(ROOT)))
+def test_only_a_backends_folder_imports_its_framework(path: Path) -> None:
+    frameworks = {"jax", "openvino", "tensorflow"} - set(path.relative_to(ROOT).parts[2:3])
+    assert not {name.split(".")[0] for name in imports_of(path)} & frameworks
+
+
 def test_tabs_do_not_import_each_other() -> None:
     shared = {"ui", "ui.forms", "ui.charts", "ui.present", "ui.theme"}
     tabs = [path for path in files("ui") if path.stem not in ("layout", "serve", "__init__")]

@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -254,11 +254,17 @@ def keep_uploads(files: Sequence[str], config: CorpusConfig, workspace: Workspac
         found = CheckedFiles(dict.fromkeys(kept, str(error)), [])
     problems = {one.name: text for one, text in found.problems.items()}
     if problems and len(problems) < len(kept):
-        for name in problems:
-            (folder / ".refused").mkdir(exist_ok=True)
-            (folder / name).rename(folder / ".refused" / name)
+        _set_aside(folder, problems)
         path = _path_of(folder)
     return KeptUploads(folder, path, sizes, problems, found.columns)
+
+
+def _set_aside(folder: Path, names: Iterable[str]) -> None:
+    """Moves files to a hidden folder, which isn't read."""
+    refused = folder / ".refused"
+    refused.mkdir(exist_ok=True)
+    for name in names:
+        (folder / name).rename(refused / name)
 
 
 def _list(kept: KeptUploads) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +11,6 @@ from core.backends.devices import Devices
 
 if TYPE_CHECKING:
     import keras
-
-_COMPILED_BYTES = 1 << 30
 
 
 def compile_function(
@@ -21,49 +20,29 @@ def compile_function(
 
     JAX only: `static` arguments are Python values, `donated` ones lend their memory.
     """
-    import keras
-
-    if keras.config.backend() == "jax":
-        import jax
-
-        return jax.jit(function, static_argnums=tuple(static), donate_argnums=tuple(donated))
-    import tensorflow as tf
-
-    return tf.function(function, autograph=False)
+    return _of_keras().compile_function(function, static, donated)
 
 
 def compile_method(model: keras.Model, name: str) -> Callable[..., Any]:
-    """Compiles a model's method; weights are arguments, integers constants."""
-    import keras
+    """Compiles a method of a built model. Weights are arguments, not constants of the program.
 
-    method = getattr(model, name)
-    if keras.config.backend() != "jax":
-        return compile_function(method)
-    # Walking all layers takes as long as a small model's step.
-    variables = list(model.variables)
-    weights = [variable.value for variable in variables]
-
-    def run(weights: list[Any], arguments: tuple[Any, ...], fixed: tuple[int, ...]) -> Any:
-        with keras.StatelessScope(state_mapping=zip(variables, weights, strict=True)):
-            return method(*arguments, *fixed)
-
-    compiled = compile_function(run, static=(2,))
-
-    def call(*arguments: Any) -> Any:
-        tensors = tuple(one for one in arguments if not isinstance(one, int))
-        fixed = tuple(one for one in arguments if isinstance(one, int))
-        return compiled(weights, tensors, fixed)
-
-    return call
+    Args:
+        name: A method of tensors, or dictionaries and lists of them, such as `start_cache` or
+            `__call__`. Integers stay Python integers.
+    """
+    return _of_keras().compile_method(model, name)
 
 
 def enable_compilation_cache(devices: Devices, folder: Path) -> None:
-    """Enables JAX's compilation cache, unless configured."""
-    if devices.engine != "jax":
-        return
-    import jax
+    """Enables the backend's compilation cache, unless the user has configured one; JAX only."""
+    _of(devices.engine).enable_compilation_cache(folder)
 
-    if jax.config.jax_compilation_cache_dir is None:
-        jax.config.update("jax_compilation_cache_dir", str(folder))
-        jax.config.update("jax_compilation_cache_max_size", _COMPILED_BYTES)
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+def _of_keras() -> Any:
+    import keras
+
+    return _of(keras.config.backend())
+
+
+def _of(engine: str) -> Any:
+    return import_module(f"core.backends.{engine}.compilation")

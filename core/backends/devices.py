@@ -79,13 +79,17 @@ def reporting_lost_processes(devices: Devices) -> Iterator[None]:
         is_jax = "JaxRuntimeError" in type(error).__name__
         if devices.processes == 1 or not is_jax or is_out_of_memory(error):
             raise
-        raise ProcessLostError(
-            "Another process of this run has ended or can't be reached",
-            expected=f"{devices.processes} synchronised processes",
-            received=str(error).splitlines()[0][:300],
-            fix="check the logs of the other hosts, then start the run again on all hosts, or on "
-            "another number of hosts; it resumes from its last checkpoint",
-        ) from error
+        raise _process_lost(devices, error) from error
+
+
+def _process_lost(devices: Devices, error: Exception) -> ProcessLostError:
+    return ProcessLostError(
+        "Another process of this run has ended or can't be reached",
+        expected=f"{devices.processes} synchronised processes",
+        received=str(error).splitlines()[0][:300],
+        fix="check the logs of the other hosts, then start the run again on all hosts, or on "
+        "another number of hosts; it resumes from its last checkpoint",
+    )
 
 
 @dataclass(frozen=True)

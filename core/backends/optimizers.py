@@ -6,16 +6,18 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import keras
 from keras import ops
 
-from core.backends import kernels
 from core.backends.schedule import LearningRateSchedule
 from core.config import TrainConfig
 
 Tensor = Any
+
+_backend: Any = import_module(f"core.backends.{keras.config.backend()}.optimizers")
 
 
 class KerasSchedule(keras.optimizers.schedules.LearningRateSchedule):
@@ -51,7 +53,7 @@ class AdamW(keras.optimizers.AdamW):
         return list(grads_and_vars)
 
     def _apply_weight_decay(self, variables: Sequence[keras.Variable]) -> None:
-        if not _on_one_tensorflow_device():
+        if not _backend.assigns_variables():
             super()._apply_weight_decay(variables)
             return
         # Keras recomputes the learning rate for each weight, which doubles the graph.
@@ -64,7 +66,7 @@ class AdamW(keras.optimizers.AdamW):
     def _backend_update_step(
         self, grads: Sequence[Tensor], variables: Sequence[keras.Variable], learning_rate: Tensor
     ) -> None:
-        if _on_one_tensorflow_device():
+        if _backend.assigns_variables():
             self._update_all(grads, [one.value for one in variables], learning_rate)
         else:
             super()._backend_update_step(grads, variables, learning_rate)
@@ -72,12 +74,13 @@ class AdamW(keras.optimizers.AdamW):
     def _update_all(
         self, gradients: Sequence[Tensor], variables: Sequence[Any], learning_rate: Tensor
     ) -> None:
+        """Updates the backend's variables, computing shared terms once."""
         powers = self._powers()
         for gradient, variable in zip(gradients, variables, strict=True):
             self._fused_update_step(gradient, variable, learning_rate, powers)
 
     def update_step(self, gradient: Tensor, variable: Tensor, learning_rate: Tensor) -> None:
-        if keras.backend.backend() == "tensorflow":
+        if _backend.HAS_FUSED_ADAM:
             self._fused_update_step(gradient, variable, learning_rate, self._powers())
         else:
             super().update_step(gradient, variable, learning_rate)
@@ -89,20 +92,15 @@ class AdamW(keras.optimizers.AdamW):
     def _fused_update_step(
         self, gradient: Tensor, variable: Any, learning_rate: Tensor, powers: tuple[Tensor, Tensor]
     ) -> None:
-        import tensorflow as tf
-
         index = self._get_variable_index(variable)
-        tf.raw_ops.ResourceApplyAdam(
-            var=variable.handle,
-            m=self._momentums[index].value.handle,
-            v=self._velocities[index].value.handle,
-            beta1_power=powers[0],
-            beta2_power=powers[1],
-            lr=tf.cast(learning_rate, variable.dtype),
-            beta1=self.beta_1,
-            beta2=self.beta_2,
-            epsilon=self.epsilon,
-            grad=gradient,
+        _backend.fused_adam(
+            gradient,
+            variable,
+            self._momentums[index].value,
+            self._velocities[index].value,
+            learning_rate,
+            powers,
+            (self.beta_1, self.beta_2, self.epsilon),
         )
 
 
@@ -150,7 +148,7 @@ class Muon(AdamW):
     def _backend_update_step(
         self, grads: Sequence[Tensor], variables: Sequence[keras.Variable], learning_rate: Tensor
     ) -> None:
-        if keras.backend.backend() == "jax" and not kernels.are_sharded():
+        if _backend.batches_kernels():
             rest = partial(self.update_step, learning_rate=learning_rate)
             self._update_kernels(grads, variables, learning_rate, rest)
         else:
@@ -344,14 +342,6 @@ def orthogonalise(matrices: Tensor, dtype: str = "float32") -> Tensor:
         square = ops.matmul(x, ops.transpose(x, (0, 2, 1)))
         x = first * x + ops.matmul(third * square + fifth * ops.matmul(square, square), x)
     return _as_wide(x, matrices.shape)
-
-
-def _on_one_tensorflow_device() -> bool:
-    if keras.backend.backend() != "tensorflow":
-        return False
-    import tensorflow as tf
-
-    return bool(tf.distribute.get_strategy().num_replicas_in_sync == 1)
 
 
 def schedule_of(optimizer: keras.optimizers.Optimizer) -> KerasSchedule:

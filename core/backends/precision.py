@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from importlib import import_module
 from statistics import median
 from typing import Any, Literal
 
@@ -44,11 +45,11 @@ def choose_precision(
 
 
 def _has_tensor_cores(devices: Devices) -> bool:
-    if devices.engine != "jax" or devices.kind != "gpu":
+    """Returns True if the backend computes on a GPU with bfloat16 tensor cores."""
+    if devices.kind != "gpu":
         return False
-    from core.backends.jax import kernels as kernels_jax
-
-    return kernels_jax.has_tensor_cores()
+    kernels = import_module(f"core.backends.{devices.engine}.kernels")
+    return bool(kernels.has_tensor_cores())
 
 
 def _gain(shape: tuple[int, int, int], products: int) -> float:

@@ -38,6 +38,7 @@ def broadcast_arrays(
 
 
 def _broadcast(array: NDArray) -> Any:
-    from jax.experimental import multihost_utils
+    # Only JAX shares a run between processes.
+    from core.backends.jax.mesh import broadcast_from_rank_0
 
-    return multihost_utils.broadcast_one_to_all(array)
+    return broadcast_from_rank_0(array)

@@ -13,7 +13,6 @@ from core.backends.devices import (
     Hardware,
     choose,
     find_hardware,
-    why_cpu,
 )
 from core.backends.imports import import_for
 from core.backends.jax import devices as jax
@@ -51,17 +50,7 @@ def count_devices(config: TrainConfig) -> int:
 def _start(choice: Choice, config: TrainConfig, hardware: Hardware) -> Devices:
     if choice.engine == "jax":
         return jax.start(choice, config)
-    if choice.kind == "tpu":
-        return tensorflow.start_on_tpu(choice, config)
-    if (
-        choice.kind == "gpu"
-        and config.device == "auto"
-        and not tensorflow.list_gpus(tensorflow.import_tensorflow())
-    ):
-        choice = Choice("tensorflow", "cpu", why_cpu(config, hardware))
-    if choice.kind == "cpu":
-        return tensorflow.start_on_cpu(choice, config, hide_gpus=bool(hardware.gpus))
-    return tensorflow.start_on_gpu(choice, config)
+    return tensorflow.start(choice, config, hardware)
 
 
 def check_keras_backend(engine: BackendName) -> None:

@@ -220,11 +220,15 @@ class CorpusConfig(StageConfig):
         if "source" in values or not named:
             return values
         if len(named) > 1:
-            raise ConfigError(
-                "The source of the text is ambiguous",
-                expected="files or a dataset on the Hub, or an explicit source",
-                received=" and ".join(f"{name}={values[name]}" for name in named.values()),
-                fix="set source to files or hub, or remove one of the two",
-                field="source",
-            )
+            raise _ambiguous_source({name: values[name] for name in named.values()})
         return {**values, "source": next(iter(named))}
+
+
+def _ambiguous_source(given: Mapping[str, Any]) -> ConfigError:
+    return ConfigError(
+        "The source of the text is ambiguous",
+        expected="files or a dataset on the Hub, or an explicit source",
+        received=" and ".join(f"{name}={value}" for name, value in given.items()),
+        fix="set source to files or hub, or remove one of the two",
+        field="source",
+    )

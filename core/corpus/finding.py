@@ -263,15 +263,8 @@ class _Finder:
         self._skip(Path(str(error.filename)), error.strerror or str(error))
 
     def _refuse_packed(self, paths: list[Path]) -> None:
-        there = set(paths)
-        texts = {path: path.with_suffix("") for path in paths if path.suffix in _NOT_UNPACKED}
-        missed = [
-            path
-            for path, text in texts.items()
-            if _kind(text) not in ("", *_NOT_IN_FOLDERS)
-            and not there & {text, text.with_name(f"{text.name}.gz")}
-        ]
-        if missed:
+        """Refuses files like text.jsonl.lz4 without a readable copy beside them."""
+        if missed := _only_packed(paths):
             raise CorpusError(
                 f"{missed[0]} has an unsupported compression format",
                 expected=f"uncompressed files{_COMPRESSED}",
@@ -390,3 +383,15 @@ def _reason(path: Path, kind: str, left_out: set[str]) -> str:
     if re.fullmatch(r"(\.[a-z0-9]{1,8})?", path.suffix.lower()) and path.suffix:
         return f"the suffix {path.suffix} is unknown; set file_format to read such files"
     return "the suffix is unknown; set file_format to read such files"
+
+
+def _only_packed(paths: list[Path]) -> list[Path]:
+    """Lists text files in an unsupported compression that have no readable copy beside them."""
+    there = set(paths)
+    texts = {path: path.with_suffix("") for path in paths if path.suffix in _NOT_UNPACKED}
+    return [
+        path
+        for path, text in texts.items()
+        if _kind(text) not in ("", *_NOT_IN_FOLDERS)
+        and not there & {text, text.with_name(f"{text.name}.gz")}
+    ]

@@ -143,15 +143,19 @@ def replacement_for(name: str, configuration: str) -> str:
     return _REPLACEMENTS.get(short, "")
 
 
+def _check_dataset_id(name: str) -> None:
+    if not _NAME.fullmatch(name) or flaw_of_hub_id(name):
+        raise ConfigError(
+            "The dataset id is not valid", expected="owner/name, as in Salesforce/wikitext",
+            received=repr(name), fix="copy the id from the dataset's page",
+            field="dataset_name",
+        )  # fmt: skip
+
+
 def _look_up(config: CorpusConfig) -> tuple[str, str]:
     from huggingface_hub import HfApi
 
-    if not _NAME.fullmatch(config.dataset_name) or flaw_of_hub_id(config.dataset_name):
-        raise ConfigError(
-            "The dataset id is not valid", expected="owner/name, as in Salesforce/wikitext",
-            received=repr(config.dataset_name), fix="copy the id from the dataset's page",
-            field="dataset_name",
-        )  # fmt: skip
+    _check_dataset_id(config.dataset_name)
     guard_hub()
     with _explaining(config):
         info = HfApi().dataset_info(config.dataset_name, timeout=_LOOKUP_TIMEOUT_SECONDS)

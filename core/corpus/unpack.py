@@ -242,6 +242,19 @@ def _explaining_zip() -> Iterator[None]:
 
 
 def _check_zip_directory(file: IO[bytes]) -> None:
+    """Refuses an archive whose directory is too large to list in memory."""
+    directory = _zip_directory_bytes(file)
+    if directory > _MOST_ZIP_DIRECTORY_BYTES:
+        raise OSError(
+            0,
+            f"its file list has {directory:,} bytes, more than {_MOST_ZIP_DIRECTORY_BYTES:,}; "
+            "unpack it first",
+        )
+    file.seek(0)
+
+
+def _zip_directory_bytes(file: IO[bytes]) -> int:
+    """Reads the directory's size from the end of an archive; 0 if it has no end record."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - _ZIP_END_BYTES))
     tail = file.read()
@@ -250,10 +263,4 @@ def _check_zip_directory(file: IO[bytes]) -> None:
     if directory == 0xFFFFFFFF:
         large = tail.rfind(b"PK\x06\x06", 0, place)
         directory = int.from_bytes(tail[large + 40 : large + 48], "little") if large >= 0 else size
-    if directory > _MOST_ZIP_DIRECTORY_BYTES:
-        raise OSError(
-            0,
-            f"its file list has {directory:,} bytes, more than {_MOST_ZIP_DIRECTORY_BYTES:,}; "
-            "unpack it first",
-        )
-    file.seek(0)
+    return directory

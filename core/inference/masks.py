@@ -82,18 +82,14 @@ class FillMask:
     def __init__(self, folder: Path, dtype: Dtype = "float32", *, on_engine: bool = False) -> None:
         self.architecture = read_compatible(folder, _kinds_that_fill(), "can't fill masks")
         self.tokenizer = load_tokenizer(folder, self.architecture.vocab_size)
-        if self.tokenizer.mask_id is None:
-            raise TokenizerError(
-                f"The tokenizer in {folder} has no mask token",
-                expected="a mask token, such as <mask> or [MASK]",
-                received="none",
-                fix="use a model that was trained for masked language modelling",
-            )
+        mask_id = self.tokenizer.mask_id
+        if mask_id is None:
+            raise _no_mask_token(folder)
         self._folder = folder
         is_graph = not on_engine and suits_graph(self.architecture, dtype)
         # Loaded on first use: a bad request fails at once.
         self.model: BackendModel | GraphModel = (GraphModel if is_graph else BackendModel)(
-            folder, self.architecture, dtype, self.tokenizer.mask_id
+            folder, self.architecture, dtype, mask_id
         )
         self._together = DynamicBatcher(self._score, self.model.plan)
 
@@ -216,3 +212,12 @@ def _top(probabilities: NDArray[np.float32], count: int) -> list[int]:
     best = np.argpartition(-probabilities, count - 1)[:count]
     order = np.lexsort((best, -probabilities[best]))
     return [int(token) for token in best[order]]
+
+
+def _no_mask_token(folder: Path) -> TokenizerError:
+    return TokenizerError(
+        f"The tokenizer in {folder} has no mask token",
+        expected="a mask token, such as <mask> or [MASK]",
+        received="none",
+        fix="use a model that was trained for masked language modelling",
+    )

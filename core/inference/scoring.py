@@ -122,16 +122,19 @@ def _score_one_by_one(filler: FillMask, ids: NDArray[np.int32]) -> Iterator[list
     together = max(1, min(_HIDDEN_AT_ONCE, MOST_TOKENS_AT_ONCE // len(ids)))
     for start in range(0, len(ids), together):
         places = range(start, min(start + together, len(ids)))
+        copies = [_masked_at(ids, place, mask) for place in places]
         losses = []
-        copies = []
-        for place in places:
-            copies.append(ids.copy())
-            copies[-1][place] = mask
         for place, copy, rows in zip(places, copies, filler.probabilities(copies), strict=True):
             masked = np.flatnonzero(copy == mask).tolist()
             probability = float(rows[masked.index(place), ids[place]])
             losses.append(-math.log(max(probability, _LEAST_PROBABILITY)))
         yield losses
+
+
+def _masked_at(ids: NDArray[np.int32], place: int, mask_id: int) -> NDArray[np.int32]:
+    masked = ids.copy()
+    masked[place] = mask_id
+    return masked
 
 
 def _describe(

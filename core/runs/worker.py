@@ -110,8 +110,12 @@ class Worker:
 
     def _submit(self, payload: dict[str, Any]) -> None:
         record = RunRecord(**payload)
-        RunFolder.of(self.workspace, record.id).write_record(record)
-        self.store.add_run(_row_of(record, "queued"))
+        folder = RunFolder.of(self.workspace, record.id)
+        folder.write_record(record)
+        row = _row_of(record, "queued")
+        # A run that was taken over has the events of earlier machines.
+        row.attempt_number = max((one["n"] for one in read_last_events(folder.events)), default=0)
+        self.store.add_run(row)
 
     def _register(self, payload: dict[str, Any]) -> None:
         """Adds a script's run, or any to rebuild the database."""
@@ -373,6 +377,8 @@ class _Ingestion:
         self.values["name"] = event["artifact"]["name"]
 
     def _on_remote(self, event: dict[str, Any]) -> None:
+        if not self.remote:
+            return  # Copied with the events of a run that was taken over.
         known = {name: event[name] for name in REMOTE_FIELDS if name in event}
         self.remote = {**self.remote, **known}
         self.values["remote"] = self.remote

@@ -6,6 +6,9 @@ checkpoint that this claim names.
 
 Exit codes: 0 the run has ended, 75 another launch can go on from its last checkpoint, others: the
 run failed.
+
+Environment: with STUDIO_MACHINE_ONCE, a launch that has claimed an incarnation isn't executed
+again; targets that restart jobs by themselves set it.
 """
 
 from __future__ import annotations
@@ -44,6 +47,7 @@ from core.workspace.places import make_folder, private_files
 
 _T = TypeVar("_T")
 
+ONCE_VARIABLE = "STUDIO_MACHINE_ONCE"
 EXIT_AGAIN = 75
 # Time for the last checkpoint before the limit: a tenth of it, at most five minutes.
 _SAVING_SHARE = 0.1
@@ -141,6 +145,8 @@ def _claim(mirror: RunMirror, folder: RunFolder, options: argparse.Namespace) ->
             _restore(mirror, folder, found, must=True)
         return claim
     listing = _patiently(mirror.look)
+    if os.environ.get(ONCE_VARIABLE):
+        _refuse_second_start(mirror, listing, options.launch)
     restored = _restore(mirror, folder, _patiently(lambda: mirror.find_checkpoints(listing)))
     continues = restored and CheckpointReference(
         incarnation=restored.incarnation, step=restored.step
@@ -150,6 +156,14 @@ def _claim(mirror: RunMirror, folder: RunFolder, options: argparse.Namespace) ->
             continues or None, machine=socket.gethostname()[:200], launch=options.launch
         )
     )
+
+
+def _refuse_second_start(mirror: RunMirror, listing: Listing, launch: int) -> None:
+    """Raises SupersededError if this launch or a later one has claimed an incarnation."""
+    if listing.newest:
+        claim = _patiently(partial(mirror.read_claim, listing.newest))
+        if claim.launch >= launch:
+            raise mirror.superseded(f"a claim of launch {claim.launch}; this is launch {launch}")
 
 
 def _restore(

@@ -174,7 +174,8 @@ class Ssh:
         if "Host key verification failed" in received or "host key" in received.lower():
             fix = f"connect once by hand and accept its key: ssh {self.host.name}"
         elif "Permission denied" in received:
-            fix = "set up a key that needs no passphrase here, or an agent: ssh-copy-id, ssh-add"
+            fix = "set up a key that needs no passphrase here: ssh-copy-id; for keys in an agent, "
+            fix += "start this program with STUDIO_PASS_ENVIRONMENT=SSH_AUTH_SOCK"
         return UnavailableError(
             f"{self.host.name} can't be reached with ssh",
             expected=f"a login without a question: ssh {self.host.name} true",

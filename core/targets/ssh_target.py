@@ -91,15 +91,15 @@ class SshTarget:
             return MirrorRoot(f"{self._host.address}{folder}/mirror", f"file://{folder}/mirror")
         if asked.startswith("ssh://") and Host.parse(asked) == self._host:
             return MirrorRoot(asked, f"file://{urlsplit(asked).path}")
-        open_store(asked)
-        if asked.startswith("file://"):
+        if not asked.startswith("hf://"):
             raise ConfigError(
-                "The machine can't write to a folder of this computer",
-                expected="an address that both reach: gs://, s3:// or hf://buckets/…, or nothing",
+                "The machine can't fetch its code from this mirror",
+                expected="nothing, a folder on the machine (ssh://…), or hf://buckets/owner/name",
                 received=asked[:200],
                 fix="leave it empty: a folder on the machine is used",
                 field="mirror",
             )
+        open_store(asked)
         return MirrorRoot(asked, asked)
 
     def price_per_hour(self) -> float | None:
@@ -111,7 +111,7 @@ class SshTarget:
         folder = f"{_HOME}/launches/{shlex.quote(job.name)}"
         variables = f"STUDIO_MACHINE_PYTHON={shlex.quote(self._python)} " if self._python else ""
         # The secrets are the rest of the standard input: no command line and no file has them.
-        # `~` is expanded by the shell, so the arguments are quoted one by one.
+        # `~` must be expanded on the machine, so the arguments are quoted one by one.
         python = shlex.quote(self._python) if self._python else "python3"
         command = " ".join(
             [

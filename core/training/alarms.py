@@ -96,7 +96,7 @@ class StallAlarm:
             self._raised = True
             self._reporter.warn(
                 f"No step has finished for {quiet:.0f} seconds. The device, the disk or the "
-                "network may hang; if this continues, abort the run and resume it",
+                "network may hang; if this continues, stop the run without saving and resume it",
                 alert="stalled",
             )
 

@@ -22,6 +22,7 @@ SECRETS = {
     "STUDIO_DATABASE_URL": "sqlite:///x8", "OAUTH_CLIENT_ID": "x9",
     "A_VARIABLE_THAT_NOBODY_KNOWS": "y1", "JAX_SECRET_OF_SOMEBODY": "y2", "LC_TOKEN": "y3",
     "HTTPS_PROXY": "http://me:y4@proxy.example", "PYTHON_KEYRING_PASSWORD": "y5",
+    "SKYPILOT_API_SERVER_ENDPOINT": "https://me:y6@sky.example",
 }  # fmt: skip
 SETTINGS = {"OMP_NUM_THREADS": "2", "LANG": "C.UTF-8", "JAX_PLATFORMS": "cpu", "PATH": "/bin"}
 
@@ -52,7 +53,7 @@ def test_runs_get_the_credentials_for_their_data() -> None:
     given = {**SETTINGS, **SECRETS}
     needed = {
         "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "GOOGLE_APPLICATION_CREDENTIALS", "HF_TOKEN",
-        "HTTPS_PROXY", "STUDIO_DATABASE_URL",
+        "HTTPS_PROXY", "STUDIO_DATABASE_URL", "SKYPILOT_API_SERVER_ENDPOINT",
     }  # fmt: skip
     selected = environment.for_runs(given)
     assert needed <= selected.keys()
@@ -61,7 +62,8 @@ def test_runs_get_the_credentials_for_their_data() -> None:
     )
     models = environment.for_models(given)
     assert {"HF_TOKEN", "HTTPS_PROXY"} <= models.keys()
-    assert not {"AWS_SECRET_ACCESS_KEY", "STUDIO_DATABASE_URL"} & models.keys()
+    withheld = {"AWS_SECRET_ACCESS_KEY", "STUDIO_DATABASE_URL", "SKYPILOT_API_SERVER_ENDPOINT"}
+    assert not withheld & models.keys()
 
 
 def test_user_can_pass_more_variables_to_runs_but_not_to_a_demo() -> None:

@@ -124,3 +124,26 @@ def test_followed_run_equals_the_original_after_a_stop_a_resume_and_kills(
     uninterrupted = submit(machine, "train", config("", "whole"))
     assert wait_until_ended(machine, uninterrupted).state == "done"
     assert weights(machine, "whole") == weights(home, "model")
+
+
+def test_run_goes_on_in_another_workspace_from_its_mirror(
+    machine: Workspace, home: Workspace, tmp_path: Path
+) -> None:
+    run_id = submit(machine, "train", config(f"file://{tmp_path}/mirror", "model"))
+    checkpoints = tmp_path / "mirror/runs" / run_id / "incarnations/000001/checkpoints"
+    wait_for(lambda: list(checkpoints.glob("*/manifest.json")))
+    request_stop(machine, run_id)
+    wait_until_ended(machine, run_id)
+    wait_for(lambda: (checkpoints.parent / "exit.json").exists())
+
+    assert not (home.folder("shards") / "rows").exists()
+    assert resume_run(home, f"file://{tmp_path}/mirror/runs/{run_id}") == run_id
+    row = wait_until_ended(home, run_id)
+    assert (row.state, row.error, row.remote) == ("done", None, {})
+    steps = [step for name, step, _ in metrics_in_events(home, run_id) if name == "loss"]
+    assert steps == sorted(set(steps)) and steps[0] == 20
+    assert metrics_in_table(home, run_id) == metrics_in_events(home, run_id)
+
+    uninterrupted = submit(machine, "train", config("", "whole"))
+    assert wait_until_ended(machine, uninterrupted).state == "done"
+    assert weights(machine, "whole") == weights(home, "model")

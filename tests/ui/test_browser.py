@@ -399,7 +399,7 @@ def test_stop_confirmation_names_the_work_that_would_be_lost(
     with running_app(workspace.root) as url, visiting(url) as visit:
         visitor = visit("/#runs/train-here")
         detail = visitor.page.locator(".ps-detail")
-        detail.get_by_role("button", name="Abort").click()
+        detail.get_by_role("button", name="Stop without saving").click()
         detail.get_by_text("The steps since the last save are lost.").wait_for()
         detail.get_by_role("button", name="Keep running", exact=True).click()
         detail.get_by_role("button", name="Stop and save").wait_for()

@@ -20,7 +20,7 @@ from core.store import RunRow, Store
 from core.workspace import Workspace
 from ui import layout, runs, status_bar
 from ui.parts import artifacts, disk
-from ui.parts.run_rows import alert_kinds, ending_of, notices_of
+from ui.parts.run_rows import alert_kinds, ending_of, label_of, notices_of
 
 ROOT = Path(__file__).parent.parent.parent
 TABS = ("corpus", "tokenizer", "shards", "train", "runs", "playground", "publish", "workspace")
@@ -250,6 +250,21 @@ def test_process_exit_is_described(
 ) -> None:
     add_run(store, "run", state, **{"reason": "", **values})
     assert ending_of(store.find_run("run")) == words
+
+
+@pytest.mark.parametrize(
+    ("stage", "reason", "label"),
+    [
+        ("train", "aborted", "stopped without saving"),
+        ("train", "saved", "stopped: saved"),
+        ("tokenizer", "aborted", "stopped"),
+    ],
+)
+def test_label_of_a_stopped_run_says_whether_it_was_saved(
+    store: Store, stage: str, reason: str, label: str
+) -> None:
+    add_run(store, "run", "stopped", stage=stage, reason=reason)
+    assert label_of(store.find_run("run")) == label
 
 
 def test_alerts_are_reported_by_kind_and_number(store: Store) -> None:

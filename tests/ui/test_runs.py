@@ -181,6 +181,60 @@ def test_second_click_on_stop_or_delete_hits_no_other_button(studio: Studio, wid
         assert visitor.errors == []
 
 
+@pytest.mark.parametrize("by", ["touch", "mouse", "keyboard"])
+def test_phone_shows_a_run_and_returns_to_the_list(studio: Studio, by: str) -> None:
+    wanted = f"shards-{by}-3"
+    for number in range(30):
+        name = f"{by}-{number}"
+        studio.add_run(f"shards-{name}", stage="shards", name=name, state="done")
+    with visiting(studio.url, width=390, height=844, touch=by == "touch") as visit:
+        visitor = visit("/#corpus")
+        visitor.open("Runs")
+        page = visitor.page
+        row = row_of(visitor, wanted).get_by_role("button")
+        runs, back = page.locator(".ps-run-list"), page.locator(".ps-back")
+
+        def press(control: Any) -> None:
+            if by == "keyboard":
+                control.press("Enter")
+            else:
+                control.tap() if by == "touch" else control.click()
+
+        def open_run() -> None:
+            row.wait_for()
+            press(row)
+            back.wait_for()
+            visitor.wait_for(lambda: wanted in shown_run(visitor), A_PAGE_SECONDS, "the run")
+            assert runs.is_hidden()
+            assert page.evaluate("location.hash") == f"#runs/{wanted}"
+            assert 0 <= back.bounding_box()["y"] < 844
+            assert is_focused(back)
+
+        def check_list() -> None:
+            row.wait_for()
+            assert page.locator(".ps-detail").is_hidden()
+            assert page.evaluate("location.hash") == "#runs"
+            # The user continues at the run that was shown.
+            assert is_focused(row) and 0 <= row.bounding_box()["y"] < 844
+            assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+        open_run()
+        press(back)
+        check_list()
+        open_run()
+        page.go_back()
+        check_list()
+        page.go_forward()
+        back.wait_for()
+        visitor.wait_for(lambda: wanted in shown_run(visitor), A_PAGE_SECONDS, "the run")
+        assert runs.is_hidden()
+        assert visitor.errors == []
+
+
+def is_focused(locator: Any) -> bool:
+    return bool(locator.evaluate("(element) => element === document.activeElement"))
+
+
 def test_ended_run_of_unknown_length_has_no_progress_bar(studio: Studio) -> None:
     for state in ("failed", "stopped", "lost"):
         values = {

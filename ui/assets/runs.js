@@ -165,9 +165,14 @@ const isNarrow = () => matchMedia("(max-width: 899px)").matches;
 
 // On a narrow screen, either the list is shown or the run named by the address.
 const showChosen = () => {
-  const was = board.classList.contains("chosen");
-  board.classList.toggle("chosen", Boolean(namedRun()));
-  if (isNarrow() && was !== board.classList.contains("chosen")) element.scrollIntoView({ block: "start" });
+  const isChosen = Boolean(namedRun());
+  if (board.classList.contains("chosen") === isChosen) return;
+  const hadFocus = board.contains(document.activeElement);
+  board.classList.toggle("chosen", isChosen);
+  if (!isNarrow()) return;
+  element.scrollIntoView({ block: "start" });
+  // The element that had the focus is hidden now.
+  if (hadFocus) (isChosen ? view?.root.querySelector(".ps-back") : rows.get(selected)?.cells.name)?.focus();
 };
 
 // scrollIntoView would scroll the document, too. The list's header covers less than a row.
@@ -317,7 +322,7 @@ const confirmFirst = (view, run, what) => () => {
 const controls = (view, run) => {
   if (run.state === "queued") return [button("Remove from queue", "", () => act("abort"), isAsked(view, run, ""))];
   if (!isActive(run)) return [];
-  const abort = button(run.saves ? "Abort" : "Stop", "danger", confirmFirst(view, run, "abort"), isAsked(view, run, "abort"));
+  const abort = button(run.saves ? "Stop without saving" : "Stop", "danger", confirmFirst(view, run, "abort"), isAsked(view, run, "abort"));
   const isStopping = run.state === "stopping" || isAsked(view, run, "");
   return run.saves ? [button("Stop and save", "", () => act("save"), isStopping), abort] : [abort];
 };

@@ -230,30 +230,35 @@ def _explain(
     where = found["loc"]
     if where[0] != "data":
         return _explain_field(str(where[0]), found, body)
-    names = [name for name, _ in arguments]
     given = body.get("data")
-    if not isinstance(given, list) or len(given) != len(names):
-        listed = f"a list of {len(names)}: {', '.join(names)}" if names else "an empty list"
-        received = f"{len(given)} of them" if isinstance(given, list) else _shown(given)
-        return "data", ConfigError(
-            "The number of arguments is wrong",
-            expected=listed,
-            received=received,
-            fix="send one value for each argument",
-        )
+    if not isinstance(given, list) or len(given) != len(arguments):
+        return "data", _wrong_count([name for name, _ in arguments], given)
     name, argument = arguments[int(where[1])]
     return name, _explain_argument(name, argument, given[int(where[1])])
+
+
+def _wrong_count(names: Sequence[str], given: Any) -> ConfigError:
+    return ConfigError(
+        "The number of arguments is wrong",
+        expected=f"a list of {len(names)}: {', '.join(names)}" if names else "an empty list",
+        received=f"{len(given)} of them" if isinstance(given, list) else _shown(given),
+        fix="send one value for each argument",
+    )
+
+
+def _explain_text(name: str, expected: str, value: Any) -> ConfigError:
+    if not isinstance(value, str):
+        return _error(f"The {name} is not a string", expected, value, "send one text at a time")
+    received = f"{len(value)} characters"
+    return ConfigError(
+        f"The {name} is too long", expected=expected, received=received, fix="shorten it"
+    )
 
 
 def _explain_argument(name: str, argument: Argument, value: Any) -> ConfigError:
     expected = argument.expected()
     if isinstance(argument, Text):
-        if isinstance(value, str):
-            received = f"{len(value)} characters"
-            return ConfigError(
-                f"The {name} is too long", expected=expected, received=received, fix="shorten it"
-            )
-        return _error(f"The {name} is not a string", expected, value, "send one text at a time")
+        return _explain_text(name, expected, value)
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if is_number and value > argument.high:
         fix = f"ask for {argument.high:g} or less"

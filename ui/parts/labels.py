@@ -76,15 +76,8 @@ def _assignment(found: re.Match[str], models: tuple[type[StageConfig], ...]) -> 
 def _replacements(
     models: tuple[type[StageConfig], ...],
 ) -> tuple[tuple[re.Pattern[str], str], ...]:
-    labels: dict[str, str] = {}
-    verbs: dict[str, str] = {}
-    for name, field in _fields(models):
-        (labels if "_" in name else verbs)[name] = title_of(name, field)
-        for value in choices_of(field):
-            if ("_" in value or value in _NO_WORDS) and (
-                texts := field_extra(field)["options"].get(value)
-            ):
-                labels.setdefault(value, texts[0])
+    """Lists the patterns of names and choices with their labels, the longest name first."""
+    labels, verbs = _labels(models)
     flags = {flag_of(name, field): title_of(name, field) for name, field in _fields(models)}
     set_to = r"(?<=\b[Ss]et ){}(?= (?:to|empty)\b)"
     patterns = [(_WORD.format(f"`?{re.escape(name)}`?"), label) for name, label in labels.items()]
@@ -92,3 +85,17 @@ def _replacements(
     patterns += [(set_to.format(re.escape(name)), label) for name, label in verbs.items()]
     longest_first = sorted(patterns, key=lambda one: len(one[0]), reverse=True)
     return tuple((re.compile(pattern), label) for pattern, label in longest_first)
+
+
+def _labels(models: tuple[type[StageConfig], ...]) -> tuple[dict[str, str], dict[str, str]]:
+    """Returns the labels of unmistakable names and choices, and those of names that are words."""
+    labels: dict[str, str] = {}
+    words: dict[str, str] = {}
+    for name, field in _fields(models):
+        (labels if "_" in name else words)[name] = title_of(name, field)
+        for value in choices_of(field):
+            if ("_" in value or value in _NO_WORDS) and (
+                texts := field_extra(field)["options"].get(value)
+            ):
+                labels.setdefault(value, texts[0])
+    return labels, words

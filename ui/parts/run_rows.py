@@ -74,7 +74,9 @@ def title_of(row: RunRow) -> str:
 
 
 def label_of(row: RunRow) -> str:
-    """Returns state and reason."""
+    """Returns the state with its reason: failed, out of memory."""
+    if (row.state, row.reason) == ("stopped", "aborted"):
+        return "stopped without saving" if row.saves else "stopped"
     reason = row.reason.replace("_", " ")
     return f"{row.state}: {reason}" if reason else row.state
 

@@ -65,3 +65,8 @@ def to_host(array: Array) -> NDArray:
     if array.is_fully_replicated:
         return np.array(array.addressable_data(0))
     return np.array(multihost_utils.process_allgather(array, tiled=True))
+
+
+def broadcast_from_rank_0(array: NDArray) -> Any:
+    """Returns rank 0's array on all processes; the others' have its shape and dtype."""
+    return multihost_utils.broadcast_one_to_all(array)

@@ -88,13 +88,16 @@ class _Builder:
         for one in dict.fromkeys(patterns):
             bias = all_of_text
             if one.reach is not None:
-                distances = ops.absolute(ops.subtract(*self._pairs(places)))
-                reach = ops.constant(np.int32(one.reach))
-                bias = self._hide(ops.logical_or(apart, ops.greater(distances, reach)))
+                bias = self._hide(ops.logical_or(apart, self._out_of_reach(places, one.reach)))
             theta = one.rotary_theta
             inputs[one] = (bias, None if theta is None else self._rotation(theta, places))
         for one in patterns:
             yield inputs[one]
+
+    def _out_of_reach(self, places: Node, reach: int) -> Node:
+        """Marks pairs of tokens farther apart than local attention reaches, (1, 1, T, T)."""
+        distances = self._ops.absolute(self._ops.subtract(*self._pairs(places)))
+        return self._ops.greater(distances, self._ops.constant(np.int32(reach)))
 
     def _pairs(self, values: Node) -> tuple[Node, Node]:
         return (

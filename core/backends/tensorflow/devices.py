@@ -8,12 +8,14 @@ from core.backends.devices import (
     LOCAL_TPU,
     Choice,
     Devices,
+    Hardware,
     cpu_name,
     describe_unused,
     first_line,
     host_memory_bytes,
     not_started,
     number_to_use,
+    why_cpu,
 )
 from core.backends.imports import import_for
 from core.config import TrainConfig
@@ -29,7 +31,18 @@ def resolver_arguments(config: TrainConfig) -> dict[str, str | None]:
     }
 
 
-def start_on_tpu(choice: Choice, config: TrainConfig) -> Devices:
+def start(choice: Choice, config: TrainConfig, hardware: Hardware) -> Devices:
+    """Starts the chosen kind of device; the CPU if TensorFlow can't use a GPU that it may use."""
+    if choice.kind == "tpu":
+        return _start_on_tpu(choice, config)
+    if choice.kind == "gpu" and config.device == "auto" and not _list_gpus(import_tensorflow()):
+        choice = Choice("tensorflow", "cpu", why_cpu(config, hardware))
+    if choice.kind == "cpu":
+        return _start_on_cpu(choice, config, hide_gpus=bool(hardware.gpus))
+    return _start_on_gpu(choice, config)
+
+
+def _start_on_tpu(choice: Choice, config: TrainConfig) -> Devices:
     tf = import_tensorflow()
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(**resolver_arguments(config))
@@ -58,9 +71,9 @@ def start_on_tpu(choice: Choice, config: TrainConfig) -> Devices:
     )
 
 
-def start_on_gpu(choice: Choice, config: TrainConfig) -> Devices:
+def _start_on_gpu(choice: Choice, config: TrainConfig) -> Devices:
     tf = import_tensorflow()
-    gpus = list_gpus(tf)
+    gpus = _list_gpus(tf)
     if not gpus:
         raise not_started(choice, "TensorFlow found no GPU")
     for gpu in gpus:
@@ -78,12 +91,12 @@ def start_on_gpu(choice: Choice, config: TrainConfig) -> Devices:
     )
 
 
-def list_gpus(tf: Any) -> list[Any]:
-    """Lists the GPUs that TensorFlow can use."""
+def _list_gpus(tf: Any) -> list[Any]:
+    """Lists the GPUs that TensorFlow can use: none, unless built for them."""
     return list(tf.config.list_physical_devices("GPU"))
 
 
-def start_on_cpu(choice: Choice, config: TrainConfig, *, hide_gpus: bool) -> Devices:
+def _start_on_cpu(choice: Choice, config: TrainConfig, *, hide_gpus: bool) -> Devices:
     tf = import_tensorflow()
     used = config.num_devices or 1
     try:

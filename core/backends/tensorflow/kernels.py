@@ -135,6 +135,11 @@ def has_fused_attention(query: Tensor, key: Tensor) -> bool:
     return False
 
 
+def has_tensor_cores() -> bool:
+    """Returns False: on TensorFlow, matmuls are timed on every GPU."""
+    return False
+
+
 def are_sharded() -> bool:
     return False
 

@@ -1,53 +1,32 @@
-"""Compiles a training step for a TPU that is not attached.
+"""Reads the compiler's figures for a training step on a TPU that is not attached.
 
-Import it only after the backend was chosen. Source: https://docs.jax.dev/en/latest/aot.html.
+Imports a backend: import this module only after the backend was chosen.
 """
 
 from __future__ import annotations
 
 import operator
-import os
-import re
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from importlib import metadata
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
-import jax
-import keras
-import numpy as np
-
-from core.backends.base import dropout_seeds
-from core.backends.jax.mesh import DeviceMesh
-from core.backends.jax.step import TrainState, make_train_step
+from core.backends.base import BackendOptions
+from core.backends.jax.tpu_compiler import (
+    Costs,
+    LoweredStep,
+    StepTooLargeError,
+    compiler_versions,
+    describe_devices,
+)
 from core.backends.kernels import count_chunks
-from core.backends.optimizers import build_optimizer, create_optimizer
+from core.backends.optimizers import create_optimizer
 from core.backends.schedule import LearningRateSchedule
 from core.config import PreflightConfig, fingerprint_of
 from core.models.building import create_model
 from core.training.preflight.subject import Subject
 from core.training.topologies import Topology
-
-_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-_SIZE = r"([\d.]+)([KMGT]?)"
-_REFUSALS = (
-    re.compile(rf"Used {_SIZE} of {_SIZE} hbm"),
-    re.compile(rf"\({_SIZE}\) exceeds available HBM \({_SIZE}\)"),
-    re.compile(rf"{_SIZE} exceeds {_SIZE}"),
-)
-
-
-class Costs(NamedTuple):
-    """Costs per device; the compiler counts the body of a loop once."""
-
-    flops: float
-    bytes_accessed: float
-
-    @classmethod
-    def of(cls, compiled: Any) -> Costs:
-        costs = compiled.cost_analysis() or {}
-        return cls(float(costs.get("flops", 0.0)), float(costs.get("bytes accessed", 0.0)))
 
 
 @dataclass(frozen=True)
@@ -84,7 +63,13 @@ class Compiled:
 
 
 class Lowered:
-    """A training step, lowered for the compiler."""
+    """A training step, lowered for the compiler.
+
+    Attributes:
+        parts: Micro-batches per batch.
+        uncounted: Costs of a micro-batch that the compiler doesn't count.
+        state_bytes_per_core: Bytes of weights and slots per device.
+    """
 
     def __init__(
         self, config: PreflightConfig, subject: Subject, topology: Topology, batch_size: int
@@ -92,81 +77,55 @@ class Lowered:
         self._topology = topology
         self.uncounted = _uncounted(subject, batch_size)
         self.parts = config.gradient_accumulation_steps
-        mesh = DeviceMesh(describe_devices(topology), config.sharding)
-        # Only constants of the program.
+        # The values don't matter: they are constants of the program.
         schedule = LearningRateSchedule("linear", 1e-3, 100, 10_000)
-        optimizer = create_optimizer(config, schedule)
-        # Shapes are enough: skip the initialisation of weights.
-        with keras.StatelessScope(initialize_variables=False):
-            model = create_model(
-                subject.architecture, seed=0, dtype_policy=config.dtype_policy, remat=config.remat
-            )
-            build_optimizer(optimizer, model)
-        state = TrainState(
-            _shapes(model.trainable_variables, mesh),
-            _shapes(model.non_trainable_variables, mesh),
-            _shapes(optimizer.variables, mesh),
+        self._step = LoweredStep(
+            partial(
+                create_model,
+                subject.architecture,
+                seed=0,
+                dtype_policy=config.dtype_policy,
+                remat=config.remat,
+            ),
+            create_optimizer(config, schedule),
+            describe_devices(topology.accelerator_type, topology.shape, topology.options),
+            BackendOptions.of(config),
+            subject.example(1),
+            batch_size,
         )
-        left = TrainState(*[[one.sharding for one in values] for values in state])
-        self.state_bytes_per_core = sum(_bytes_per_device(one) for one in jax.tree.leaves(state))
-        step = jax.jit(
-            mesh.within(make_train_step(model, optimizer, self.parts)),
-            donate_argnums=0,
-            out_shardings=(left, mesh.whole()),
-        )
-        batch = _batch_shapes(subject, mesh, batch_size, self.parts)
-        # In a scope again, or the step's first scope would initialise all weights.
-        with keras.StatelessScope(initialize_variables=False):
-            self._lowered = step.lower(state, batch)
-            self._update = _lower_update(optimizer, mesh, state, left) if self.parts > 1 else None
+        self.state_bytes_per_core = self._step.state_bytes_per_core
 
     @property
     def fingerprint(self) -> str:
-        """Identifies program, TPU and compiler."""
-        programs = [one.as_text() for one in (self._lowered, self._update) if one]
-        return fingerprint_of([*programs, self._topology.name, jax.__version__, libtpu_version()])
+        """Identifies program, TPU and compiler, and so the result."""
+        return fingerprint_of([*self._step.programs(), self._topology.name, *compiler_versions()])
 
     def compile_update(self) -> Costs:
-        """Compiles the update alone, the same for any batch size."""
-        assert self._update is not None, "the batch comes in parts"
-        return Costs.of(self._update.compile())
+        """Compiles the optimizer's update alone, which is the same for any batch size."""
+        return self._step.compile_update()
 
     def compile(self) -> Compiled:
         """Compiles the step, in minutes; costs count one micro-batch."""
         started = time.perf_counter()
         try:
-            compiled = self._lowered.compile()
-        except jax.errors.JaxRuntimeError as error:
-            return self._refused(error, time.perf_counter() - started)
-        memory, costs = compiled.memory_analysis(), Costs.of(compiled)
+            needed, costs = self._step.compile()
+        except StepTooLargeError as refusal:
+            return Compiled(
+                fits=False,
+                bytes_per_core=refusal.bytes_per_core,
+                bytes_available_per_core=refusal.bytes_available_per_core,
+                flops_per_step_per_core=None,
+                bytes_accessed_per_step_per_core=None,
+                compile_seconds=time.perf_counter() - started,
+                message=str(refusal),
+            )
         return Compiled(
             fits=True,
-            bytes_per_core=float(
-                memory.argument_size_in_bytes
-                + memory.output_size_in_bytes
-                + memory.temp_size_in_bytes
-                - memory.alias_size_in_bytes
-            ),
+            bytes_per_core=needed,
             bytes_available_per_core=self._topology.chip.memory_bytes_per_core,
             flops_per_step_per_core=costs.flops,
             bytes_accessed_per_step_per_core=costs.bytes_accessed,
             compile_seconds=time.perf_counter() - started,
-        )
-
-    def _refused(self, error: Exception, seconds: float) -> Compiled:
-        message = str(error)
-        sizes = next((found for one in _REFUSALS if (found := one.search(message))), None)
-        if sizes is None:
-            raise error
-        used, unit, available, other_unit = sizes.groups()
-        return Compiled(
-            fits=False,
-            bytes_per_core=float(used) * _UNITS[unit],
-            bytes_available_per_core=float(available) * _UNITS[other_unit],
-            flops_per_step_per_core=None,
-            bytes_accessed_per_step_per_core=None,
-            compile_seconds=seconds,
-            message=message.splitlines()[0],
         )
 
 
@@ -182,67 +141,5 @@ def _uncounted(subject: Subject, batch_size: int) -> Costs:
     return Costs((pieces - 1) * flops, (pieces - 1) * accessed)
 
 
-def libtpu_version() -> str | None:
-    """Returns libtpu's version, if installed."""
-    try:
-        return metadata.version("libtpu")
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def describe_devices(topology: Topology) -> list[Any]:
-    """Describes a TPU that is not attached."""
-    os.environ.update(
-        ALLOW_MULTIPLE_LIBTPU_LOAD="1",
-        TPU_SKIP_MDS_QUERY="1",
-        TPU_ACCELERATOR_TYPE=topology.accelerator_type,
-        TPU_WORKER_HOSTNAMES="localhost",
-    )
-    from jax.experimental import topologies
-
-    found = topologies.get_topology_desc(
-        platform="tpu", topology_name=topology.shape, **topology.options
-    )
-    return list(found.devices)
-
-
 def _repeated(counted: float, once: float, parts: int) -> float:
     return once + max(0.0, counted - once) * parts
-
-
-def _lower_update(
-    optimizer: keras.optimizers.Optimizer, mesh: DeviceMesh, state: TrainState, left: TrainState
-) -> jax.stages.Lowered:
-    update = jax.jit(
-        mesh.within(optimizer.stateless_apply),
-        donate_argnums=(0, 2),
-        out_shardings=(left.trainable, left.optimizer),
-    )
-    return update.lower(state.optimizer, state.trainable, state.trainable)
-
-
-def _shapes(variables: list[keras.Variable], mesh: DeviceMesh) -> list[jax.ShapeDtypeStruct]:
-    return [
-        jax.ShapeDtypeStruct(tuple(one.shape), one.dtype, sharding=mesh.weight(one.shape))
-        for one in variables
-    ]
-
-
-def _batch_shapes(
-    subject: Subject, mesh: DeviceMesh, batch_size: int, parts: int
-) -> dict[str, jax.ShapeDtypeStruct]:
-    rows, front = batch_size * mesh.size, () if parts == 1 else (parts,)
-    sharding = mesh.rows(axis=len(front))
-    shapes = {
-        name: jax.ShapeDtypeStruct(
-            (*front, rows, *values.shape[1:]), values.dtype, sharding=sharding
-        )
-        for name, values in subject.example(1).items()
-    }
-    seeds = dropout_seeds(0, parts)
-    shapes["dropout_seed"] = jax.ShapeDtypeStruct((*front, 2), seeds.dtype, sharding=mesh.whole())
-    return shapes
-
-
-def _bytes_per_device(shape: jax.ShapeDtypeStruct) -> int:
-    return int(np.prod(shape.sharding.shard_shape(shape.shape)) * shape.dtype.itemsize)

@@ -32,7 +32,8 @@ from core.workspace import Artifact, Workspace, write_atomically
 from core.workspace.places import make_folder
 
 if TYPE_CHECKING:
-    from core.training.preflight.compiler import Compiled, Costs, Lowered
+    from core.backends.jax.tpu_compiler import Costs
+    from core.training.preflight.compiler import Compiled, Lowered
 
 REPORT_FILE = "preflight.json"
 
@@ -145,7 +146,8 @@ class _Preflight:
         return values
 
     def _compile_wanted(self) -> tuple[Compiled | None, dict[int, Compiled]]:
-        from core.training.preflight.compiler import libtpu_version
+        """Compiles the configured batch; nothing if libtpu isn't installed."""
+        from core.backends.jax.tpu_compiler import libtpu_version
 
         if libtpu_version() is None:
             self._reporter.warn(

@@ -254,10 +254,11 @@ def test_topology_table_has_the_compilers_device_counts() -> None:
         import jax
         os.environ.pop("XLA_FLAGS", None)
         jax.config.update("jax_platforms", "cpu")
-        from core.training.preflight.compiler import describe_devices
+        from core.backends.jax.tpu_compiler import describe_devices
         from core.training.topologies import find_topology
         topology = find_topology(sys.argv[1])
-        print(json.dumps([len(describe_devices(topology)), topology.cores]))
+        named = (topology.accelerator_type, topology.shape, topology.options)
+        print(json.dumps([len(describe_devices(*named)), topology.cores]))
     """
     for generation in ("v3-8", "v4-8", "v5e-16", "v5p-8", "v6e-4"):
         found, tabulated = run_on("jax", code, generation)
