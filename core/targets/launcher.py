@@ -51,6 +51,7 @@ class Launch:
         billed_from: Unix seconds at which the machine was first seen starting or running; 0: never.
         ended: Unix seconds; 0: it goes on.
         incarnations, checkpoints: Numbers of them that the mirror had before.
+        detail: Why it ended, in the target's words.
     """
 
     number: int
@@ -60,6 +61,7 @@ class Launch:
     ended: float = 0.0
     incarnations: int = 0
     checkpoints: int = 0
+    detail: str = ""
 
     @property
     def seconds(self) -> float:
@@ -307,7 +309,7 @@ class Launcher:
         """Deletes the current machine and counts it as ended."""
         self.delete_machine()
         if launch := self.state.current:
-            launch.ended = time.time()
+            launch.ended, launch.detail = time.time(), why
             self._is_ending, self._phase = False, ""
             print(f"launch {launch.number} has ended: {why}".rstrip(" :"), flush=True)
         self.state.write(self._folder)
@@ -362,11 +364,12 @@ class Launcher:
         if len(recent) < MOST_FRUITLESS_LAUNCHES or recent[0].checkpoints < checkpoints:
             return
         lines = [line for line in self.machine_log().splitlines() if line.strip()]
+        said = [*filter(None, [recent[-1].detail]), *lines[-3:]]
         raise TargetError(
             f"{self._config.target} has ended {MOST_FRUITLESS_LAUNCHES} machines in a row without "
             "a new checkpoint",
             expected="a machine that trains at least until its first checkpoint",
-            received=" / ".join(lines[-3:])[-600:] or "no output of the machine",
+            received=" / ".join(said)[-600:] or "no output of the machine",
             fix="read the log; save more often (save_steps) if machines are taken away early; "
             "then resume the run",
         )
