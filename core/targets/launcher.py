@@ -310,9 +310,21 @@ class Launcher:
         self.delete_machine()
         if launch := self.state.current:
             launch.ended, launch.detail = time.time(), why
+            self._correct_times(launch)
             self._is_ending, self._phase = False, ""
             print(f"launch {launch.number} has ended: {why}".rstrip(" :"), flush=True)
         self.state.write(self._folder)
+
+    def _correct_times(self, launch: Launch) -> None:
+        """Takes a launch's times from the mirror: this computer may have been off meanwhile."""
+        try:
+            reported = self._mirror().reported_times(launch.number, launch.incarnations)
+        except StudioError:
+            return
+        if reported:
+            started, ended = reported
+            launch.billed_from = min(launch.billed_from or started, started)
+            launch.ended = max(launch.billed_from, min(launch.ended, ended))
 
     def end(self, exit_code: int | None) -> None:
         """Deletes the machine and writes that this attempt at the run has ended."""
