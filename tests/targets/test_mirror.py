@@ -20,7 +20,7 @@ from core.targets.follower import Follower
 from core.targets.mirror import RunMirror
 from core.targets.opening import open_store
 from core.targets.publisher import Publisher
-from core.targets.schema import CheckpointReference, Exit, RunSpec, StopRequest
+from core.targets.schema import CheckpointReference, Exit, Heartbeat, RunSpec, StopRequest
 from core.workspace import MANIFEST_FILE, Manifest, describe_files, write_manifest
 from tests.core.runs.support import begin_run, wait_for
 
