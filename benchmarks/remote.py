@@ -1,4 +1,4 @@
-"""What a mirror costs, how late its events are, and how long a launch takes.
+"""Measures the cost and delay of a mirror, and how long a launch takes.
 
 Runs with and without a mirror are trained in turn; the ratio of their step times is what counts.
 The mirror is a folder. The delay is the time from a metric's event on the machine until another
