@@ -20,7 +20,7 @@ from core.config import flag_of
 from core.runs.worker import child_environment
 from core.stages.registry import STAGES
 from core.store import Store
-from core.training.topologies import TOPOLOGIES, find_topology
+from core.training.topologies import TOPOLOGIES, find_topology, runtime_version
 from core.workspace import Workspace
 from tests.texts import write_sentences
 
@@ -346,6 +346,8 @@ def test_tpu_table_in_the_docs_matches_the_topologies() -> None:
         )
     }
     assert table == {t.name: (t.accelerator_type, t.hosts) for t in TOPOLOGIES.values()}
+    for row in rows:
+        assert {f"`{runtime_version(one)}`" for one in _accelerators(row)} == {row[3].strip()}
 
 
 def _accelerators(row: list[str]) -> list[str]:

@@ -26,7 +26,7 @@ from core.redaction import hide_secrets_in_output
 from core.runs.folder import RunFolder
 from core.runs.process import ProcessIdentity
 from core.stages.registry import artifact_kind_of, load_further_stages
-from core.targets.errors import MirrorError, UnavailableError
+from core.targets.errors import MirrorError, TargetError, UnavailableError
 from core.targets.mirror import Listing, RunMirror, exit_name, heartbeat_name, log_name
 from core.targets.schema import AGAIN, MOST_EVENTS_BYTES, Exit, StopRequest, parse_events
 from core.training.checkpoint import CHECKPOINTS_FOLDER, checkpoint_name, checkpoint_steps
@@ -83,15 +83,25 @@ class Follower:
                 if self._round():
                     break
                 wait, problem = SECONDS_PER_ROUND, ""
-            except UnavailableError as error:
+            except StudioError as error:
+                if not self._may_wait(error):
+                    self._refuse(error)
+                    break
                 if str(error) != problem:
                     print(error, file=sys.stderr, flush=True)
                 problem, wait = str(error), min(2 * wait, _MOST_RETRY_SECONDS)
-            except StudioError as error:
-                self._refuse(error)
-                break
             time.sleep(wait)
         self._events.close()
+
+    def _may_wait(self, error: StudioError) -> bool:
+        """Returns whether a later try may succeed, such as after a new login.
+
+        A machine at work isn't given up because its target or its mirror refuses this computer.
+        """
+        if isinstance(error, UnavailableError):
+            return True
+        is_refused = isinstance(error, TargetError) and not isinstance(error, MirrorError)
+        return is_refused and self._launcher is not None and self._launcher.has_machine
 
     def copy_events(self) -> None:
         """Copies the events that the mirror has now."""

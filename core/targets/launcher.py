@@ -51,6 +51,7 @@ class Launch:
         billed_from: Unix seconds at which the machine was first seen starting or running; 0: never.
         ended: Unix seconds; 0: it goes on.
         incarnations, checkpoints: Numbers of them that the mirror had before.
+        detail: Why it ended, in the target's words.
     """
 
     number: int
@@ -60,6 +61,7 @@ class Launch:
     ended: float = 0.0
     incarnations: int = 0
     checkpoints: int = 0
+    detail: str = ""
 
     @property
     def seconds(self) -> float:
@@ -69,7 +71,7 @@ class Launch:
 
 @dataclass
 class RemoteState:
-    """What is known about a run's launches.
+    """Launches of a run and where its mirror is.
 
     Attributes:
         here, there: The mirror's root, from this computer and from the machine.
@@ -142,6 +144,7 @@ class Launcher:
         self.state = RemoteState.read(folder)
         self._polled = 0.0
         self._phase = ""
+        self._problem = ""
         self._is_ending = False
 
     # Before the first launch.
@@ -233,7 +236,7 @@ class Launcher:
             self._launch(launch)
         if time.monotonic() - self._polled > POLL_SECONDS:
             self._polled = time.monotonic()
-            self._look(launch)
+            self._try_to_look(launch)
         return ""
 
     def phase(self) -> str:
@@ -257,6 +260,16 @@ class Launcher:
         self.state.write(self._folder)
         print(f"launch {launch.number}: {machine.id}", flush=True)
 
+    def _try_to_look(self, launch: Launch) -> None:
+        """Asks for the machine's state; it goes on if the target can't tell now."""
+        try:
+            self._look(launch)
+            self._problem = ""
+        except TargetError as error:
+            if str(error) != self._problem:
+                print(error, flush=True)
+            self._problem = str(error)
+
     def _look(self, launch: Launch) -> None:
         machine = Machine.from_json(launch.machine or {})
         status = self._target.state(machine)
@@ -278,7 +291,10 @@ class Launcher:
             return f"waiting for capacity ({status.detail})" if status.detail else ""
         if status.state not in ("starting", "running"):
             return self._phase
-        lines = self._target.log(machine).splitlines()
+        try:
+            lines = self._target.log(machine).splitlines()
+        except TargetError:
+            return self._phase
         said = [line.removeprefix("studio: ") for line in lines if line.startswith("studio: ")]
         return said[-1][:100] if said else "starting"
 
@@ -293,16 +309,32 @@ class Launcher:
         """Deletes the current machine and counts it as ended."""
         self.delete_machine()
         if launch := self.state.current:
-            launch.ended = time.time()
+            launch.ended, launch.detail = time.time(), why
+            self._correct_times(launch)
             self._is_ending, self._phase = False, ""
             print(f"launch {launch.number} has ended: {why}".rstrip(" :"), flush=True)
         self.state.write(self._folder)
+
+    def _correct_times(self, launch: Launch) -> None:
+        """Takes a launch's times from the mirror: this computer may have been off meanwhile."""
+        try:
+            reported = self._mirror().reported_times(launch.number, launch.incarnations)
+        except StudioError:
+            return
+        if reported:
+            started, ended = reported
+            launch.billed_from = min(launch.billed_from or started, started)
+            launch.ended = max(launch.billed_from, min(launch.ended, ended))
 
     def end(self, exit_code: int | None) -> None:
         """Deletes the machine and writes that this attempt at the run has ended."""
         self.state.ended_attempt = self._folder.count_attempts()
         self.state.exit_code = exit_code
         self.end_machine("the run has ended")
+
+    @property
+    def has_machine(self) -> bool:
+        return self.state.current is not None and self.state.current.machine is not None
 
     @property
     def has_ended(self) -> bool:
@@ -344,11 +376,12 @@ class Launcher:
         if len(recent) < MOST_FRUITLESS_LAUNCHES or recent[0].checkpoints < checkpoints:
             return
         lines = [line for line in self.machine_log().splitlines() if line.strip()]
+        said = [*filter(None, [recent[-1].detail]), *lines[-3:]]
         raise TargetError(
             f"{self._config.target} has ended {MOST_FRUITLESS_LAUNCHES} machines in a row without "
             "a new checkpoint",
             expected="a machine that trains at least until its first checkpoint",
-            received=" / ".join(lines[-3:])[-600:] or "no output of the machine",
+            received=" / ".join(said)[-600:] or "no output of the machine",
             fix="read the log; save more often (save_steps) if machines are taken away early; "
             "then resume the run",
         )

@@ -283,6 +283,22 @@ class RunMirror:
     def read_exit(self, incarnation: int) -> Exit | None:
         return self._read_document(Exit, exit_name(incarnation))
 
+    def reported_times(self, launch: int, incarnations: int) -> tuple[float, float] | None:
+        """Returns a launch's claim and last sign of life by the machine's clock, in Unix seconds.
+
+        Args:
+            incarnations: Number of incarnations before the launch.
+        """
+        newest = self.look().newest
+        claims = [self.read_claim(number) for number in range(incarnations + 1, newest + 1)]
+        own = [claim for claim in claims if claim.launch == launch]
+        if not own:
+            return None
+        last = own[-1].incarnation
+        signs = [self.read_exit(last), self.read_heartbeat(last)]
+        times = [sign.time for sign in signs if sign]
+        return own[0].time, max([own[-1].time, *times])
+
     # Folders with a manifest.
 
     def upload_folder(self, folder: Path, name: str) -> None:

@@ -67,6 +67,7 @@ class Publisher:
         self._inputs: Inputs | None = None
         self._offset = 0
         self._segment = 0
+        self._unconfirmed = b""
         self._heartbeats = 0
         self._log_sent = b""
         self._stop_version = ""
@@ -168,17 +169,24 @@ class Publisher:
             raise self._mirror.superseded(f"incarnation {listing.newest}")
 
     def _send_events(self) -> None:
-        """Sends the events since the last call, in segments."""
+        """Sends the events since the last call, in segments.
+
+        A segment whose answer was lost is sent again with the same events, so that it is known.
+        """
         with self._sending:
-            while data := _complete_lines(self._folder.events, self._offset):
-                # A segment that is there was written by a try whose answer was lost.
-                while not self._mirror.create_segment(self._number, self._segment, data):
-                    if self._mirror.read_segment(self._number, self._segment) == data:
-                        break
-                    self._segment += 1
-                self._segment += 1
+            while data := self._unconfirmed or _complete_lines(self._folder.events, self._offset):
+                self._unconfirmed = data
+                self._send_segment(data)
                 self._offset += len(data)
+                self._unconfirmed = b""
                 self._save_state()
+
+    def _send_segment(self, data: bytes) -> None:
+        while not self._mirror.create_segment(self._number, self._segment, data):
+            if self._mirror.read_segment(self._number, self._segment) == data:
+                break
+            self._segment += 1
+        self._segment += 1
 
     def _send_log(self) -> None:
         tail = self._folder.log_tail(400).encode()[-MOST_LOG_BYTES // 2 :]

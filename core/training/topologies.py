@@ -1,11 +1,12 @@
 """TPU slices and their chips' published figures.
 
-Sources: https://cloud.google.com/tpu/docs/v2 to /v6e and /supported-tpu-configurations; memory:
-libtpu 0.0.51.
+Sources: https://cloud.google.com/tpu/docs/v2 to /v6e, /supported-tpu-configurations and /runtimes;
+memory: libtpu 0.0.51.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,11 +72,20 @@ _ALL = (
     Topology("v6e-16", "v6e-16", "v6e:4x4", 16, 4, _V6E),
 )
 TOPOLOGIES = {one.name: one for one in _ALL}
+# Software of a TPU VM, by the first part of an accelerator type.
+_RUNTIME_VERSIONS = {
+    "v2": "tpu-ubuntu2204-base",
+    "v3": "tpu-ubuntu2204-base",
+    "v4": "tpu-ubuntu2204-base",
+    "v5litepod": "v2-alpha-tpuv5-lite",
+    "v5p": "v2-alpha-tpuv5",
+    "v6e": "v2-alpha-tpuv6e",
+}
 
 
 def find_topology(name: str) -> Topology:
     """Finds a topology by its common or `gcloud` name; raises ConfigError."""
-    found = TOPOLOGIES.get(name) or next((t for t in _ALL if t.accelerator_type == name), None)
+    found = _find(name)
     if found is None:
         raise ConfigError(
             f"The TPU topology {name!r} is unknown",
@@ -86,3 +96,33 @@ def find_topology(name: str) -> Topology:
             field="topology",
         )
     return found
+
+
+def accelerator_type(name: str) -> str:
+    """Returns the `gcloud` name of a slice, which may be larger than those in TOPOLOGIES.
+
+    Raises:
+        ConfigError: The generation is unknown, or the name has no size.
+    """
+    found = _find(name)
+    if found:
+        return found.accelerator_type
+    generation, _, size = name.replace("v5e-", "v5litepod-").partition("-")
+    if generation not in _RUNTIME_VERSIONS or not re.fullmatch(r"[1-9][0-9]{0,4}", size):
+        raise ConfigError(
+            "The type of TPU is unknown",
+            expected="a type like v5litepod-8, of " + ", ".join(_RUNTIME_VERSIONS),
+            received=name[:100] or "nothing",
+            fix="see https://cloud.google.com/tpu/docs/regions-zones for types and their zones",
+            field="target",
+        )
+    return f"{generation}-{size}"
+
+
+def runtime_version(accelerator_type: str) -> str:
+    """Returns the default software version of a TPU VM."""
+    return _RUNTIME_VERSIONS[accelerator_type.partition("-")[0]]
+
+
+def _find(name: str) -> Topology | None:
+    return TOPOLOGIES.get(name) or next((t for t in _ALL if t.accelerator_type == name), None)

@@ -20,7 +20,7 @@ from core.targets.follower import Follower
 from core.targets.mirror import RunMirror
 from core.targets.opening import open_store
 from core.targets.publisher import Publisher
-from core.targets.schema import CheckpointReference, Exit, RunSpec, StopRequest
+from core.targets.schema import CheckpointReference, Exit, Heartbeat, RunSpec, StopRequest
 from core.workspace import MANIFEST_FILE, Manifest, describe_files, write_manifest
 from tests.core.runs.support import begin_run, wait_for
 
@@ -333,3 +333,13 @@ def test_file_fetched_from_a_folder_does_not_change_with_it(tmp_path: Path) -> N
     with Path(tmp_path, "mirror/a/one").open("r+b") as file:
         file.write(b"replaced")
     assert (tmp_path / "copy").read_bytes() == b"verified"
+
+
+def test_times_of_a_launch_are_those_of_its_own_incarnations(mirror: RunMirror) -> None:
+    first = mirror.claim(None, launch=1)
+    mirror.write_heartbeat(1, Heartbeat(number=1, time=first.time + 5))
+    second = mirror.claim(None, launch=2)
+    mirror.write_exit(2, Exit(code=0, time=second.time + 60))
+    assert mirror.reported_times(1, 0) == (first.time, first.time + 5)
+    assert mirror.reported_times(2, 1) == (second.time, second.time + 60)
+    assert mirror.reported_times(3, 2) is None

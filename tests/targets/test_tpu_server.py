@@ -142,7 +142,7 @@ def test_a_resource_goes_through_its_states(server: TpuServer, session: requests
 def test_the_script_runs_on_both_hosts(server: TpuServer, session: requests.Session) -> None:
     server.extra_environment["GREETING"] = "hello"
     script = f"{READ_METADATA}\necho done $GREETING; env | cut -d= -f1 | sort | tr '\\n' ' '; pwd"
-    create(server, session, body(script, "v5litepod-16"))
+    create(server, session, body(script, "v4-16"))
     server.wait("run-1", "ACTIVE")
     hosts = server.hosts("run-1")
     assert len(hosts) == 2

@@ -24,14 +24,20 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from core.training.topologies import TOPOLOGIES
 from tests.core.shards.bucket import BucketHandler, BucketServer
 from tests.targets.tpu_host import SCOPE, Host
 from tests.targets.tpu_request import ApiError, parse_request
 
+# The address at which a service account's key becomes an access token, and that token.
+TOKEN_PATH = "/token"
+USER_TOKEN = "token-of-the-user"
 _TO_ACTIVE = ("CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "PROVISIONING", "ACTIVE")
+# What every zone here offers.
+_ACCELERATOR_TYPES = tuple(topology.accelerator_type for topology in TOPOLOGIES.values())
+_RUNTIME_VERSIONS = ("tpu-ubuntu2204-base", "v2-alpha-tpuv5", "v2-alpha-tpuv5-lite")
 _TRANSIENT = (*_TO_ACTIVE[:-1], "SUSPENDING", "DELETING")
 _DELAY_SECONDS = 0.05
-_CHIPS_OR_CORES_PER_HOST = 8
 _PROJECT_NUMBER = "123456789012"
 _REFUSALS = {
     "quota": (
@@ -42,8 +48,8 @@ _REFUSALS = {
     "internal": (500, "Internal error encountered."),
     "unavailable": (503, "The service is currently unavailable."),
 }
-_ONLY_CREATING = ("quota", "no capacity")
-_ANY_FAILURE = (*_REFUSALS, "no capacity", "lost answer")
+_ONLY_CREATING = ("quota", "quota later", "no capacity")
+_ANY_FAILURE = (*_REFUSALS, "quota later", "no capacity", "lost answer")
 
 
 @dataclass
@@ -82,8 +88,8 @@ class QueuedResource:
 
     @property
     def host_count(self) -> int:
-        size = int(self.spec["node"]["acceleratorType"].partition("-")[2])
-        return max(1, size // _CHIPS_OR_CORES_PER_HOST)
+        asked = self.spec["node"]["acceleratorType"]
+        return next(one.hosts for one in TOPOLOGIES.values() if one.accelerator_type == asked)
 
     def describe(self) -> dict[str, Any]:
         """Returns the resource as the API does."""
@@ -155,6 +161,10 @@ class TpuServer(BucketServer):
         with self._changed:
             return {one.id: one.state for one in self._resources.values()}
 
+    def describe_resource(self, id: str) -> dict[str, Any]:
+        """Returns a resource as the API does, also one that is gone."""
+        return self._latest[id].describe()
+
     def hosts(self, id: str) -> list[Host]:
         """Returns the hosts of a resource, also of one that is gone."""
         return self._latest[id].hosts
@@ -179,11 +189,12 @@ class TpuServer(BucketServer):
         """Makes the next requests to the API fail.
 
         Args:
-            kind: quota (429), forbidden (403), internal (500), unavailable (503), no capacity (a
-                resource that is created fails later) or lost answer (the request is carried out,
-                and the connection dropped).
+            kind: quota (429), forbidden (403), internal (500), unavailable (503), quota later (the
+                operation fails, and creates nothing), no capacity (a resource that is created
+                fails later) or lost answer (the request is carried out, and the connection
+                dropped).
             times: How many requests.
-            method: GET, POST or DELETE; None: any, or POST for quota and no capacity.
+            method: GET, POST or DELETE; None: any, or POST for the two quotas and no capacity.
         """
         if kind not in _ANY_FAILURE:
             raise ValueError(f"the kind must be one of {_ANY_FAILURE}, not {kind}")
@@ -320,6 +331,8 @@ class TpuServer(BucketServer):
             failure = self._next_failure(method)
             if failure in _REFUSALS:
                 raise ApiError(*_REFUSALS[failure])
+            if failure == "quota later":
+                return self._failed_operation(*names)
             answered = answer(self, *names, query=query, body=body, token=token)
             if failure == "no capacity":
                 self._latest[self.created[-1]].without_capacity = True
@@ -384,6 +397,12 @@ class TpuServer(BucketServer):
             raise ApiError(404, f"Resource '{name}' was not found")
         return self._describe_operation(name)
 
+    def _get_accelerator_type(self, parent: str, id: str, **_: Any) -> dict[str, Any]:
+        return {**_offered(parent, "acceleratorTypes", id, _ACCELERATOR_TYPES), "type": id}
+
+    def _get_runtime_version(self, parent: str, id: str, **_: Any) -> dict[str, Any]:
+        return {**_offered(parent, "runtimeVersions", id, _RUNTIME_VERSIONS), "version": id}
+
     def _get_resource(self, parent: str, id: str) -> QueuedResource:
         name = f"{parent}/queuedResources/{id}"
         if name not in self._resources:
@@ -402,6 +421,10 @@ class TpuServer(BucketServer):
         name = f"{resource.parent}/operations/operation-{uuid4().hex}"
         self._operations[name] = verb, resource
         return self._describe_operation(name)
+
+    def _failed_operation(self, parent: str) -> dict[str, Any]:
+        error = {"code": 8, "message": _REFUSALS["quota"][1]}
+        return {"name": f"{parent}/operations/operation-1", "done": True, "error": error}
 
     def _describe_operation(self, name: str) -> dict[str, Any]:
         verb, resource = self._operations[name]
@@ -436,6 +459,8 @@ _ROUTES: list[tuple[str, str, set[str], Callable[..., dict[str, Any]]]] = [
     ("GET", "nodes", _PAGED, TpuServer._list_nodes),
     ("GET", "nodes/([^/]+)", set(), TpuServer._get_node),
     ("GET", "operations/([^/]+)", set(), TpuServer._get_operation),
+    ("GET", "acceleratorTypes/([^/]+)", set(), TpuServer._get_accelerator_type),
+    ("GET", "runtimeVersions/([^/]+)", set(), TpuServer._get_runtime_version),
 ]
 
 
@@ -448,7 +473,11 @@ class _Handler(BucketHandler):
         self._call() or super().do_GET()
 
     def do_POST(self) -> None:
-        self._call() or super().do_POST()
+        if self.path == TOKEN_PATH:
+            self._body()
+            self._answer_json({"access_token": USER_TOKEN, "expires_in": 3599})
+        else:
+            self._call() or super().do_POST()
 
     def do_DELETE(self) -> None:
         self._call() or super().do_DELETE()
@@ -469,6 +498,13 @@ class _Handler(BucketHandler):
 
 def _now() -> str:
     return datetime.now(UTC).isoformat().replace("+00:00", "Z")
+
+
+def _offered(parent: str, collection: str, id: str, offered: tuple[str, ...]) -> dict[str, Any]:
+    name = f"{parent}/{collection}/{id}"
+    if id not in offered:
+        raise ApiError(404, f"Resource '{name}' was not found")
+    return {"name": name}
 
 
 def _page(key: str, entries: list[dict[str, Any]], query: dict[str, str]) -> dict[str, Any]:

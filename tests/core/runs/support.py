@@ -37,10 +37,10 @@ def wait_for(condition: Callable[[], object], seconds: float = WAIT_SECONDS) -> 
         time.sleep(0.05)
 
 
-def wait_until_ended(workspace: Workspace, run_id: str) -> RunRow:
+def wait_until_ended(workspace: Workspace, run_id: str, seconds: float = WAIT_SECONDS) -> RunRow:
     """Waits until a run has ended and returns it."""
     store = Store.open(workspace)
-    wait_for(lambda: (row := store.get_run(run_id)) and row.has_ended)
+    wait_for(lambda: (row := store.get_run(run_id)) and row.has_ended, seconds)
     return store.find_run(run_id)
 
 
