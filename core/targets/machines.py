@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from core.errors import ConfigError, StudioError
-from core.store import Store
+from core.store import USED_TARGETS, Store
 from core.targets.target import Machine, open_target
 from core.workspace import Workspace
 
@@ -68,13 +68,14 @@ def delete_machine(workspace: Workspace, machine_id: str, target: str = "") -> L
 
 
 def known_targets(workspace: Workspace) -> list[str]:
-    """Lists the targets of this workspace's runs, each once."""
+    """Lists the targets of this workspace's runs, of deleted ones too, each once."""
     store = Store.open(workspace)
     try:
         rows = store.list_runs(limit=_MOST_RUNS)
+        used = store.get_setting(USED_TARGETS).split()
     finally:
         store.close()
-    return sorted({str(target) for row in rows if (target := row.remote.get("target"))})
+    return sorted({*used, *(str(target) for row in rows if (target := row.remote.get("target")))})
 
 
 def _list(target: str) -> list[ListedMachine]:
