@@ -12,7 +12,7 @@ from typing import Any
 from core.config import TrainConfig
 from core.errors import ConfigError, StudioError
 from core.targets.code import CodeArchive
-from core.targets.errors import MirrorError
+from core.targets.errors import MirrorError, NoRoomError
 from core.targets.schema import Input, InputFile
 from core.targets.store import ObjectStore
 from core.workspace import (
@@ -198,7 +198,7 @@ def _check_room(store: ObjectStore, one: Input, folder: Path) -> None:
     make_folder(folder)
     needed, free = sum(file.bytes for file in one.files), shutil.disk_usage(folder).free
     if needed > free:
-        raise MirrorError(
+        raise NoRoomError(
             f"The {one.kind or one.field} of the run doesn't fit on this machine",
             expected=f"{needed:,} bytes of disk",
             received=f"{free:,} bytes free at {folder}",

@@ -26,12 +26,18 @@ from core.redaction import hide_secrets_in_output
 from core.runs.folder import RunFolder
 from core.runs.process import ProcessIdentity
 from core.stages.registry import artifact_kind_of, load_further_stages
-from core.targets.errors import MirrorError, TargetError, UnavailableError
+from core.targets.errors import MirrorError, NoRoomError, TargetError, UnavailableError
 from core.targets.mirror import Listing, RunMirror, exit_name, heartbeat_name, log_name
 from core.targets.schema import AGAIN, MOST_EVENTS_BYTES, Exit, StopRequest, parse_events
 from core.training.checkpoint import CHECKPOINTS_FOLDER, checkpoint_name, checkpoint_steps
 from core.workspace import Artifact, Workspace, commit_folder, write_atomically
-from core.workspace.places import guarding_workspaces, make_folder, private_files
+from core.workspace.places import (
+    WorkspaceMovedError,
+    check_not_moved,
+    guarding_workspaces,
+    make_folder,
+    private_files,
+)
 
 if TYPE_CHECKING:
     from core.targets.launcher import Launcher
@@ -83,12 +89,19 @@ class Follower:
                 if self._round():
                     break
                 wait, problem = SECONDS_PER_ROUND, ""
+            except WorkspaceMovedError:
+                raise
             except StudioError as error:
                 if not self._may_wait(error):
                     self._refuse(error)
                     break
                 if str(error) != problem:
                     print(error, file=sys.stderr, flush=True)
+                problem, wait = str(error), min(2 * wait, _MOST_RETRY_SECONDS)
+            except OSError as error:
+                # Such as a full disk. A machine at work isn't left alone because of it.
+                if str(error) != problem:
+                    print(f"trying again after: {error}", file=sys.stderr, flush=True)
                 problem, wait = str(error), min(2 * wait, _MOST_RETRY_SECONDS)
             time.sleep(wait)
         self._events.close()
@@ -98,7 +111,7 @@ class Follower:
 
         A machine at work isn't given up because its target or its mirror refuses this computer.
         """
-        if isinstance(error, UnavailableError):
+        if isinstance(error, UnavailableError | NoRoomError):
             return True
         is_refused = isinstance(error, TargetError) and not isinstance(error, MirrorError)
         return is_refused and self._launcher is not None and self._launcher.has_machine
@@ -128,6 +141,7 @@ class Follower:
 
     def _round(self) -> bool:
         """Copies what is new; returns True if the run has ended."""
+        check_not_moved(self._folder.path)
         launcher = self._launcher
         if launcher and launcher.has_ended:
             self._folder.write_exit(launcher.state.exit_code, None)
@@ -137,15 +151,17 @@ class Follower:
         self._open_mirror()
         listing = self._mirror.look()
         newest = listing.newest
-        if launcher and (why := self._keep_machine(launcher, listing)):
+        # Read before the machine's state: a run that has ended is not launched again.
+        ended = self._read_exit(listing)
+        is_over = ended is not None and ended.reason not in AGAIN
+        if launcher and not is_over and (why := self._keep_machine(launcher, listing)):
             self._copy_events(listing)
             self._fetch_checkpoint(listing)
             return self._stop_without_machine(why)
         if not newest:
             self._enter(launcher.phase() if launcher else "waiting for the machine", 0)
             return self._is_given_up(0)
-        # The exit comes after all events, but a listing may have been made in between.
-        ended = self._read_exit(listing)
+        # The exit comes after all events, but the listing may have been made in between.
         if ended:
             listing = self._mirror.look()
         if listing.newest > newest:
@@ -167,7 +183,7 @@ class Follower:
     def _read_exit(self, listing: Listing) -> Exit | None:
         """Reads the newest incarnation's exit, unless an earlier launch made it."""
         newest, launcher = listing.newest, self._launcher
-        if not listing.version(exit_name(newest)):
+        if not newest or not listing.version(exit_name(newest)):
             return None
         if launcher and launcher.incarnations_before >= newest:
             return None
@@ -410,17 +426,23 @@ class Follower:
         return describe_artifact(draft.artifact)
 
     def _fetched_before(self, kind: str) -> Artifact | None:
-        """Returns the artifact if a follower was killed after it had fetched it."""
-        found = self._workspace.list(kind)
-        return next((one for one in found if one.manifest.run == self._record.id), None)
+        """Returns the artifact if a follower was killed after it had fetched it.
+
+        An earlier attempt at the run may have made another one.
+        """
+        own = [one for one in self._workspace.list(kind) if one.manifest.run == self._record.id]
+        files = self._mirror.read_artifact(self._incarnation).files if own else {}
+        return next((one for one in own if one.manifest.files == files), None)
 
     def _refuse(self, error: StudioError) -> None:
         print(f"error: {error}", file=sys.stderr, flush=True)
         try:
             self._finish("failed", error.reason or "target", error.exit_code, error=error.to_dict())
-        except UnavailableError as unavailable:
+        except WorkspaceMovedError:
+            raise
+        except StudioError as refused:
             # The run ends nevertheless; `studio targets` shows the machine.
-            print(unavailable, file=sys.stderr, flush=True)
+            print(refused, file=sys.stderr, flush=True)
             self._launcher = None
             self._finish("failed", error.reason or "target", error.exit_code, error=error.to_dict())
 
@@ -463,6 +485,9 @@ def _follow(folder: RunFolder, workspace: Workspace) -> int:
     folder.write_processes(run=ProcessIdentity.of_this())
     try:
         Follower(folder, workspace).follow()
+    except WorkspaceMovedError as error:
+        # A follower in the new place goes on.
+        print(error, file=sys.stderr, flush=True)
     except StudioError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         return error.exit_code
