@@ -174,6 +174,15 @@ def read_notes(path: Path) -> list[str]:
     return [str(event["message"]) for event in events if event and "message" in event]
 
 
+def read_phases(path: Path) -> list[dict[str, Any]]:
+    """Returns the events that report a phase of a run on another machine."""
+    if not path.exists():
+        return []
+    with _opened(path) as file:
+        events = [_parse(line) for line in file if b'"kind":"remote"' in line]
+    return [event for event in events if event and isinstance(event.get("phase"), str)]
+
+
 def read_resolved(path: Path) -> dict[str, Any]:
     """Returns the newest attempt's values for `auto` settings."""
     if not path.exists():

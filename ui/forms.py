@@ -41,7 +41,6 @@ _MOST_BUTTONS = 4
 _YES_OR_NO = [("Automatic", ""), ("Yes", "yes"), ("No", "no")]
 # Dots group digits too, but not mixed with other separators.
 _GROUPED_DIGITS = re.compile(r"-?[1-9]\d{0,2}(?:(?:[ ,_\u00a0\u202f]\d{3})+|(?:\.\d{3})+)")
-_UNSET = "not set"
 _BASE = "(base)"
 # The same problem shown twice must change the value.
 _numbers = itertools.count(1)
@@ -119,11 +118,16 @@ class Form(Generic[ConfigT]):
         """Returns the components that show problems."""
         return [form.problems for form in self._forms().values()]
 
-    def render(self, after: Mapping[str, Callable[[], None]] | None = None) -> None:
+    def render(
+        self,
+        after: Mapping[str, Callable[[], None]] | None = None,
+        before: Mapping[str, Callable[[], None]] | None = None,
+    ) -> None:
         """Renders the components.
 
         Args:
             after: Renders more below a group, by heading.
+            before: Renders more above a group's fields, by heading.
         """
         fields = {n: f for n, f in self._own_fields().items() if not _is_config(f)}
         defaults = self.model()
@@ -133,6 +137,8 @@ class Form(Generic[ConfigT]):
             for group, names in _grouped(fields):
                 with gr.Column(elem_classes=["ps-group", *self._condition(group)]):
                     gr.HTML(f"<h3>{present.escape(group)}</h3>", elem_classes=["ps-group-title"])
+                    if before and group in before:
+                        before[group]()
                     with gr.Row(elem_classes=["ps-fields"]):
                         for name in names:
                             self.components[name] = self._component(
@@ -350,7 +356,7 @@ class Form(Generic[ConfigT]):
     def _inherited(self, raw: Sequence[Any]) -> dict[str, Any]:
         if self.base is None:
             return {}
-        return self.base.parse(*raw).model_dump(exclude={"name"})
+        return self.base.parse(*raw).model_dump(exclude=set(self.model.not_inherited))
 
     def _shown(
         self, beside: dict[str, Problems], *, reveal: bool = False, live: bool = False
@@ -574,7 +580,9 @@ def _make_component(
     if field_extra(field)["artifact"] or names:
         return gr.Dropdown(names, value=value, allow_custom_value=True, **common)
     common["elem_classes"] = [*common["elem_classes"], *_keyboard(annotation)]
-    return gr.Textbox(value=value, max_lines=1, placeholder=_UNSET if optional else "", **common)
+    return gr.Textbox(
+        value=value, max_lines=1, placeholder=present.UNSET if optional else "", **common
+    )
 
 
 def labelled(field: FieldInfo, values: Sequence[str]) -> list[tuple[str, str]]:

@@ -29,6 +29,8 @@ UNEXPECTED = StudioError(
     fix="try again; what happened is in the log of the app, in the terminal it was started from",
 )
 
+# Placeholder of an optional field.
+UNSET = "not set"
 
 # Strings of the current request.
 _sent: ContextVar[tuple[str, ...]] = ContextVar("sent", default=())

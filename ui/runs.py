@@ -27,7 +27,7 @@ from core.store import ACTIVE_STATES, RunRow, Store
 from core.workspace import Workspace
 from ui import charts
 from ui.assets import script
-from ui.parts import markup
+from ui.parts import markup, remote
 from ui.parts.events import QUIET
 from ui.parts.preflight import describe_report, is_report, take_batch_size
 from ui.parts.run_rows import (
@@ -62,7 +62,8 @@ _TEMPLATE = f"""
   </div>
   <div class="ps-runs-board" hidden>
     <div class="ps-run-list">
-      <div class="ps-queue"><span></span><label>Runs at a time <select></select></label></div>
+      <div class="ps-queue"><span></span><label>Runs at a time <select></select></label>
+      <button type="button" class="ps-link ps-machines-open">Machines</button></div>
       <div class="ps-scroll">
       <table class="ps-table ps-run-table" aria-label="Runs, the newest first">
         <thead><tr><th scope="col">Run</th><th scope="col">State</th>
@@ -75,6 +76,14 @@ _TEMPLATE = f"""
     </div>
     <section class="ps-detail" aria-label="The selected run"></section>
   </div>
+  <dialog class="ps-machines" aria-labelledby="ps-machines-title">
+    <h3 id="ps-machines-title">Machines of your runs</h3>
+    <p class="ps-note">What still exists at each target that a run has used.</p>
+    <div class="ps-machines-list" aria-live="polite"></div>
+    <form method="dialog">
+    <button type="button" class="ps-button ps-machines-again">Look again</button>
+    <button class="ps-button">Close</button></form>
+  </dialog>
 </div>
 """
 
@@ -83,7 +92,7 @@ def render(workspace: Workspace, store: Store) -> gr.HTML:
     """Renders the tab and returns its board, for `connect`."""
     return gr.HTML(
         html_template=_TEMPLATE,
-        js_on_load=script("chart.js", "preflight_card.js", "runs.js"),
+        js_on_load=script("chart.js", "preflight_card.js", "machines.js", "runs.js"),
         server_functions=[
             _list_function(workspace, store),
             _detail_function(workspace, store),
@@ -93,6 +102,9 @@ def render(workspace: Workspace, store: Store) -> gr.HTML:
             _slots_function(workspace),
             _report_function(workspace, store),
             _export_function(store),
+            remote.phases_function(workspace, store),
+            remote.machines_function(workspace),
+            remote.deletion_function(workspace),
         ],
     )
 
@@ -230,7 +242,7 @@ def _action_function(workspace: Workspace) -> Answer:
         actions: dict[Any, Callable[[], object]] = {
             "save": lambda: request_stop(workspace, run, "save"),
             "abort": lambda: request_stop(workspace, run, "abort"),
-            "resume": lambda: resume_run(workspace, run),
+            "resume": lambda: remote.resume(workspace, run, question),
             "extend": lambda: _extend(workspace, run, str(question.get("steps", ""))),
             "delete": lambda: delete_run(workspace, run),
         }

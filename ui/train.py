@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
 
 import gradio as gr
 
@@ -16,19 +18,22 @@ from core.models.registry import count_parameters
 from core.presets import write_up_of
 from core.shards.read import is_remote
 from core.store import Store
+from core.targets.target import open_target
 from core.training import preflight, recipe
 from core.training.compatibility import check_layout, incompatibilities
 from core.training.inputs import TrainingInputs, objective_name, open_inputs
 from core.training.planner import estimate_seconds, measure_cpu_speed
 from core.workspace import Workspace
 from ui.forms import Form, labelled
-from ui.parts import markup, planner
+from ui.parts import cost, markup, planner, where
 from ui.parts.events import QUIET, listen
 from ui.parts.labels import relabel
 from ui.parts.preflight import render_report
 from ui.parts.stage import Earlier, Forecast, Launcher, main_column, side_column, workbench
 from ui.present import escape
 
+# Kinds of machines whose mirror has to be in a bucket.
+_NEEDS_MIRROR = ("tpu", "sky")
 _CHECK = """
 <p class="ps-note">Compiles the training step with the settings above for a TPU that need not be
 attached, and estimates memory, time and cost. Runs on this machine; nothing is booked.</p>
@@ -60,7 +65,7 @@ def render(
         with main_column():
             planner_place = gr.Column()
             with gr.Column(elem_classes=["ps-card"]):
-                form.render()
+                where.render(form, workspace)
                 fitting = gr.HTML(elem_id="train-fitting")
         with side_column():
             launcher.render_facts()
@@ -74,9 +79,19 @@ def render(
 
 
 def _check(config: TrainConfig, workspace: Workspace) -> None:
-    choose(config, find_hardware())
+    if config.target:
+        _check_target(config)
+    else:
+        choose(config, find_hardware())
     if not _is_far(config, workspace):
         open_inputs(config, workspace)
+
+
+def _check_target(config: TrainConfig) -> None:
+    """Checks address and mirror, asking nobody."""
+    target = open_target(config.target)
+    if urlsplit(config.target).scheme in _NEEDS_MIRROR:
+        target.mirror_root(config.mirror)
 
 
 def _check_shards_fit(rows: ShardConfig, config: TrainConfig) -> None:
@@ -195,6 +210,8 @@ def _write_up(config: TrainConfig) -> str:
 
 
 def _hardware(config: TrainConfig | None) -> str:
+    if config is not None and config.target:
+        return cost.place_note(config)
     hardware = find_hardware()
     has = f"This machine: {escape(hardware.describe())}."
     if config is None:
@@ -265,19 +282,22 @@ def _forecast(config: TrainConfig, workspace: Workspace) -> Forecast:
     )
     parameters = count_parameters(inputs.architecture)
     seconds = _estimate_seconds(config, inputs, plan)
+    hours = cost.estimate_hours(config, workspace)
     size = f"{markup.short_count(parameters)} parameters"
     steps = f"{markup.count(plan.num_train_steps)} steps"
     return Forecast(
-        f"Train {_model(config)} ({size}) for {steps}",
-        _facts(config, inputs, plan, parameters, seconds),
-        " · ".join([*([markup.rough_duration(seconds)] if seconds else []), size, steps]),
+        f"Train {_model(config)} ({size}) for {steps}{_elsewhere(config)}",
+        _facts(config, inputs, plan, parameters, _describe_time(seconds, hours), hours),
+        " · ".join(filter(None, [_describe_time(seconds, hours), size, steps])),
     )
 
 
 def _estimate_seconds(
     config: TrainConfig, inputs: TrainingInputs, plan: recipe.Plan
 ) -> float | None:
-    """Only for a CPU; None elsewhere."""
+    """Only for a CPU of this machine; None elsewhere."""
+    if config.target:
+        return None
     try:
         is_cpu = choose(config, find_hardware()).kind == "cpu"
     except StudioError:
@@ -287,7 +307,14 @@ def _estimate_seconds(
     return estimate_seconds(config, inputs, plan.total_tokens, measure_cpu_speed())
 
 
+def _describe_time(seconds: float | None, hours: Sequence[float]) -> str:
+    return markup.rough_duration(seconds) if seconds else cost.describe_hours(hours)
+
+
 def _replicas(config: TrainConfig) -> int:
+    if config.target:
+        topology = cost.topology_of(config)
+        return config.num_devices or (topology.cores if topology else 1)
     try:
         return estimate_devices(config, find_hardware())
     except DeviceError:
@@ -297,7 +324,13 @@ def _replicas(config: TrainConfig) -> int:
 def _summarize(config: TrainConfig) -> str:
     if config.evaluate_only:
         return f"Evaluate {config.checkpoint}"
-    return f"Train {_model(config)} for {_length(config)}"
+    return f"Train {_model(config)} for {_length(config)}{_elsewhere(config)}"
+
+
+def _elsewhere(config: TrainConfig) -> str:
+    """Names the machine in a few words."""
+    place = urlsplit(config.target)
+    return f" on {place.netloc.rpartition('@')[2]}" if place.netloc else ""
 
 
 def _length(config: TrainConfig) -> str:
@@ -317,14 +350,15 @@ def _facts(
     inputs: TrainingInputs,
     plan: recipe.Plan,
     parameters: int,
-    seconds: float | None,
+    time: str,
+    hours: Sequence[float],
 ) -> str:
     settled = recipe.resolve_learning_rate(config, inputs.architecture)
     memory = recipe.estimate_memory_bytes(
         inputs.architecture, parameters, config, inputs.shards.row_length
     )
     figures = [
-        ("time, roughly", markup.rough_duration(seconds) if seconds else "unknown"),
+        ("time, roughly", time or "unknown"),
         ("memory, roughly", markup.byte_count(memory)),
         ("parameters", markup.short_count(parameters)),
         ("steps", markup.count(plan.num_train_steps)),
@@ -336,4 +370,6 @@ def _facts(
         ("tokens per parameter", f"{plan.tokens_per_parameter(parameters):.3g}"),
         ("peak learning rate", f"{settled.learning_rate:.3g}"),
     ]
+    if config.target:
+        details[:0] = cost.cost_rows(config, hours)
     return markup.tiles(figures) + markup.tiles(details, rows=True)

@@ -39,7 +39,7 @@ class Devices:
 
     Attributes:
         count: Over all processes.
-        memory_bytes: Of one device, or a CPU's host.
+        memory_bytes: Bytes of one device, or of a CPU's host.
     """
 
     engine: BackendName
@@ -97,7 +97,7 @@ class Hardware:
     """Accelerators by driver path.
 
     Attributes:
-        gpus: As many as CUDA_VISIBLE_DEVICES leaves.
+        gpus: GPUs that CUDA_VISIBLE_DEVICES leaves.
         jax_on_cpu: JAX_PLATFORMS keeps JAX on the CPU.
     """
 

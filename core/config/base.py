@@ -51,6 +51,8 @@ class StageConfig(BaseModel):
     presets: ClassVar[dict[str, Preset]] = {}
     # Field that selects a preset's variant.
     variant: ClassVar[str] = ""
+    # Fields that a form on top of another stage's form doesn't take from it.
+    not_inherited: ClassVar[frozenset[str]] = frozenset({"name"})
 
     @model_validator(mode="before")
     @classmethod

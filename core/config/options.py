@@ -64,7 +64,7 @@ HUB_ID_PATTERN = r"^$|^([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*$"
 # A / would be ambiguous in owner/name@branch.
 BRANCH_PATTERN = r"^$|^[A-Za-z0-9][\w-]*(\.[\w-]+)*$"
 MIRROR_PATTERN = r"^$|^((gs|s3|ssh|file)://|hf://buckets/)\S+$"
-TARGET_PATTERN = r"^$|^(ssh|hf|tpu|sky)://\S+$"
+TARGET_PATTERN = r"^$|^(ssh|hf|tpu|sky)://\S*$"
 LANGUAGE_PATTERN = r"^[A-Za-z, -]*$"
 
 # The Hub accepts more: https://huggingface.co/docs/hub/repositories-licenses.

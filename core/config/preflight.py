@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from pydantic import model_validator
+
 from core.config.options import option
 from core.config.train import TrainConfig
+from core.errors import ConfigError
 from core.training.topologies import TOPOLOGIES
 
 
 class PreflightConfig(TrainConfig):
     """Options for estimating needs and cost on a TPU."""
+
+    not_inherited = frozenset(
+        {"name", "target", "mirror", "max_hours", "max_cost", "price_per_hour"}
+    )
 
     topology: str = option(
         "v5e-8",
@@ -53,3 +60,15 @@ class PreflightConfig(TrainConfig):
         ge=8,
         le=1 << 20,
     )
+
+    @model_validator(mode="after")
+    def _check_target(self) -> PreflightConfig:
+        if self.target:
+            raise ConfigError(
+                "The check runs on this machine",
+                expected="no target",
+                received=self.target,
+                fix="leave target out, and name the TPU with topology",
+                field="target",
+            )
+        return self

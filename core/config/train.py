@@ -62,6 +62,49 @@ class TrainConfig(StageConfig):
         group="Data",
         artifact="tokenizer",
     )
+    target: str = option(
+        "",
+        "The machine that trains; empty: this one.",
+        details=(
+            "ssh://[user@]host[:port], hf://flavor, tpu://type?zone=…&project=… or "
+            "sky://resources: docs/remote.md."
+        ),
+        title="Address",
+        group="Where to run",
+        basic=True,
+        pattern=TARGET_PATTERN,
+        identity=False,
+    )
+    max_hours: float | None = option(
+        None,
+        "The machine saves and ends after so many hours; empty: no limit.",
+        title="Hours at most",
+        group="Where to run",
+        basic=True,
+        gt=0,
+        le=10_000,
+        identity=False,
+    )
+    max_cost: float | None = option(
+        None,
+        "US dollars after which the machine saves and ends; empty: no limit.",
+        title="Dollars at most",
+        group="Where to run",
+        basic=True,
+        gt=0,
+        le=1_000_000,
+        identity=False,
+    )
+    price_per_hour: float | None = option(
+        None,
+        "US dollars per hour of the machine; empty: as the target says.",
+        title="Price per hour",
+        group="Where to run",
+        basic=True,
+        ge=0,
+        le=100_000,
+        identity=False,
+    )
     objective: Literal["auto", "mlm", "clm", "span_corruption", "denoising"] = option(
         "auto",
         "Pretraining objective.",
@@ -576,45 +619,6 @@ class TrainConfig(StageConfig):
         group="Device",
         identity=False,
     )
-    target: str = option(
-        "",
-        "The machine that trains; empty: this one.",
-        details=(
-            "ssh://[user@]host[:port], hf://flavor, tpu://type?zone=…&project=… or "
-            "sky://resources: docs/remote.md."
-        ),
-        title="Where to run",
-        group="Where to run",
-        pattern=TARGET_PATTERN,
-        identity=False,
-    )
-    max_hours: float | None = option(
-        None,
-        "The machine saves and ends after so many hours; empty: no limit.",
-        title="Most hours",
-        group="Where to run",
-        gt=0,
-        le=10_000,
-        identity=False,
-    )
-    max_cost: float | None = option(
-        None,
-        "US dollars after which the machine saves and ends; empty: no limit.",
-        title="Most cost",
-        group="Where to run",
-        gt=0,
-        le=1_000_000,
-        identity=False,
-    )
-    price_per_hour: float | None = option(
-        None,
-        "US dollars per hour of the machine; empty: as the target says.",
-        title="Price per hour",
-        group="Where to run",
-        ge=0,
-        le=100_000,
-        identity=False,
-    )
     mirror: str = option(
         "",
         "Address that receives events, checkpoints and the model during the run.",
@@ -622,7 +626,7 @@ class TrainConfig(StageConfig):
             "gs://bucket/folder, s3://bucket/folder, hf://buckets/owner/name, ssh://host/folder or "
             "file:///folder. Another machine follows the run there: docs/remote.md."
         ),
-        group="Device",
+        group="Where to run",
         pattern=MIRROR_PATTERN,
         path=True,
         identity=False,

@@ -57,7 +57,7 @@ def pull_tokenizer(reference: str, names: tuple[str, ...]) -> Path:
     """Downloads a tokenizer's files, as far as they exist.
 
     Args:
-        reference: As for `pull_model`, or an old model's bare name.
+        reference: Same as for `pull_model`, or an old model's bare name.
     """
     return _pull(reference, names, (), Reporter(), "tokenizer")
 

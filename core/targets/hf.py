@@ -110,7 +110,7 @@ class JobsTarget:
             )
         hardware = self._hardware()
         self._list_jobs(_LABEL, _ACTIVE)
-        price = _price_per_hour(hardware)
+        price = hourly_price(hardware)
         said = "price unknown" if price is None else f"${price:.2f} per hour"
         name = f"{hardware.pretty_name}, {hardware.cpu}, {hardware.ram}"
         return _plain(f"{self._flavor} ({name}), {said}, namespace {self._namespace}")
@@ -130,7 +130,7 @@ class JobsTarget:
         return MirrorRoot(address, address)
 
     def price_per_hour(self) -> float | None:
-        return _price_per_hour(self._hardware())
+        return hourly_price(self._hardware())
 
     def launch(self, job: Job) -> Machine:
         from huggingface_hub import get_token
@@ -294,7 +294,8 @@ def _state(job: JobInfo) -> State:
     return _STATES.get(_stage(job), "unknown")
 
 
-def _price_per_hour(hardware: Any) -> float | None:
+def hourly_price(hardware: Any) -> float | None:
+    """Returns US dollars per hour; None if the Hub doesn't tell them."""
     hours = _HOURS.get(str(hardware.unit_label))
     price = hardware.unit_cost_usd
     if hours is None or not isinstance(price, (int, float)) or not 0 <= price < math.inf:
@@ -303,7 +304,7 @@ def _price_per_hour(hardware: Any) -> float | None:
 
 
 def _price(hardware: Any) -> str:
-    price = _price_per_hour(hardware)
+    price = hourly_price(hardware)
     return "price unknown" if price is None else f"${price:.2f} per hour"
 
 

@@ -74,7 +74,7 @@ class Launch:
 
 @dataclass
 class RemoteState:
-    """What is known about a run's launches.
+    """Launches of a run and where its mirror is.
 
     Attributes:
         here, there: The mirror's root, from this computer and from the machine.

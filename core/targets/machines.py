@@ -45,7 +45,7 @@ def list_machines(workspace: Workspace) -> list[ListedMachine]:
 
 
 def delete_machine(workspace: Workspace, machine_id: str, target: str = "") -> ListedMachine:
-    """Deletes a machine by the id that `list_machines` shows.
+    """Deletes a machine by the id that `list_machines` shows; its run stops without saving.
 
     Raises:
         ConfigError: No machine has this id.
@@ -62,9 +62,23 @@ def delete_machine(workspace: Workspace, machine_id: str, target: str = "") -> L
             field="id",
         )
     one = found[0]
+    _stop_run(workspace, one.run_id)
     machine = Machine(one.target, one.id, one.run_id, one.launch, one.created, one.detail)
     open_target(one.target).cancel(machine)
     return one
+
+
+def _stop_run(workspace: Workspace, run_id: str) -> None:
+    """Stops a machine's run without saving, so that no other machine takes its place."""
+    from core.runs.client import request_stop
+
+    store = Store.open(workspace)
+    try:
+        row = store.get_run(run_id)
+    finally:
+        store.close()
+    if row and not row.has_ended:
+        request_stop(workspace, run_id, "abort")
 
 
 def known_targets(workspace: Workspace) -> list[str]:

@@ -287,7 +287,7 @@ class RunMirror:
         """Returns a launch's claim and last sign of life by the machine's clock, in Unix seconds.
 
         Args:
-            incarnations: Those before the launch.
+            incarnations: Number of incarnations before the launch.
         """
         newest = self.look().newest
         claims = [self.read_claim(number) for number in range(incarnations + 1, newest + 1)]

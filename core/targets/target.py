@@ -84,7 +84,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Status:
-    """What a target says of a machine.
+    """A machine's state in the words of its target.
 
     `ended` means that it will never run again: it finished, was preempted, or is gone. `detail` has
     the target's own words.
@@ -109,7 +109,7 @@ class Target(Protocol):
     TargetError or ConfigError with advice if it refuses.
 
     Attributes:
-        address: As the user writes it.
+        address: The user's text.
         creates_machines: Whether a launch creates a machine that costs money until it is deleted.
         carries_secrets: Whether a launch can carry secrets, such as the Hub's token.
     """

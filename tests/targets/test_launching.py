@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -180,4 +183,37 @@ def test_stop_without_saving_ends_the_machine(
     request_stop(home, run_id, "abort")
     row = wait_until_ended(home, run_id)
     assert (row.state, row.reason) == ("stopped", "aborted")
+    assert not machine_processes(tmp_path)
+
+
+def command(workspace: Workspace, *arguments: str) -> Any:
+    """Runs `python -m core` and returns the JSON that it prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", "core", *arguments, "--workspace", str(workspace.root), "--json"],
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.stdout, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_machine_is_listed_and_deleted_by_commands(
+    home: Workspace, server: SshServer, tmp_path: Path
+) -> None:
+    flags = ["--preset", "custom", "--shards", "rows", "--engine", "tensorflow", "--device", "cpu",
+             "--hidden-size", "16", "--num-hidden-layers", "1", "--num-attention-heads", "2",
+             "--num-train-steps", "1000000"]  # fmt: skip
+    started = command(
+        home, "train", *flags, "--target", address(server), "--max-hours", "1", "--detach"
+    )
+    wait_for(lambda: last_step(home, started["run"]) > 0)
+    shown = command(home, "runs", "show", started["run"])
+    assert shown["target"] == address(server)
+    assert (shown["incarnation"], shown["phase"], shown["cost"]) == (1, "training", None)
+    (machine,) = command(home, "targets")
+    assert (machine["run_id"], machine["launch"]) == (started["run"], 1)
+
+    command(home, "targets", "delete", machine["id"])
+    row = wait_until_ended(home, started["run"])
+    assert (row.state, row.reason) == ("stopped", "aborted")
+    assert command(home, "targets") == []
     assert not machine_processes(tmp_path)

@@ -51,7 +51,10 @@ CAUSED = re.compile(
     "only evaluate|evaluate_only|[Nn]o path|a path|dataset_name|needs? a checkpoint|config.json|"
     "The checkpoint belongs to another family|can't train with the objective|lacks a special token|"
     "doesn.t fit|can't learn from|isn't attached|No usable GPU|No usable TPU|There is no|"
-    "was not found|is unknown"
+    "was not found|is unknown|"
+    # Machines whose host, flavor, zone or bucket is still to be entered.
+    "can.t be the address of a|can.t be a machine of|The address of the .* is invalid|"
+    "needs a mirror"
 )
 
 # Tracks Gradio's unanswered requests. A request joins an event to the queue and is answered with

@@ -182,7 +182,7 @@ def test_report_without_trial_steps_omits_them() -> None:
     ],
 )
 def test_time_spans_have_a_suitable_unit(seconds: list[float], words: str) -> None:
-    assert preflight._time_span(seconds) == words
+    assert preflight.time_span(seconds) == words
 
 
 def test_incomplete_report_is_not_accepted() -> None:

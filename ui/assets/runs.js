@@ -224,7 +224,11 @@ const makeView = (id) => {
   view.scale = h("label", { class: "ps-log-scale" }, h("input", { type: "checkbox", onchange: (event) => setLogarithmic(view, event.target.checked) }), "Logarithmic steps");
   view.scale.hidden = true;
   view.logBox = h("details", { class: "ps-log" }, h("summary", {}, "Log"), h("pre", { tabindex: "0", "aria-label": "End of the run's log" }, view.log));
-  view.root = h("div", {}, view.head, view.progress, view.problem, view.ending, view.warnings, view.devices, view.report, view.verdict, view.tiles, view.scale, view.chartsBox, view.logBox, view.facts);
+  view.remote = part("ps-remote");
+  view.phases = part("ps-phases", "ol");
+  view.phasesBox = h("details", { class: "ps-phases-box", hidden: true }, h("summary", {}, "Phases"), view.phases);
+  view.phasesBox.addEventListener("toggle", () => view.phasesBox.open && refreshPhases(view));
+  view.root = h("div", {}, view.head, view.progress, view.remote, view.problem, view.ending, view.warnings, view.devices, view.report, view.verdict, view.tiles, view.scale, view.chartsBox, view.phasesBox, view.logBox, view.facts);
   view.logBox.addEventListener("toggle", () => view.logBox.open && refreshLog(view));
   return view;
 };
@@ -244,6 +248,13 @@ const redraw = (box, key, nodes) => {
   box.dataset.seen = text;
   box.replaceChildren(...nodes());
   return true;
+};
+
+const redrawQuietly = (box, key, nodes) => {
+  const text = JSON.stringify(key);
+  if (box.dataset.seen === text) return;
+  box.dataset.seen = text;
+  box.replaceChildren(...nodes());
 };
 
 const SHIELDED_MILLISECONDS = 700;
@@ -277,8 +288,34 @@ const drawHead = (view, run) => {
 
 const drawProgress = (view, run) => {
   const shown = (isActive(run) || run.done) && bar(run);
-  const facts = [run.progress, spent(run), `queued ${ago(run.created)}`].filter(Boolean).join(" · ");
+  drawRemote(view, run);
+  const facts = [run.remote ? run.remote.amount : run.progress, spent(run), `queued ${ago(run.created)}`].filter(Boolean).join(" · ");
   view.progress.replaceChildren(...(shown ? [shown] : []), h("small", {}, facts));
+};
+
+// A run on another machine: its phase, and what it has used so far.
+const drawRemote = (view, run) => {
+  const { remote } = run;
+  if (!remote) return view.remote.replaceChildren();
+  const counts = [remote.incarnation > 0 && `incarnation ${number(remote.incarnation)}`, remote.launch > 0 && `launch ${number(remote.launch)}`];
+  const facts = [remote.place, ...counts, remote.spent].filter(Boolean).join(" · ");
+  const since = remote.since && ` for ${duration(Date.now() / 1000 - remote.since)}`;
+  const phase = remote.phase && h("p", { class: "ps-phase" }, h("span", { class: `ps-badge ${PHASES[remote.phase] ?? "running"}` }, capital(remote.phase)), since);
+  view.remote.replaceChildren(...(phase ? [phase] : []), h("p", { class: "ps-note" }, facts));
+  view.phasesBox.hidden = false;
+};
+const PHASES = { lost: "lost", preempted: "alert" };
+const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
+// The phases with their times, while the user has opened them.
+const refreshPhases = async (view) => {
+  const { phases = [] } = await studio.ask(server.run_phases, { run: view.id });
+  const lines = phases.map(({ phase, incarnation, launch, since }) => {
+    const counts = [incarnation > 0 && `incarnation ${incarnation}`, launch > 0 && `launch ${launch}`].filter(Boolean).join(", ");
+    const when = new Date(since * 1000);
+    return h("li", {}, h("time", { datetime: when.toISOString() }, when.toLocaleString("en", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false })), h("b", {}, capital(phase)), h("span", {}, counts));
+  });
+  redrawQuietly(view.phases, phases, () => lines);
 };
 
 const drawQuestion = (view, run) => {
@@ -287,6 +324,7 @@ const drawQuestion = (view, run) => {
   else if (box.childElementCount) keepRoom(box);
   const isNew = redraw(box, view.confirming, () => {
     if (view.confirming === "extend") return extension(view, run);
+    if (view.confirming === "limits") return newLimits(view, run);
     return view.confirming ? confirmation(view, run) : [];
   });
   if (isNew && !view.confirming && !view.head.matches(":hover")) releaseLater(view);
@@ -335,7 +373,9 @@ const tools = (view, run) => {
   report.title = "Save this run as one HTML file";
   const open = run.model && run.state === "done" && h("a", { class: "ps-button primary", href: "#playground", "data-go": `playground/${run.model}` }, "Open in Playground");
   const publish = run.model && run.state === "done" && h("a", { class: "ps-button", href: "#publish", "data-go": `publish/${run.model}` }, "Publish");
-  const again = run.state !== "done" && button(run.saves ? "Resume" : "Run again", "", () => act("resume"), isAsked(view, run, "resume"));
+  // A run at its limit would stop at once.
+  const resume = run.remote?.at_limit ? confirmFirst(view, run, "limits") : () => act("resume");
+  const again = run.state !== "done" && button(run.saves ? "Resume" : "Run again", "", resume, isAsked(view, run, "resume"));
   const extend = run.extendable && button("Extend", "", confirmFirst(view, run, "extend"));
   const remove = button("Delete", "ps-last", confirmFirst(view, run, "delete"));
   return [clone, report, again, extend, publish, open, remove].filter(Boolean);
@@ -344,7 +384,7 @@ const tools = (view, run) => {
 // A question, and the labels of its buttons: confirm and cancel.
 const CONFIRM = {
   abort: (run) => [
-    run.saves ? "Stop without saving? The steps since the last save are lost." : "Stop this run? It saves nothing before its end, so its work is lost.",
+    run.saves ? `Stop without saving? The steps since the last save are lost.${run.remote?.target ? " Its machine is deleted." : ""}` : "Stop this run? It saves nothing before its end, so its work is lost.",
     run.saves ? "Stop without saving" : "Stop",
     "Keep running",
   ],
@@ -387,6 +427,27 @@ const extension = (view, run) => {
     h("form", { class: "ps-extend", onsubmit: send },
       h("label", {}, "Total steps ", steps),
       h("button", { type: "submit", class: "ps-button primary" }, "Extend"),
+      h("button", { type: "button", class: "ps-button ps-leave", onclick: close }, "Cancel")),
+  ];
+};
+
+// Resumes a run that has reached its limit, with larger ones.
+const LIMITS = { max_hours: "Hours at most", max_cost: "Dollars at most" };
+const newLimits = (view, run) => {
+  const fields = Object.entries(run.remote.limits).map(([name, value]) => [name, h("input", { type: "text", inputmode: "decimal", value: String(value) })]);
+  const close = () => {
+    view.confirming = "";
+    drawHead(view, run);
+  };
+  const send = (event) => {
+    event.preventDefault();
+    act("resume", Object.fromEntries(fields.map(([name, field]) => [name, field.value])));
+  };
+  return [
+    h("form", { class: "ps-extend", onsubmit: send },
+      h("span", {}, `Its limit is reached (${run.remote.spent}). Resume with more:`),
+      ...fields.map(([name, field]) => h("label", {}, `${LIMITS[name]} `, field)),
+      h("button", { type: "submit", class: "ps-button primary" }, "Resume"),
       h("button", { type: "button", class: "ps-button ps-leave", onclick: close }, "Cancel")),
   ];
 };
@@ -535,6 +596,7 @@ const refreshView = async (view) => {
     takePoints(view, points);
   } while (points.more);
   if (view.logBox.open) await refreshLog(view);
+  if (view.phasesBox.open) await refreshPhases(view);
 };
 
 // Reports a missing run once, in the view of the run that is shown instead.

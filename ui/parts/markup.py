@@ -108,6 +108,17 @@ def date(seconds: float) -> str:
     return f"{moment.tm_mday} {time.strftime('%b %Y, %H:%M', moment)}"
 
 
+def dollars(value: float) -> str:
+    """Formats US dollars: $0.80, $12.50, $1,240."""
+    return f"${value:,.2f}" if value < 1000 else f"${value:,.0f}"
+
+
+def dollar_span(values: Sequence[float]) -> str:
+    """Formats the least and most: $3.20 – $6.40."""
+    low, high = dollars(values[0]), dollars(values[-1])
+    return low if low == high else f"{low} – {high}"
+
+
 def percent(share: float) -> str:
     """Formats a fraction: 0.31 %."""
     return f"{100 * share:.3g} %"

@@ -11,7 +11,7 @@ from typing import Any
 
 import gradio as gr
 
-from core.config import PreflightConfig, fingerprint_of, title_of
+from core.config import PreflightConfig, TrainConfig, fingerprint_of, title_of
 from core.errors import StudioError
 from core.store import ACTIVE_STATES, ENDED_STATES, RunRow, Store
 from core.training.preflight.report import INSTALL_LIBTPU, Report
@@ -32,6 +32,7 @@ _WITHOUT_EFFECT = frozenset(
         *("eval_steps", "logging_steps", "save_steps", "per_replica_eval_batch_size"),
         *("tpu_name", "tpu_zone", "gcp_project", "damaged_records", "steps_per_execution"),
         *("num_processes", "process_id", "coordinator_address", "max_eval_examples"),
+        *("target", "mirror", "max_hours", "max_cost", "price_per_hour"),
     }
 )
 # Settings that shards determine.
@@ -103,6 +104,23 @@ def describe_differences(settings: Settings, present: Settings) -> list[str]:
     ]
     more = len(different) - _MOST_DIFFERENCES
     return [*different[:_MOST_DIFFERENCES], *([f"and {more} more"] if more > 0 else [])]
+
+
+def find_report(
+    config: TrainConfig, topology: str, workspace: Workspace
+) -> Mapping[str, Any] | None:
+    """Finds the newest report for the settings of a training run; None if there is none."""
+    wanted = config.model_dump(mode="json", exclude=set(_WITHOUT_EFFECT))
+    for artifact in workspace.list("preflight"):
+        report = artifact.manifest.counts
+        settings = _settings_in(artifact)
+        if (
+            is_report(report)
+            and report["topology"] == topology
+            and wanted.items() <= settings.items()
+        ):
+            return report
+    return None
 
 
 def is_report(values: Mapping[str, Any]) -> bool:
@@ -178,14 +196,14 @@ def _tiles(report: Mapping[str, Any], price: float | None) -> Iterator[tuple[str
     if not report["step_seconds"]:
         return
     if report["hours"]:
-        yield "for the whole run", _time_span([3600 * one for one in report["hours"]])
+        yield "for the whole run", time_span([3600 * one for one in report["hours"]])
     if report["chip_hours"] and price:
         cost = [one * price for one in report["chip_hours"]]
         yield f"cost, at {price:,.10g} a chip-hour", _span(cost)
     elif report["chip_hours"]:
         yield "chip-hours", _span(report["chip_hours"])
     yield "tokens a second", _scaled_span(report["tokens_per_second"])
-    yield "a step", _time_span(report["step_seconds"])
+    yield "a step", time_span(report["step_seconds"])
 
 
 def _figures(report: Mapping[str, Any], price: float | None) -> Iterator[tuple[str, str]]:
@@ -369,7 +387,8 @@ def _flops(value: float) -> str:
     return f"{value / 1e6:.3g} MFLOP"
 
 
-def _time_span(seconds: Sequence[float]) -> str:
+def time_span(seconds: Sequence[float]) -> str:
+    """Formats the least and most seconds: 3.1 – 6 h."""
     longest = seconds[-1]
     for unit, divisor, from_seconds in (
         ("days", 86_400.0, 259_200.0),

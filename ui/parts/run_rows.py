@@ -10,6 +10,7 @@ from core.runs.duration import earlier_seconds
 from core.stages.registry import STAGES, artifact_kind_of, title_of_stage
 from core.store import RunRow, Store
 from core.workspace import Workspace
+from ui.parts import remote
 from ui.parts.markup import count
 
 BAD_ENDINGS = ("failed", "lost")
@@ -27,8 +28,8 @@ def summarize(row: RunRow, workspace: Workspace) -> dict[str, Any]:
         "label": label_of(row),
         "progress": progress_of(row),
         "note": row.note,
-        "done": row.done,
-        "total": row.total,
+        "done": 0 if remote.has_uploaded(row) else row.done,
+        "total": None if remote.has_uploaded(row) else row.total,
         "eta_seconds": row.eta_seconds,
         "created": row.created,
         "started": row.started,
@@ -41,6 +42,7 @@ def summarize(row: RunRow, workspace: Workspace) -> dict[str, Any]:
         "saves": row.saves,
         "extendable": is_extendable(row),
         "model": model_of(row),
+        "remote": remote.describe_remote(row),
         "accuracy": accuracy_title(row.config) if row.stage == "train" else "",
     }
 
@@ -160,6 +162,8 @@ def _signal_name(number: int) -> str:
 
 
 def _amount(row: RunRow) -> str:
+    if row.remote:
+        return remote.amount_of(row)
     if not row.total or row.state == "done":
         return f"{count(row.done)} {row.unit}".strip() if row.done else ""
     return f"{count(row.done)} of {count(row.total)} {row.unit}".strip()

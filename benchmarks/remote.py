@@ -1,0 +1,152 @@
+"""Measures the cost and delay of a mirror, and how long a launch takes.
+
+Runs with and without a mirror are trained in turn; the ratio of their step times is what counts.
+The mirror is a folder. The delay is the time from a metric's event on the machine until another
+workspace's database has it. With `--target`, two runs are launched there, of which the first one
+installs the packages unless the machine has them.
+
+    python -m benchmarks.remote [--rounds 3] [--steps 300] [--target ssh://host]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.corpora import core, events_of, prepare_corpus
+from benchmarks.sides import describe_machine
+from core.events import read_events
+from core.runs.client import follow_run
+from core.runs.folder import RunFolder
+from core.store import Store
+from core.workspace import Workspace
+
+_POLL_SECONDS = 0.2
+_WITHIN_SECONDS = 1800.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--folder", type=Path, default=Path("workspace/benchmarks"))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--target", default="")
+    options = parser.parse_args()
+    prepare_corpus(options.folder, "docs")
+    found: dict[str, Any] = measure_overhead(options.folder, options.rounds, options.steps)
+    found["delay_seconds"] = measure_delay(options.folder, options.steps)
+    if options.target:
+        found["launches"] = [launch(options.folder, options.target) for _ in range(2)]
+    print(json.dumps(found))
+
+
+def measure_overhead(folder: Path, rounds: int, steps: int) -> dict[str, Any]:
+    """Returns the ratio of step times with and without a mirror, as a median over the rounds."""
+    ratios = []
+    for number in range(rounds):
+        sides = [[], ["--mirror", _new_mirror(folder)]]
+        # Each side comes first in every second round.
+        order = sides if number % 2 == 0 else sides[::-1]
+        times = {bool(side): step_seconds(folder, steps, side) for side in order}
+        ratios.append(times[True] / times[False])
+    print(f"step time with a mirror: {median(ratios):.3f} of that without; {describe_machine()}")
+    return {"step_time_ratio": median(ratios), "ratios": ratios}
+
+
+def step_seconds(folder: Path, steps: int, more: list[str]) -> float:
+    """Trains and returns the median seconds per step, compilation left out."""
+    said = core(folder, "train", *_training(steps), *more)
+    speeds = [
+        event["values"]["tokens_per_second"]
+        for event in events_of(folder, said["run"], "metrics")
+        if "tokens_per_second" in event["values"]
+    ]
+    return 1.0 / median(speeds[1:])
+
+
+def measure_delay(folder: Path, steps: int) -> dict[str, float]:
+    """Returns the median and the largest seconds until another workspace has a metric."""
+    mirror = _new_mirror(folder)
+    home = Workspace(folder / "home")
+    command = [sys.executable, "-m", "core", "train", *_training(steps), "--mirror", mirror]
+    training = subprocess.Popen(
+        [*command, "--workspace", str(folder)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    run_id = _wait_for_run(Path(mirror.removeprefix("file://")))
+    follow_run(home, f"{mirror}/runs/{run_id}")
+    delays = _watch(home, folder, run_id, training)
+    print(f"delay: median {median(delays):.1f} s, at most {max(delays):.1f} s")
+    return {"median": median(delays), "most": max(delays)}
+
+
+def launch(folder: Path, target: str) -> dict[str, Any]:
+    """Launches a short run; returns the seconds and uploaded bytes until its first step."""
+    began = time.time()
+    said = core(folder, "train", *_training(20), "--target", target)
+    events = events_of(folder, said["run"])
+    uploaded = [one["done"] for one in events if one.get("note") == "uploading"]
+    first = next(one["t"] for one in events if "loss" in one.get("values", {}))
+    phases = [(one["phase"], round(one["since"] - began, 1)) for one in events
+              if one["kind"] == "remote"]  # fmt: skip
+    found = {"seconds": first - began, "bytes": max(uploaded, default=0), "phases": phases}
+    print(f"{target}: first step after {found['seconds']:.0f} s, {found['bytes']:,.0f} bytes sent")
+    return found
+
+
+def _training(steps: int) -> list[str]:
+    return [
+        "--shards", "docs", "--size", "mini", "--device", "cpu", "--per-replica-batch-size", "32",
+        "--num-train-steps", str(steps), "--logging-steps", "10", "--eval-steps", str(steps),
+        "--save-steps", str(steps), "--max-eval-examples", "32",
+    ]  # fmt: skip
+
+
+def _new_mirror(folder: Path) -> str:
+    mirror = folder / "mirror"
+    shutil.rmtree(mirror, ignore_errors=True)
+    return f"file://{mirror.absolute()}"
+
+
+def _wait_for_run(mirror: Path) -> str:
+    deadline = time.monotonic() + _WITHIN_SECONDS
+    while time.monotonic() < deadline:
+        for path in mirror.glob("runs/*/run.json"):
+            return path.parent.name
+        time.sleep(_POLL_SECONDS)
+    sys.exit("the run did not begin")
+
+
+def _watch(
+    home: Workspace, folder: Path, run_id: str, training: subprocess.Popen[bytes]
+) -> list[float]:
+    """Returns how many seconds after its event each step's loss was in the database of `home`."""
+    seen: dict[int, float] = {}
+    over = threading.Event()
+    store = Store.open(home)
+    while not over.is_set():
+        row = store.get_run(run_id)
+        now = time.time()
+        for metric in store.metrics_since(run_id, names=("loss",)):
+            seen.setdefault(metric.step, now)
+        if training.poll() is not None and row and row.has_ended:
+            over.set()
+        time.sleep(_POLL_SECONDS)
+    events, _ = read_events(RunFolder.of(Workspace(folder), run_id).events)
+    made = {
+        event["step"]: event["t"]
+        for event in events
+        if event["kind"] == "metrics" and "loss" in event["values"]
+    }
+    return [seen[step] - made[step] for step in made if step in seen]
+
+
+if __name__ == "__main__":
+    main()

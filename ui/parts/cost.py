@@ -1,0 +1,86 @@
+"""Hours and cost of a run on another machine, before it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from urllib.parse import urlsplit
+
+from core.config import TrainConfig
+from core.errors import StudioError
+from core.training.topologies import Topology, find_topology
+from core.workspace import Workspace
+from ui.parts import markup
+from ui.parts.preflight import find_report, time_span
+from ui.parts.where import KINDS, known_price
+from ui.present import escape
+
+_UNKNOWN = "unknown"
+
+
+def topology_of(config: TrainConfig) -> Topology | None:
+    """Returns the TPU slice of a target; None for another machine."""
+    parts = urlsplit(config.target)
+    try:
+        return find_topology(parts.netloc) if parts.scheme == "tpu" else None
+    except StudioError:
+        return None  # A type without published figures.
+
+
+def estimate_hours(config: TrainConfig, workspace: Workspace) -> Sequence[float]:
+    """Returns the least and most hours of the check on a TPU of this type, or ()."""
+    topology = topology_of(config)
+    report = find_report(config, topology.name, workspace) if topology else None
+    return tuple(report["hours"] or ()) if report else ()
+
+
+def describe_hours(hours: Sequence[float]) -> str:
+    return time_span([3600 * one for one in hours]) if hours else ""
+
+
+def cost_rows(config: TrainConfig, hours: Sequence[float]) -> Iterator[tuple[str, str]]:
+    """Yields price, cost and limit as (name, value)."""
+    price, limit = known_price(config), _limit(config)
+    is_free = price is None and _scheme(config) == "ssh"
+    if not is_free:
+        yield "price per hour", _UNKNOWN if price is None else markup.dollars(price)
+        known = hours and price is not None
+        costs = markup.dollar_span([one * (price or 0.0) for one in hours]) if known else _UNKNOWN
+        yield "cost, roughly", costs
+    if limit or not is_free:
+        yield "at most", limit or "no limit"
+
+
+def _scheme(config: TrainConfig) -> str:
+    return urlsplit(config.target).scheme
+
+
+def _limit(config: TrainConfig) -> str:
+    """Describes the tighter limit, in money if the price is known."""
+    price = known_price(config)
+    by_hours = None if price is None or config.max_hours is None else config.max_hours * price
+    costs = [one for one in (config.max_cost, by_hours) if one is not None]
+    if costs:
+        return markup.dollars(min(costs))
+    return "" if config.max_hours is None else f"{config.max_hours:g} h"
+
+
+def place_note(config: TrainConfig) -> str:
+    """Renders a note about the machine, in place of the one about this machine."""
+    scheme = _scheme(config)
+    note = (
+        f'<p class="ps-note">The run uses another machine: <b>{escape(KINDS.get(scheme, scheme))}'
+        "</b>. Code, settings and shards are sent there; curves, checkpoints and the model come "
+        "back.</p>"
+    )
+    if topology := topology_of(config):
+        note += (
+            '<p class="ps-note">For hours and cost, check on a TPU below, with the topology '
+            f"{topology.name}.</p>"
+        )
+    has_limit = config.max_hours is not None or config.max_cost is not None
+    if scheme == "ssh" or has_limit:
+        return note
+    return (
+        f'{note}<p class="ps-warning">There is no limit of hours or cost. The machine is deleted '
+        "when the run ends, and costs money until then.</p>"
+    )
