@@ -65,7 +65,9 @@ class Follower:
         self._workspace = workspace
         self._record = folder.read_record()
         self._known_mirror: RunMirror | None = None
-        self._launcher = self._make_launcher() if self._record.config.get("target") else None
+        # A run that is only followed never launches a machine, whatever its config says.
+        is_launched = bool(self._record.config.get("target")) and not self._record.follows
+        self._launcher = self._make_launcher() if is_launched else None
         self._incarnation, self._segment, self._line = _position(folder)
         self._events = EventLog(folder.events)
         self._held: list[dict[str, Any]] = []

@@ -192,9 +192,7 @@ def test_extended_run_fetches_its_new_artifact(place: Place, tmp_path: Path) -> 
         )
         assert follow(workspace, folder)["state"] == "done"
         resume(folder)
-    found = {
-        (one.path / "model.safetensors").read_bytes() for one in workspace.list("model")
-    }
+    found = {(one.path / "model.safetensors").read_bytes() for one in workspace.list("model")}
     assert found == {b"weights", b"better weights"}
 
 
@@ -234,7 +232,7 @@ def test_machine_stays_listed_after_its_run_was_deleted(place: Place, tmp_path: 
     assert [one.id for one in list_machines(workspace)] == [f"{RUN}-1"]
 
 
-@pytest.mark.parametrize("clock", [0.0, 5.0, 1e12])
+@pytest.mark.parametrize("clock", [0.0, 5.0, 1e11])
 def test_wrong_clock_of_a_machine_neither_frees_nor_uses_up_the_limit(
     place: Place, tmp_path: Path, clock: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
