@@ -347,7 +347,8 @@ class Follower:
         if mode is None or is_waited_for or (mode == "save" and not self._is_between(newest)):
             return False
         # A machine that hasn't claimed yet must not begin; a later resumption may.
-        self._mirror.write_stop(StopRequest(mode=mode, up_to_incarnation=max(newest, 1)))
+        most = newest + 1 if self._is_between(newest) else max(newest, 1)
+        self._mirror.write_stop(StopRequest(mode=mode, up_to_incarnation=most))
         return self._stop_without_machine("saved" if mode == "save" and newest else "")
 
     def _is_between(self, newest: int) -> bool:

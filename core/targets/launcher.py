@@ -26,7 +26,7 @@ from core.targets.errors import TargetError
 from core.targets.mirror import RunMirror
 from core.targets.opening import open_store
 from core.targets.schema import RunSpec
-from core.targets.target import Job, Machine, Status, Target, open_target
+from core.targets.target import Job, Machine, Status, Target, open_target, printable
 from core.workspace import Workspace, write_atomically
 
 REMOTE_FILE = "remote.json"
@@ -308,7 +308,8 @@ class Launcher:
 
     def _phase_of(self, machine: Machine, status: Status) -> str:
         if status.state == "waiting":
-            return f"waiting for capacity ({status.detail})" if status.detail else ""
+            said = printable(status.detail[:200])
+            return f"waiting for capacity ({said})" if said else ""
         if status.state not in ("starting", "running"):
             return self._phase
         try:
@@ -316,7 +317,7 @@ class Launcher:
         except TargetError:
             return self._phase
         said = [line.removeprefix("studio: ") for line in lines if line.startswith("studio: ")]
-        return said[-1][:100] if said else "starting"
+        return printable(said[-1][:100]) if said else "starting"
 
     def delete_machine(self) -> None:
         """Deletes the current machine, if there is one. Raises UnavailableError; try again then."""

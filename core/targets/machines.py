@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from core.errors import ConfigError, StudioError
 from core.store import USED_TARGETS, Store
-from core.targets.target import Machine, open_target
+from core.targets.target import Machine, open_target, printable
 from core.workspace import Workspace
 
 _MOST_RUNS = 100_000
@@ -62,9 +62,11 @@ def delete_machine(workspace: Workspace, machine_id: str, target: str = "") -> L
             field="id",
         )
     one = found[0]
-    _stop_run(workspace, one.run_id)
     machine = Machine(one.target, one.id, one.run_id, one.launch, one.created, one.detail)
-    open_target(one.target).cancel(machine)
+    try:
+        _stop_run(workspace, one.run_id)
+    finally:
+        open_target(one.target).cancel(machine)
     return one
 
 
@@ -97,7 +99,9 @@ def _list(target: str) -> list[ListedMachine]:
         found = open_target(target).list_machines()
     except StudioError as error:
         return [ListedMachine(target, error=str(error))]
+    except Exception as error:  # noqa: BLE001 -- the machines of the other targets are shown
+        return [ListedMachine(target, error=f"{type(error).__name__}: {error}"[:500])]
     return [
-        ListedMachine(target, one.id, one.run_id, one.launch, one.created, one.detail)
+        ListedMachine(target, one.id, one.run_id, one.launch, one.created, printable(one.detail))
         for one in found
     ]

@@ -149,6 +149,11 @@ class Target(Protocol):
         """Lists all machines of this program that still exist, those of other runs included."""
 
 
+def printable(text: str) -> str:
+    """Replaces what could control a terminal in words of a machine."""
+    return "".join(one if one.isprintable() else " " for one in text)
+
+
 # Scheme, module and class; each is imported when it is needed.
 _TARGETS = {
     "ssh": "core.targets.ssh_target:SshTarget",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 from core import TrainConfig, Workspace
 from core.errors import StudioError
 from core.events import EventLog, read_events
+from core.runs import client
 from core.runs.folder import RunFolder, RunRecord
 from core.runs.worker import Worker
 from core.targets import follower as follower_module
@@ -21,12 +24,13 @@ from core.targets import target as target_module
 from core.targets.errors import TargetError, UnavailableError
 from core.targets.follower import Follower
 from core.targets.launcher import REMOTE_FILE, RemoteState
-from core.targets.machines import list_machines
+from core.targets.machines import delete_machine, list_machines
 from core.targets.mirror import RunMirror
 from core.targets.opening import open_store
 from core.targets.schema import Exit
 from core.targets.target import Job, Status
 from core.workspace import Manifest, describe_files, write_manifest
+from core.workspace.places import WorkspaceMovedError, guarding_workspaces, register_root
 from tests.targets import fake_target
 from tests.targets.fake_target import ADDRESS, FakeTarget, Place
 
@@ -148,7 +152,7 @@ def test_follower_killed_anywhere_launches_once_and_leaves_no_machine(
         kills += 1
         place.root = f"file://{tmp_path}/mirror-{kills}"
         place.jobs, place.states, place.at_call = [], {}, step
-        place.work = lambda job: train(place, tmp_path / f"made-{kills}", job)
+        place.work = partial(train, place, tmp_path / "made")
         workspace, folder = new_run(tmp_path, f"home-{kills}")
         left[0] = kills
         try:
@@ -187,9 +191,7 @@ def test_run_that_was_given_up_can_be_resumed(place: Place, tmp_path: Path) -> N
 def test_extended_run_fetches_its_new_artifact(place: Place, tmp_path: Path) -> None:
     workspace, folder = new_run(tmp_path)
     for content in (b"weights", b"better weights"):
-        place.work = lambda job, content=content: train(  # type: ignore[misc]
-            place, tmp_path / "made", job, content
-        )
+        place.work = partial(train, place, tmp_path / "made", content=content)
         assert follow(workspace, folder)["state"] == "done"
         resume(folder)
     found = {(one.path / "model.safetensors").read_bytes() for one in workspace.list("model")}
@@ -336,3 +338,108 @@ def test_limit_of_costs_needs_a_price(place: Place, tmp_path: Path) -> None:
     workspace, folder = new_run(tmp_path, max_cost=1.0)
     last = follow(workspace, folder)
     assert (last["error"]["field"], place.jobs) == ("price_per_hour", [])
+
+
+def test_deleting_a_machine_stops_its_run(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace, folder = new_run(tmp_path)
+    worker = Worker(workspace)
+    worker._submit(vars(folder.read_record()))
+    worker.store.update_run(RUN, state="running")
+    worker.store.close()
+    following = Follower(folder, workspace)
+    following._round()
+    stop = partial(folder.request_stop, "abort")
+    monkeypatch.setattr(client, "request_stop", lambda workspace, run_id, mode: stop())
+    assert delete_machine(workspace, f"{RUN}-1").run_id == RUN
+    following.follow()
+    assert [job.launch for job in place.jobs] == [1]
+    assert (place.states, finished(folder)[-1]["reason"]) == ({}, "aborted")
+
+
+def test_targets_that_fail_hide_no_machine(place: Place, tmp_path: Path) -> None:
+    workspace, folder = new_run(tmp_path)
+    worker = Worker(workspace)
+    record = folder.read_record()
+    worker._submit(vars(record))
+    config = {**record.config, "target": "ssh://other"}
+    worker._submit({**vars(record), "id": "train-20260101-000000-ffff", "config": config})
+    worker.store.close()
+    place.states[f"{RUN}-1"] = Status("running")
+    failures = [ZeroDivisionError("what"), TargetError("no login")]
+
+    def fail(name: str) -> None:
+        if failures:
+            raise failures.pop()
+
+    place.at_call = fail
+    errors = [one.error for one in list_machines(workspace)]
+    assert errors[0] and errors[1]
+    place.at_call = lambda name: None
+    assert [one.id for one in list_machines(workspace)] == [f"{RUN}-1"]
+
+
+def test_phase_from_a_machine_is_short_and_has_no_control_characters(
+    place: Place, tmp_path: Path
+) -> None:
+    place.output = "studio: \x1b[2Jinstalling" + "x" * 1000
+    workspace, folder = new_run(tmp_path)
+    following = Follower(folder, workspace)
+    following._round()
+    following._round()
+    phase = [one["phase"] for one in read_events(folder.events)[0] if one["kind"] == "remote"][-1]
+    assert phase.isprintable() and "installing" in phase and len(phase) <= 100
+
+
+def test_moved_workspace_keeps_its_machine(place: Place, tmp_path: Path) -> None:
+    place.work = lambda job: None
+    workspace, folder = new_run(tmp_path)
+    with guarding_workspaces():
+        register_root(workspace.root)
+        following = Follower(folder, workspace)
+        following._round()
+        workspace.root.rename(tmp_path / "moved")
+        with pytest.raises(WorkspaceMovedError):
+            following.follow()
+    assert list_unended(place) and not place.cancelled
+    place.work = lambda job: train(place, tmp_path / "made", job)
+    moved = Workspace(tmp_path / "moved")
+    assert follow(moved, RunFolder.of(moved, RUN))["state"] == "done"
+    assert [job.launch for job in place.jobs] == [1]
+
+
+def test_stop_while_waiting_for_another_machine_keeps_it_from_beginning(
+    place: Place, tmp_path: Path
+) -> None:
+    def lose(job: Job) -> None:
+        if job.launch == 1:
+            mirror_of(place).claim(None, launch=1)
+            place.states[job.name] = Status("ended", "preempted")
+
+    place.work = lose
+    workspace, folder = new_run(tmp_path)
+    following = Follower(folder, workspace)
+    while len(place.jobs) < 2:
+        following._round()
+    folder.request_stop("save")
+    following.follow()
+    stop = mirror_of(place).read_stop()
+    assert stop is not None and stop.up_to_incarnation == 2
+    assert not place.states.get(f"{RUN}-2")
+
+
+def test_artifact_that_does_not_fit_is_waited_for(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.work = lambda job: train(place, tmp_path / "made", job)
+    usage, full = shutil.disk_usage, [True] * 3
+
+    def little(path: Any) -> Any:
+        found = usage(path)
+        return found._replace(free=0) if full and full.pop() else found
+
+    monkeypatch.setattr(shutil, "disk_usage", little)
+    workspace, folder = new_run(tmp_path)
+    assert follow(workspace, folder)["state"] == "done"
+    assert [one.manifest.run for one in workspace.list("model")] == [RUN]
