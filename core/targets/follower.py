@@ -446,6 +446,8 @@ class Follower:
         except StudioError as refused:
             # The run ends nevertheless; `studio targets` shows the machine.
             print(refused, file=sys.stderr, flush=True)
+            if self._launcher:
+                self._launcher.give_up(error.exit_code)
             self._launcher = None
             self._finish("failed", error.reason or "target", error.exit_code, error=error.to_dict())
 

@@ -168,6 +168,10 @@ class Launcher:
 
         A follower that is restarted while a machine works does nothing of this again.
         """
+        launch = self.state.current
+        if launch and launch.attempt <= self.state.ended_attempt:
+            # It couldn't be deleted when that attempt ended.
+            self.end_machine("its attempt at the run has ended")
         if self.state.current is None:
             self._enter("checking")
             self._check()
@@ -347,6 +351,12 @@ class Launcher:
         if launch.asked - _MOST_CLOCK_ERROR_SECONDS <= started <= launch.ended:
             launch.billed_from = min(launch.billed_from or started, started)
             launch.ended = max(launch.billed_from, min(launch.ended, ended))
+
+    def give_up(self, exit_code: int | None) -> None:
+        """Writes that this attempt has ended, though its machine couldn't be deleted."""
+        self.state.ended_attempt = self._folder.count_attempts()
+        self.state.exit_code = exit_code
+        self.state.write(self._folder)
 
     def end(self, exit_code: int | None) -> None:
         """Deletes the machine and writes that this attempt at the run has ended."""

@@ -17,6 +17,7 @@ from core.errors import StudioError
 from core.events import EventLog, read_events
 from core.runs import client
 from core.runs.folder import RunFolder, RunRecord
+from core.runs.process import ProcessIdentity
 from core.runs.worker import Worker
 from core.targets import follower as follower_module
 from core.targets import launcher as launcher_module
@@ -443,3 +444,39 @@ def test_artifact_that_does_not_fit_is_waited_for(
     workspace, folder = new_run(tmp_path)
     assert follow(workspace, folder)["state"] == "done"
     assert [one.manifest.run for one in workspace.list("model")] == [RUN]
+
+
+def test_machine_that_could_not_be_deleted_is_deleted_when_the_run_is_resumed(
+    place: Place, tmp_path: Path
+) -> None:
+    def lose(name: str) -> None:
+        if name == "cancel":
+            raise UnavailableError("no answer")
+
+    workspace, folder = new_run(tmp_path)
+    following = Follower(folder, workspace)
+    following._round()
+    place.at_call = lose
+    mirror = mirror_of(place)
+    mirror.claim(None, launch=1)
+    mirror.create_segment(1, 0, b"no events\n")
+    following.follow()
+    assert finished(folder)[-1]["reason"] == "mirror"
+    assert list_unended(place) == [f"{RUN}-1"]
+    resume(folder)
+    place.at_call = lambda name: None
+    place.work = partial(train, place, tmp_path / "made")
+    place.root = f"file://{tmp_path}/another"
+    assert follow(workspace, folder)["state"] == "done"
+    assert [job.launch for job in place.jobs] == [1, 2]
+    assert not place.states.get(f"{RUN}-1") and not list_unended(place)
+
+
+def test_follower_that_failed_finds_its_machine_again(place: Place, tmp_path: Path) -> None:
+    workspace, folder = new_run(tmp_path)
+    Follower(folder, workspace)._round()
+    folder.write_processes(run=ProcessIdentity.of_this())
+    resume(folder)
+    place.work = partial(train, place, tmp_path / "made")
+    assert follow(workspace, folder)["state"] == "done"
+    assert [job.launch for job in place.jobs] == [1]
