@@ -51,6 +51,8 @@ BUSY_TIMEOUT_SECONDS = 30.0
 
 ACTIVE_STATES = ("running", "stopping")
 ENDED_STATES = ("stopped", "done", "failed", "lost")
+# Setting with the addresses of all targets that runs have had.
+USED_TARGETS = "used_targets"
 
 
 _NUMBER = BigInteger().with_variant(Integer(), "sqlite")

@@ -71,10 +71,11 @@ def follow_run(workspace: Workspace, address: str) -> str:
         RunError: It is this workspace's own, or has ended.
     """
     from core.targets.mirror import RunMirror
+    from core.targets.received import parse_received
 
     mirror = RunMirror.open(address)
     spec = mirror.read_spec()
-    config = parse_stage_config(spec.stage, spec.config)
+    config = parse_received(spec)
     store = Store.open(workspace)
     known = store.get_run(spec.id)
     store.close()

@@ -36,7 +36,7 @@ from core.runs.execute import ADVICE
 from core.runs.folder import RunFolder, RunRecord, log_tail_line
 from core.runs.slots import default_slots, get_slots, set_slots
 from core.stages.registry import load_further_stages
-from core.store import ACTIVE_STATES, RequestRow, RunRow, Store
+from core.store import ACTIVE_STATES, USED_TARGETS, RequestRow, RunRow, Store
 from core.workspace import Workspace, file_lock
 from core.workspace.places import (
     WorkspaceMovedError,
@@ -115,7 +115,7 @@ class Worker:
         row = _row_of(record, "queued")
         # A run that was taken over has the events of earlier machines.
         row.attempt_number = max((one["n"] for one in read_last_events(folder.events)), default=0)
-        self.store.add_run(row)
+        self._add(row)
 
     def _register(self, payload: dict[str, Any]) -> None:
         """Adds a script's run, or any to rebuild the database."""
@@ -128,7 +128,14 @@ class Worker:
             row.started = record.created
             row.attempt = folder.count_attempts()
             row.attempt_number = _attempt_number(folder)
+        self._add(row)
+
+    def _add(self, row: RunRow) -> None:
         self.store.add_run(row)
+        # Its machines are listed even if the run is deleted.
+        if target := row.remote.get("target"):
+            used = {*self.store.get_setting(USED_TARGETS).split(), str(target)}
+            self.store.set_setting(USED_TARGETS, " ".join(sorted(used)))
 
     def _stop(self, payload: dict[str, Any]) -> None:
         row = self.store.find_run(payload["run"])
@@ -271,7 +278,10 @@ class Worker:
         code = None if process is None else process.poll()
         if code is not None and code > 0:
             # It would fail again; a signal may be a shutdown.
-            self._fail(row, "error", _not_started(code, log_tail_line(log)))
+            words = log_tail_line(log)
+            is_launched = bool(row.remote.get("target"))
+            error = _not_followed(code, words) if is_launched else _not_started(code, words)
+            self._fail(row, "error", error)
             return True
         return process is not None and code is None
 
@@ -604,6 +614,16 @@ def _not_started(code: int, words: str) -> RunError:
         expected="a supervisor process that starts it and waits for its end",
         received=_how_it_ended(code, None, words),
         fix="read the end of the log; if the program was updated, restart the app, then the run",
+    )
+
+
+def _not_followed(code: int, words: str) -> RunError:
+    return RunError(
+        "The process that follows the run's machine has failed",
+        expected="a follower that waits for the run's end",
+        received=_how_it_ended(code, None, words),
+        fix="see whether a machine is left: studio targets; correct the problem and resume the "
+        "run, which finds its machine again",
     )
 
 

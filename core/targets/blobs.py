@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -12,13 +13,14 @@ from typing import Any
 from core.config import TrainConfig
 from core.errors import ConfigError, StudioError
 from core.targets.code import CodeArchive
-from core.targets.errors import MirrorError
+from core.targets.errors import MirrorError, NoRoomError
 from core.targets.schema import Input, InputFile
 from core.targets.store import ObjectStore
 from core.workspace import (
     MANIFEST_FILE,
     Workspace,
     artifact_kinds,
+    commit_folder,
     expand_path,
     hash_file,
     read_manifest,
@@ -150,17 +152,40 @@ def place_inputs(
     for one in inputs:
         if one.kind and one.kind not in artifact_kinds():
             raise _strange(f"an artifact of the kind {one.kind}")
-        parent = workspace.folder(one.kind) if one.kind else workspace.root / "inputs"
-        folder = path_inside(parent, one.name, "The run's description")
-        _check_room(store, one, folder)
-        for file in one.files:
-            path = path_inside(folder, file.name, "The run's description")
-            make_folder(path.parent)
-            _link(_fetch(store, file, cache), path)
+        if not one.files:
+            raise _strange(f"no file for {one.field}")
+        folder = _place_of(one, workspace)
+        if not folder.exists():
+            _place_files(store, one, folder, cache)
         is_file = not one.kind and one.name == "model_config_path"
         where = folder / one.files[0].name if is_file else folder
         values[one.field] = one.name if one.kind else str(where)
     return values
+
+
+def _place_of(one: Input, workspace: Workspace) -> Path:
+    """Returns an input's folder; that of a nameless one is named by its content, too."""
+    if one.kind:
+        return path_inside(workspace.folder(one.kind), one.name, "The run's description")
+    listed = "\n".join(f"{file.sha256} {file.name}" for file in one.files)
+    name = f"{one.name}-{hashlib.sha256(listed.encode()).hexdigest()[:16]}"
+    return path_inside(workspace.root / "inputs", name, "The run's description")
+
+
+def _place_files(store: ObjectStore, one: Input, folder: Path, cache: Path) -> None:
+    """Fetches an input's files; the folder appears with all of them."""
+    make_folder(folder.parent)
+    draft = folder.with_name(f".{folder.name}.draft")
+    shutil.rmtree(draft, ignore_errors=True)
+    _check_room(store, one, draft)
+    try:
+        for file in one.files:
+            path = path_inside(draft, file.name, "The run's description")
+            make_folder(path.parent)
+            _link(_fetch(store, file, cache), path)
+        commit_folder(draft, folder)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
 
 
 def _location(reference: str, workspace: Workspace) -> str:
@@ -198,7 +223,7 @@ def _check_room(store: ObjectStore, one: Input, folder: Path) -> None:
     make_folder(folder)
     needed, free = sum(file.bytes for file in one.files), shutil.disk_usage(folder).free
     if needed > free:
-        raise MirrorError(
+        raise NoRoomError(
             f"The {one.kind or one.field} of the run doesn't fit on this machine",
             expected=f"{needed:,} bytes of disk",
             received=f"{free:,} bytes free at {folder}",

@@ -85,10 +85,15 @@ def read_secrets(data: bytes) -> dict[str, str]:
 
 
 def run(options: argparse.Namespace, home: str, environment: dict[str, str], started: float) -> int:
+    if options.seconds:
+        # Downloads may hang, and not every target ends a machine at its limit.
+        signal.signal(signal.SIGALRM, end_installation)
+        signal.setitimer(signal.ITIMER_REAL, options.seconds)
     say("fetching the code")
     folder = unpack_code(options, home, environment)
     say("installing")
     python = os.environ.get("STUDIO_MACHINE_PYTHON") or install(folder, home, options.mirror)
+    signal.setitimer(signal.ITIMER_REAL, 0)
     say("starting")
     environment.update(PYTHONPATH=folder, STUDIO_MACHINE_HOME=home, PYTHONUNBUFFERED="1")
     command = [python, "-m", "core.targets.machine"]
@@ -111,6 +116,10 @@ def run(options: argparse.Namespace, home: str, environment: dict[str, str], sta
         child.wait()
         return 1
     return code if code >= 0 else EXIT_AGAIN
+
+
+def end_installation(*_: object) -> None:
+    sys.exit("error: the limit of time was reached before the training began")
 
 
 # The code.

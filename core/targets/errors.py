@@ -23,6 +23,12 @@ class MirrorError(TargetError):
     reason = "mirror"
 
 
+class NoRoomError(TargetError):
+    """What a mirror holds doesn't fit on this disk; nothing is wrong with the mirror."""
+
+    reason = "disk_full"
+
+
 class SupersededError(TargetError):
     """A newer incarnation has claimed the run, so this process must not go on."""
 

@@ -26,12 +26,18 @@ from core.redaction import hide_secrets_in_output
 from core.runs.folder import RunFolder
 from core.runs.process import ProcessIdentity
 from core.stages.registry import artifact_kind_of, load_further_stages
-from core.targets.errors import MirrorError, TargetError, UnavailableError
+from core.targets.errors import MirrorError, NoRoomError, TargetError, UnavailableError
 from core.targets.mirror import Listing, RunMirror, exit_name, heartbeat_name, log_name
 from core.targets.schema import AGAIN, MOST_EVENTS_BYTES, Exit, StopRequest, parse_events
 from core.training.checkpoint import CHECKPOINTS_FOLDER, checkpoint_name, checkpoint_steps
 from core.workspace import Artifact, Workspace, commit_folder, write_atomically
-from core.workspace.places import guarding_workspaces, make_folder, private_files
+from core.workspace.places import (
+    WorkspaceMovedError,
+    check_not_moved,
+    guarding_workspaces,
+    make_folder,
+    private_files,
+)
 
 if TYPE_CHECKING:
     from core.targets.launcher import Launcher
@@ -59,7 +65,9 @@ class Follower:
         self._workspace = workspace
         self._record = folder.read_record()
         self._known_mirror: RunMirror | None = None
-        self._launcher = self._make_launcher() if self._record.config.get("target") else None
+        # A run that is only followed never launches a machine, whatever its config says.
+        is_launched = bool(self._record.config.get("target")) and not self._record.follows
+        self._launcher = self._make_launcher() if is_launched else None
         self._incarnation, self._segment, self._line = _position(folder)
         self._events = EventLog(folder.events)
         self._held: list[dict[str, Any]] = []
@@ -83,12 +91,19 @@ class Follower:
                 if self._round():
                     break
                 wait, problem = SECONDS_PER_ROUND, ""
+            except WorkspaceMovedError:
+                raise
             except StudioError as error:
                 if not self._may_wait(error):
                     self._refuse(error)
                     break
                 if str(error) != problem:
                     print(error, file=sys.stderr, flush=True)
+                problem, wait = str(error), min(2 * wait, _MOST_RETRY_SECONDS)
+            except OSError as error:
+                # Such as a full disk. A machine at work isn't left alone because of it.
+                if str(error) != problem:
+                    print(f"trying again after: {error}", file=sys.stderr, flush=True)
                 problem, wait = str(error), min(2 * wait, _MOST_RETRY_SECONDS)
             time.sleep(wait)
         self._events.close()
@@ -98,7 +113,7 @@ class Follower:
 
         A machine at work isn't given up because its target or its mirror refuses this computer.
         """
-        if isinstance(error, UnavailableError):
+        if isinstance(error, UnavailableError | NoRoomError):
             return True
         is_refused = isinstance(error, TargetError) and not isinstance(error, MirrorError)
         return is_refused and self._launcher is not None and self._launcher.has_machine
@@ -128,6 +143,7 @@ class Follower:
 
     def _round(self) -> bool:
         """Copies what is new; returns True if the run has ended."""
+        check_not_moved(self._folder.path)
         launcher = self._launcher
         if launcher and launcher.has_ended:
             self._folder.write_exit(launcher.state.exit_code, None)
@@ -137,15 +153,17 @@ class Follower:
         self._open_mirror()
         listing = self._mirror.look()
         newest = listing.newest
-        if launcher and (why := self._keep_machine(launcher, listing)):
+        # Read before the machine's state: a run that has ended is not launched again.
+        ended = self._read_exit(listing)
+        is_over = ended is not None and ended.reason not in AGAIN
+        if launcher and not is_over and (why := self._keep_machine(launcher, listing)):
             self._copy_events(listing)
             self._fetch_checkpoint(listing)
             return self._stop_without_machine(why)
         if not newest:
             self._enter(launcher.phase() if launcher else "waiting for the machine", 0)
             return self._is_given_up(0)
-        # The exit comes after all events, but a listing may have been made in between.
-        ended = self._read_exit(listing)
+        # The exit comes after all events, but the listing may have been made in between.
         if ended:
             listing = self._mirror.look()
         if listing.newest > newest:
@@ -167,7 +185,7 @@ class Follower:
     def _read_exit(self, listing: Listing) -> Exit | None:
         """Reads the newest incarnation's exit, unless an earlier launch made it."""
         newest, launcher = listing.newest, self._launcher
-        if not listing.version(exit_name(newest)):
+        if not newest or not listing.version(exit_name(newest)):
             return None
         if launcher and launcher.incarnations_before >= newest:
             return None
@@ -329,7 +347,8 @@ class Follower:
         if mode is None or is_waited_for or (mode == "save" and not self._is_between(newest)):
             return False
         # A machine that hasn't claimed yet must not begin; a later resumption may.
-        self._mirror.write_stop(StopRequest(mode=mode, up_to_incarnation=max(newest, 1)))
+        most = newest + 1 if self._is_between(newest) else max(newest, 1)
+        self._mirror.write_stop(StopRequest(mode=mode, up_to_incarnation=most))
         return self._stop_without_machine("saved" if mode == "save" and newest else "")
 
     def _is_between(self, newest: int) -> bool:
@@ -410,17 +429,25 @@ class Follower:
         return describe_artifact(draft.artifact)
 
     def _fetched_before(self, kind: str) -> Artifact | None:
-        """Returns the artifact if a follower was killed after it had fetched it."""
-        found = self._workspace.list(kind)
-        return next((one for one in found if one.manifest.run == self._record.id), None)
+        """Returns the artifact if a follower was killed after it had fetched it.
+
+        An earlier attempt at the run may have made another one.
+        """
+        own = [one for one in self._workspace.list(kind) if one.manifest.run == self._record.id]
+        files = self._mirror.read_artifact(self._incarnation).files if own else {}
+        return next((one for one in own if one.manifest.files == files), None)
 
     def _refuse(self, error: StudioError) -> None:
         print(f"error: {error}", file=sys.stderr, flush=True)
         try:
             self._finish("failed", error.reason or "target", error.exit_code, error=error.to_dict())
-        except UnavailableError as unavailable:
+        except WorkspaceMovedError:
+            raise
+        except StudioError as refused:
             # The run ends nevertheless; `studio targets` shows the machine.
-            print(unavailable, file=sys.stderr, flush=True)
+            print(refused, file=sys.stderr, flush=True)
+            if self._launcher:
+                self._launcher.give_up(error.exit_code)
             self._launcher = None
             self._finish("failed", error.reason or "target", error.exit_code, error=error.to_dict())
 
@@ -463,6 +490,9 @@ def _follow(folder: RunFolder, workspace: Workspace) -> int:
     folder.write_processes(run=ProcessIdentity.of_this())
     try:
         Follower(folder, workspace).follow()
+    except WorkspaceMovedError as error:
+        # A follower in the new place goes on.
+        print(error, file=sys.stderr, flush=True)
     except StudioError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         return error.exit_code

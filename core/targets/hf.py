@@ -6,6 +6,7 @@ retried by the Hub: the follower launches the next one, which goes on from the l
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import time
@@ -135,7 +136,8 @@ class JobsTarget:
         from huggingface_hub import get_token
 
         token = job.secrets.get("HF_TOKEN") or get_token()
-        seconds = job.seconds + GRACE_SECONDS + 60 if job.seconds else LONGEST_SECONDS
+        limit = job.whole_seconds
+        seconds = limit + GRACE_SECONDS + 60 if limit else LONGEST_SECONDS
         labels = {**_LABEL, "run": job.run_id, "launch": str(job.launch)}
         try:
             with asking_hub(f"The job {job.name} can't be started", subject="job"):
@@ -296,7 +298,7 @@ def hourly_price(hardware: Any) -> float | None:
     """Returns US dollars per hour; None if the Hub doesn't tell them."""
     hours = _HOURS.get(str(hardware.unit_label))
     price = hardware.unit_cost_usd
-    if hours is None or not isinstance(price, (int, float)) or price < 0:
+    if hours is None or not isinstance(price, (int, float)) or not 0 <= price < math.inf:
         return None
     return round(price * hours, 4)
 

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from core.config import TrainConfig
-from core.errors import ConfigError, StudioError
+from core.errors import ConfigError, RunError, StudioError
 from core.events import LIMIT
 from core.foreign_files import read_regular
 from core.runs.folder import RunFolder, RunRecord
@@ -26,7 +26,7 @@ from core.targets.errors import TargetError
 from core.targets.mirror import RunMirror
 from core.targets.opening import open_store
 from core.targets.schema import RunSpec
-from core.targets.target import Job, Machine, Status, Target, open_target
+from core.targets.target import Job, Machine, Status, Target, open_target, printable
 from core.workspace import Workspace, write_atomically
 
 REMOTE_FILE = "remote.json"
@@ -37,6 +37,7 @@ MOST_FRUITLESS_LAUNCHES = 3
 _GRACE_SECONDS = 600.0
 _MOST_FILE_BYTES = 1 << 20
 _SECONDS_PER_HOUR = 3600.0
+_MOST_CLOCK_ERROR_SECONDS = 60.0
 # Fields that describe where a run is executed, and not what.
 _LOCAL_FIELDS = ("target", "mirror", "max_hours", "max_cost", "price_per_hour", "output")
 
@@ -47,6 +48,7 @@ class Launch:
 
     Attributes:
         number: Counts from 1.
+        attempt: The attempt at the run that it belongs to.
         machine: None until the target has confirmed it.
         billed_from: Unix seconds at which the machine was first seen starting or running; 0: never.
         ended: Unix seconds; 0: it goes on.
@@ -62,6 +64,7 @@ class Launch:
     incarnations: int = 0
     checkpoints: int = 0
     detail: str = ""
+    attempt: int = 0
 
     @property
     def seconds(self) -> float:
@@ -104,14 +107,25 @@ class RemoteState:
 
     @classmethod
     def read(cls, folder: RunFolder) -> RemoteState:
-        """Reads `remote.json`; an empty state if the run was never launched."""
+        """Reads `remote.json`; an empty state if the run was never launched.
+
+        Raises RunError if it is damaged: a new state would forget machines and their costs.
+        """
         path = folder.path / REMOTE_FILE
         if not path.exists():
             return cls()
-        values = json.loads(read_regular(path, _MOST_FILE_BYTES))
-        launches = [Launch(**one) for one in values.pop("launches", [])]
-        known = {one.name for one in fields(cls)}
-        return cls(**{k: v for k, v in values.items() if k in known}, launches=launches)
+        try:
+            values = json.loads(read_regular(path, _MOST_FILE_BYTES))
+            launches = [Launch(**_known(Launch, one)) for one in values.pop("launches", [])]
+            return cls(**_known(cls, values), launches=launches)
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise RunError(
+                f"{path} can't be read, so the run's machines are unknown",
+                expected="the JSON that this program wrote",
+                received=f"{type(error).__name__}: {error}"[:300],
+                fix="list the machines with: studio targets, and delete this run's; then restore "
+                "the file from a copy, or go on with: runs resume ADDRESS",
+            ) from error
 
     def write(self, folder: RunFolder) -> None:
         write_atomically(folder.path / REMOTE_FILE, json.dumps(asdict(self), indent=1) + "\n")
@@ -154,6 +168,10 @@ class Launcher:
 
         A follower that is restarted while a machine works does nothing of this again.
         """
+        launch = self.state.current
+        if launch and launch.attempt <= self.state.ended_attempt:
+            # It couldn't be deleted when that attempt ended.
+            self.end_machine("its attempt at the run has ended")
         if self.state.current is None:
             self._enter("checking")
             self._check()
@@ -228,7 +246,13 @@ class Launcher:
                 return LIMIT
             self._check_fruitful(checkpoints)
             number = len(self.state.launches) + 1
-            launch = Launch(number, time.time(), incarnations=incarnations, checkpoints=checkpoints)
+            launch = Launch(
+                number,
+                time.time(),
+                incarnations=incarnations,
+                checkpoints=checkpoints,
+                attempt=self._folder.count_attempts(),
+            )
             self.state.launches.append(launch)
             self.state.write(self._folder)
         if launch.machine is None:
@@ -288,7 +312,8 @@ class Launcher:
 
     def _phase_of(self, machine: Machine, status: Status) -> str:
         if status.state == "waiting":
-            return f"waiting for capacity ({status.detail})" if status.detail else ""
+            said = printable(status.detail[:200])
+            return f"waiting for capacity ({said})" if said else ""
         if status.state not in ("starting", "running"):
             return self._phase
         try:
@@ -296,7 +321,7 @@ class Launcher:
         except TargetError:
             return self._phase
         said = [line.removeprefix("studio: ") for line in lines if line.startswith("studio: ")]
-        return said[-1][:100] if said else "starting"
+        return printable(said[-1][:100]) if said else "starting"
 
     def delete_machine(self) -> None:
         """Deletes the current machine, if there is one. Raises UnavailableError; try again then."""
@@ -321,10 +346,17 @@ class Launcher:
             reported = self._mirror().reported_times(launch.number, launch.incarnations)
         except StudioError:
             return
-        if reported:
-            started, ended = reported
+        started, ended = reported or (0.0, 0.0)
+        # The clock of a machine may be wrong, and a mirror may say anything.
+        if launch.asked - _MOST_CLOCK_ERROR_SECONDS <= started <= launch.ended:
             launch.billed_from = min(launch.billed_from or started, started)
             launch.ended = max(launch.billed_from, min(launch.ended, ended))
+
+    def give_up(self, exit_code: int | None) -> None:
+        """Writes that this attempt has ended, though its machine couldn't be deleted."""
+        self.state.ended_attempt = self._folder.count_attempts()
+        self.state.exit_code = exit_code
+        self.state.write(self._folder)
 
     def end(self, exit_code: int | None) -> None:
         """Deletes the machine and writes that this attempt at the run has ended."""
@@ -372,7 +404,9 @@ class Launcher:
     # Limits.
 
     def _check_fruitful(self, checkpoints: int) -> None:
-        recent = self.state.launches[-MOST_FRUITLESS_LAUNCHES:]
+        attempt = self._folder.count_attempts()
+        own = [launch for launch in self.state.launches if launch.attempt == attempt]
+        recent = own[-MOST_FRUITLESS_LAUNCHES:]
         if len(recent) < MOST_FRUITLESS_LAUNCHES or recent[0].checkpoints < checkpoints:
             return
         lines = [line for line in self.machine_log().splitlines() if line.strip()]
@@ -410,6 +444,12 @@ class Launcher:
 
         token = get_token()
         return {"HF_TOKEN": token} if token else {}
+
+
+def _known(model: type[Launch | RemoteState], values: dict[str, Any]) -> dict[str, Any]:
+    """Drops the keys of a later version."""
+    names = {one.name for one in fields(model)}
+    return {name: value for name, value in values.items() if name in names}
 
 
 def _needs_hub(config: TrainConfig, mirror: str) -> bool:

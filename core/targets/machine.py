@@ -62,6 +62,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     home = Path(os.environ.get("STUDIO_MACHINE_HOME") or "~/.pretrain-studio").expanduser()
     workspace = Workspace(home / "runs" / f"{options.run}-{options.launch}-{options.host}")
+    # A process of this launch that was killed with its machine may have left a part of it.
+    shutil.rmtree(workspace.root, ignore_errors=True)
     make_folder(workspace.root)
     with private_files(workspace.root):
         try:

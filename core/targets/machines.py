@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from core.errors import ConfigError, StudioError
-from core.store import Store
-from core.targets.target import Machine, open_target
+from core.store import USED_TARGETS, Store
+from core.targets.target import Machine, open_target, printable
 from core.workspace import Workspace
 
 _MOST_RUNS = 100_000
@@ -62,9 +62,11 @@ def delete_machine(workspace: Workspace, machine_id: str, target: str = "") -> L
             field="id",
         )
     one = found[0]
-    _stop_run(workspace, one.run_id)
     machine = Machine(one.target, one.id, one.run_id, one.launch, one.created, one.detail)
-    open_target(one.target).cancel(machine)
+    try:
+        _stop_run(workspace, one.run_id)
+    finally:
+        open_target(one.target).cancel(machine)
     return one
 
 
@@ -82,13 +84,14 @@ def _stop_run(workspace: Workspace, run_id: str) -> None:
 
 
 def known_targets(workspace: Workspace) -> list[str]:
-    """Lists the targets of this workspace's runs, each once."""
+    """Lists the targets of this workspace's runs, of deleted ones too, each once."""
     store = Store.open(workspace)
     try:
         rows = store.list_runs(limit=_MOST_RUNS)
+        used = store.get_setting(USED_TARGETS).split()
     finally:
         store.close()
-    return sorted({str(target) for row in rows if (target := row.remote.get("target"))})
+    return sorted({*used, *(str(target) for row in rows if (target := row.remote.get("target")))})
 
 
 def _list(target: str) -> list[ListedMachine]:
@@ -96,7 +99,9 @@ def _list(target: str) -> list[ListedMachine]:
         found = open_target(target).list_machines()
     except StudioError as error:
         return [ListedMachine(target, error=str(error))]
+    except Exception as error:  # noqa: BLE001 -- the machines of the other targets are shown
+        return [ListedMachine(target, error=f"{type(error).__name__}: {error}"[:500])]
     return [
-        ListedMachine(target, one.id, one.run_id, one.launch, one.created, one.detail)
+        ListedMachine(target, one.id, one.run_id, one.launch, one.created, printable(one.detail))
         for one in found
     ]

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from core.errors import ConfigError, StudioError
 from core.events import STOP_FILE
-from core.targets.errors import MirrorError, SupersededError
+from core.targets.errors import MirrorError, NoRoomError, SupersededError
 from core.targets.opening import open_store
 from core.targets.schema import (
     MOST_DOCUMENT_BYTES,
@@ -329,6 +329,10 @@ class RunMirror:
                 fix="don't rename folders of a mirror",
             )
 
+    def read_artifact(self, incarnation: int) -> Manifest:
+        """Reads the manifest of what the run made; raises MirrorError."""
+        return _read_manifest(self.store, self._name(f"{_incarnation(incarnation)}/artifact"))[0]
+
     def download_artifact(
         self, incarnation: int, files: Mapping[str, int], folder: Path
     ) -> Manifest:
@@ -387,12 +391,9 @@ def download_folder(
 
     Raises:
         MirrorError: The manifest, a name, a size or a hash isn't right.
+        NoRoomError: The files don't fit on the disk.
     """
-    data = store.read(f"{name}/{MANIFEST_FILE}", MOST_MANIFEST_BYTES)
-    try:
-        manifest = parse_manifest(data or b"")
-    except (StudioError, ValueError, TypeError) as error:
-        raise _damaged(name, f"a manifest that can't be read: {error}"[:300]) from error
+    manifest, data = _read_manifest(store, name)
     wrong = [file for file, entry in manifest.files.items() if files.get(file) != entry["bytes"]]
     if wrong:
         raise _damaged(name, f"another size of {wrong[0]}, or no such file")
@@ -404,8 +405,16 @@ def download_folder(
         store.download(f"{name}/{file}", path, entry["bytes"])
         if path.stat().st_size != entry["bytes"] or hash_file(path) != entry["sha256"]:
             raise _damaged(name, f"another content of {file}")
-    (folder / MANIFEST_FILE).write_bytes(data or b"")
+    (folder / MANIFEST_FILE).write_bytes(data)
     return manifest
+
+
+def _read_manifest(store: ObjectStore, name: str) -> tuple[Manifest, bytes]:
+    data = store.read(f"{name}/{MANIFEST_FILE}", MOST_MANIFEST_BYTES) or b""
+    try:
+        return parse_manifest(data), data
+    except (StudioError, ValueError, TypeError, RecursionError) as error:
+        raise _damaged(name, f"a manifest that can't be read: {error}"[:300]) from error
 
 
 def log_name(incarnation: int) -> str:
@@ -441,8 +450,8 @@ def _damaged(name: str, received: str) -> MirrorError:
     )
 
 
-def _no_room(name: str, folder: Path) -> MirrorError:
-    return MirrorError(
+def _no_room(name: str, folder: Path) -> NoRoomError:
+    return NoRoomError(
         f"{name} doesn't fit on this disk",
         expected="room for the files that its manifest describes",
         received=f"{shutil.disk_usage(folder).free:,} bytes free",

@@ -32,13 +32,17 @@ MOST_EVENTS_BYTES = 512 << 20
 MOST_LOG_BYTES = 256 << 10
 # Reasons of an exit after which another machine can go on.
 AGAIN = ("preempted", "process_lost")
+# Fields of a config that can name an input.
+INPUT_FIELDS = ("shards", "tokenizer", "checkpoint", "model_config_path")
 _MOST_FILES = 20_000
 _MOST_DEPTH = 24
 _MOST_STEP = (1 << 53) - 1
 _SEGMENT = re.compile(r"(\d{6})\.jsonl")
 _CLAIM = re.compile(r"(\d{6})\.json")
 
-Seconds = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
+# Calendars end in the year 9999.
+_MOST_SECONDS = 2e11
+Seconds = Annotated[float, Field(ge=0, le=_MOST_SECONDS, allow_inf_nan=False)]
 Step = Annotated[int, Field(ge=-1, le=_MOST_STEP)]
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$")]
 Text = Annotated[str, Field(max_length=100_000)]
@@ -68,7 +72,7 @@ class Input(_Document):
         name: The artifact's name in a workspace, or the file's.
     """
 
-    field: Word
+    field: Literal["shards", "tokenizer", "checkpoint", "model_config_path"]
     kind: Annotated[str, Field(pattern=r"^[a-z_]{0,32}$")] = ""
     name: Word
     files: Annotated[tuple[InputFile, ...], Field(max_length=_MOST_FILES)]
@@ -136,19 +140,24 @@ class Exit(_Document):
     reason: Annotated[str, Field(max_length=64)] = ""
 
 
-class _Process(_Document):
+class _EventFields(_Document):
+    # Events are passed on as they are, so their types must be right already.
+    model_config = ConfigDict(strict=True)
+
+
+class _Process(_EventFields):
     pid: int = Field(ge=0, le=1 << 40)
 
 
-class _Started(_Document):
+class _Started(_EventFields):
     process: _Process
 
 
-class _Resumed(_Document):
+class _Resumed(_EventFields):
     step: Step
 
 
-class _Progress(_Document):
+class _Progress(_EventFields):
     done: Annotated[float, Field(allow_inf_nan=False)]
     total: Annotated[float, Field(allow_inf_nan=False)] | None = None
     unit: Annotated[str, Field(max_length=64)] = ""
@@ -156,43 +165,43 @@ class _Progress(_Document):
     eta_seconds: Seconds | None = None
 
 
-class _Metrics(_Document):
+class _Metrics(_EventFields):
     step: Step
     values: Annotated[
-        dict[Annotated[str, Field(pattern=r"^[\w./:-]{1,64}$")], float | int | None],
+        dict[Annotated[str, Field(pattern=r"^[\w./:-]{1,64}$")], float | None],
         Field(max_length=500),
     ]
 
 
-class _Note(_Document):
+class _Note(_EventFields):
     message: Text
 
 
-class _Warning(_Document):
+class _Warning(_EventFields):
     message: Text
     alert: Annotated[str, Field(max_length=64)] = ""
 
 
-class _Checkpoint(_Document):
+class _Checkpoint(_EventFields):
     step: Step
 
 
-class _ArtifactEvent(_Document):
+class _ArtifactEvent(_EventFields):
     kind: Word
     name: Word
 
 
-class _Artifact(_Document):
+class _Artifact(_EventFields):
     artifact: _ArtifactEvent
     made: bool = True
 
 
-class _Resolved(_Document):
+class _Resolved(_EventFields):
     settings: dict[str, Any]
 
 
 class _Error(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
     problem: Text
     expected: Text = ""
     received: Text = ""
@@ -200,14 +209,14 @@ class _Error(BaseModel):
     field: Text = ""
 
 
-class _Finished(_Document):
+class _Finished(_EventFields):
     state: Literal["done", "stopped", "failed"]
     reason: Annotated[str, Field(max_length=64)] = ""
     results: dict[str, Any] | None = None
     error: _Error | None = None
 
 
-_EVENTS: dict[str, type[_Document]] = {
+_EVENTS: dict[str, type[_EventFields]] = {
     "started": _Started,
     "resumed": _Resumed,
     "progress": _Progress,
@@ -274,7 +283,7 @@ def _event(values: Any) -> dict[str, Any]:
     seconds: Any = values.get("t")
     if not isinstance(kind, str) or not re.fullmatch(r"[a-z_]{1,32}", kind):
         raise ValueError("an event without a kind")
-    if type(seconds) not in (int, float) or not 0 <= seconds < 1e12:
+    if type(seconds) not in (int, float) or not 0 <= seconds < _MOST_SECONDS:
         raise ValueError("an event without a time")
     if model := _EVENTS.get(kind):
         model.model_validate(values)

@@ -6,6 +6,7 @@ connection, and identified by pid, start time and boot.
 
 from __future__ import annotations
 
+import re
 import shlex
 import time
 from urllib.parse import parse_qs, quote, urlsplit
@@ -22,12 +23,17 @@ _HOME = "~/.pretrain-studio"
 _LOG_BYTES = 64_000
 _NO_PYTHON, _EXISTS = 46, 47
 _LAUNCH_SECONDS = 60.0
-# Prints one word; `process` has pid, start time and boot id. Field 22 of stat is the start time,
-# counted after the command's name, which may hold spaces.
+# Prints one word; `process` has pid, start time and boot id, and is the first thing that a launch
+# writes: one without it was broken off. Field 22 of stat is the start time, counted after the
+# command's name, which may hold spaces.
 _IS_ALIVE = r"""
 state() {
     [ -f "$1/exit" ] && { printf 'ended %s' "$(cat "$1/exit")"; return; }
-    [ -f "$1/process" ] || { printf starting; return; }
+    if [ ! -f "$1/process" ]; then
+        age=$(($(date +%s) - $(stat -c %Y "$1")))
+        if [ "$age" -lt 120 ]; then printf starting; else printf 'ended lost'; fi
+        return
+    fi
     read -r pid start boot < "$1/process" || true
     now=$(sed 's/.*) //' "/proc/$pid/stat" 2>/dev/null | cut -d' ' -f20)
     if [ "$now" = "$start" ] && [ "$boot" = "$(cat /proc/sys/kernel/random/boot_id)" ]; then
@@ -123,6 +129,9 @@ class SshTarget:
         script = (
             f"umask 077; mkdir -p {_HOME}/launches; mkdir {folder} || exit {_EXISTS}; "
             f"head -c {len(source)} > {folder}/bootstrap.py || exit 1; secrets=$(cat); "
+            # The connection may have been lost meanwhile.
+            f'[ "$(wc -c < {folder}/bootstrap.py)" -eq {len(source)} ] && '
+            f'[ "${{#secrets}}" -ge {len(secrets) - 1} ] || {{ rm -rf {folder}; exit 1; }}; '
             f'{{ printf "%s\\n" "$secrets" | {command} >{folder}/log 2>&1; }} '
             "</dev/null >/dev/null 2>&1 &"
         )
@@ -186,15 +195,16 @@ class SshTarget:
         _, output = self._ssh.run(
             f"{_IS_ALIVE}\ncd {_HOME}/launches 2>/dev/null || exit 0; for one in *; do "
             '[ -d "$one" ] && printf "%s\\t%s\\t%s\\n" "$one" "$(stat -c %Y "$one")" '
-            '"$(state "$one")"; done'
+            '"$(state "$one")"; done; exit 0'
         )
         found = []
         for line in output.decode("utf-8", "replace").splitlines():
             name, _, rest = line.partition("\t")
             created, _, state = rest.partition("\t")
             run_id, _, launch = name.rpartition("-")
-            if is_run_id(run_id) and launch.isdecimal() and not state.startswith("ended"):
-                seconds = float(created) if created.isdecimal() else 0.0
+            is_launch = is_run_id(run_id) and re.fullmatch("[0-9]{1,6}", launch)
+            if is_launch and not state.startswith("ended"):
+                seconds = float(created) if re.fullmatch("[0-9]{1,11}", created) else 0.0
                 found.append(self._machine(run_id, int(launch), seconds, state[:40]))
         return found
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,10 @@ from core.targets.blobs import place_inputs
 from core.targets.errors import MirrorError
 from core.targets.follower import Follower
 from core.targets.mirror import RunMirror, exit_name, run_address
-from core.targets.schema import Input
+from core.targets.received import check_references, parse_received
+from core.targets.schema import Input, RunSpec
 from core.training.checkpoint import CHECKPOINTS_FOLDER, checkpoint_name
-from core.workspace import Workspace, commit_folder
+from core.workspace import MANIFEST_FILE, Workspace, commit_folder, read_manifest
 from core.workspace.places import make_folder
 
 
@@ -27,23 +30,23 @@ def take_over(workspace: Workspace, address: str, changes: dict[str, Any]) -> Ru
         changes: Fields of the config that differ from now on.
 
     Raises:
-        MirrorError: The run is missing, damaged, or lacks its inputs.
+        MirrorError: The run is missing, damaged, lacks its inputs, or asks for files of this
+            machine.
         RunError: An incarnation still goes on.
     """
     mirror = RunMirror.open(address)
     spec = mirror.read_spec()
+    received = parse_received(spec)
     _check_ended(mirror)
-    inputs = [one for one in spec.inputs if not _has(workspace, one)]
-    placed = place_inputs(mirror.store, inputs, workspace, workspace.cache / "blobs")
-    values = {**spec.config, **placed, "mirror": mirror.store.address, **changes}
-    config = parse_stage_config(spec.stage, values)
+    placed = _place(mirror, spec, workspace)
+    values = {**received.model_dump(mode="json"), **placed, "mirror": mirror.store.address}
+    config = parse_stage_config(spec.stage, {**values, **changes})
+    check_references(config, placed, workspace)
     record = RunRecord(spec.id, spec.stage, config.model_dump(mode="json"), created=spec.created)
     folder = RunFolder.of(workspace, spec.id)
-    if not folder.is_there():
-        followed = RunRecord(
-            **{**vars(record), "follows": run_address(mirror.store.address, spec.id)}
-        )
-        folder.write_record(followed)
+    if not _was_executed_here(folder):
+        followed = run_address(mirror.store.address, spec.id)
+        folder.write_record(replace(record, follows=followed))
         Follower(folder, workspace).copy_events()
     _fetch_checkpoint(mirror, folder)
     mirror.clear_stop()
@@ -65,14 +68,28 @@ def _check_ended(mirror: RunMirror) -> None:
         )
 
 
+def _was_executed_here(folder: RunFolder) -> bool:
+    """Returns whether a run's events are its own, and not copied, perhaps only partly."""
+    record = folder.read_record() if folder.is_there() else None
+    return record is not None and not record.follows and not record.config.get("target")
+
+
+def _place(mirror: RunMirror, spec: RunSpec, workspace: Workspace) -> dict[str, Any]:
+    """Fetches the inputs that the workspace lacks; returns the fields that name all of them."""
+    known = [one for one in spec.inputs if _has(workspace, one)]
+    others = [one for one in spec.inputs if one not in known]
+    placed = place_inputs(mirror.store, others, workspace, workspace.cache / "blobs")
+    return {**placed, **{one.field: one.name for one in known}}
+
+
 def _has(workspace: Workspace, one: Input) -> bool:
     """Returns whether the workspace has the same artifact already; refuses another one."""
     folder = workspace.folder(one.kind) / one.name if one.kind else Path()
     if not one.kind or not folder.exists():
         return False
-    sizes = {file.name: file.bytes for file in one.files}
-    found = {name: folder / name for name in sizes}
-    if all(path.is_file() and path.stat().st_size == sizes[name] for name, path in found.items()):
+    hashes = {name: entry["sha256"] for name, entry in read_manifest(folder).files.items()}
+    files = [file for file in one.files if file.name != MANIFEST_FILE]
+    if files and all(hashes.get(file.name) == file.sha256 for file in files):
         return True
     raise RunError(
         f"This workspace has other {one.kind} of the name {one.name}",
@@ -92,8 +109,10 @@ def _fetch_checkpoint(mirror: RunMirror, folder: RunFolder) -> None:
         make_folder(draft)
         try:
             mirror.download_checkpoint(checkpoint, draft)
+            commit_folder(draft, final)
         except MirrorError as error:
-            print(error)
+            print(error, file=sys.stderr)
             continue
-        commit_folder(draft, final)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
         return

@@ -43,10 +43,15 @@ class Job:
         return f"{self.run_id}-{self.launch}"
 
     @property
+    def whole_seconds(self) -> int:
+        """The limit, at least one second: machines take 0 for no limit."""
+        return 0 if self.seconds is None else max(1, round(self.seconds))
+
+    @property
     def arguments(self) -> list[str]:
         """Arguments of the bootstrap script; none is secret."""
         values = {"mirror": self.mirror, "run": self.run_id, "launch": self.launch}
-        limit = {"seconds": f"{self.seconds:.0f}"} if self.seconds else {}
+        limit = {"seconds": self.whole_seconds} if self.whole_seconds else {}
         pairs = {**values, "code": self.code, **limit}.items()
         return [part for name, value in pairs for part in (f"--{name}", str(value))]
 
@@ -142,6 +147,11 @@ class Target(Protocol):
 
     def list_machines(self) -> list[Machine]:
         """Lists all machines of this program that still exist, those of other runs included."""
+
+
+def printable(text: str) -> str:
+    """Replaces what could control a terminal in words of a machine."""
+    return "".join(one if one.isprintable() else " " for one in text)
 
 
 # Scheme, module and class; each is imported when it is needed.

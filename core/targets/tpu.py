@@ -390,7 +390,7 @@ def startup_script(
         "RESOURCE": resource,
         "BUCKET": bucket,
         "LOG": quote(f"{folder}/{log}" if folder else log, safe=""),
-        "LIMIT_SECONDS": f"{job.seconds or 0:.0f}",
+        "LIMIT_SECONDS": str(job.whole_seconds),
         "GRACE_SECONDS": str(grace_seconds),
         "ROUND_SECONDS": str(round_seconds),
         "SILENT_SECONDS": str(silent_seconds),

@@ -1,0 +1,77 @@
+"""Turns a run's description in a mirror, which is untrusted, into a config for this workspace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from core.config import StageConfig
+from core.errors import StudioError
+from core.stages.registry import STAGES, parse_stage_config
+from core.targets.errors import MirrorError
+from core.targets.schema import INPUT_FIELDS, RunSpec
+from core.workspace import Workspace, expand_path
+
+# What they ask for is decided here: machines, publication, and files outside the workspace.
+_LOCAL_FIELDS = (
+    "target",
+    "mirror",
+    "max_hours",
+    "max_cost",
+    "price_per_hour",
+    "output",
+    "push_to_hub",
+    "hub_model_id",
+    "hub_private_repo",
+    "num_processes",
+    "process_id",
+    "coordinator_address",
+    "tpu_name",
+    "tpu_zone",
+    "gcp_project",
+)
+_KINDS = {"shards": "shards", "tokenizer": "tokenizer", "checkpoint": "model"}
+_PUBLIC_SCHEMES = ("gs", "gcs", "s3", "s3a", "az", "abfs", "abfss", "oci", "hf", "https")
+
+
+def parse_received(spec: RunSpec) -> StageConfig:
+    """Parses the config of a run without what only its own machine and user may decide.
+
+    Raises MirrorError for a stage that has no mirror.
+    """
+    stage = STAGES.get(spec.stage)
+    if stage is None or "mirror" not in stage.config.model_fields:
+        raise _refused(f"a run of the stage {spec.stage}")
+    fields = stage.config.model_fields
+    local = {name: fields[name].default for name in _LOCAL_FIELDS if name in fields}
+    return parse_stage_config(spec.stage, {**spec.config, **local})
+
+
+def check_references(config: StageConfig, placed: Mapping[str, Any], workspace: Workspace) -> None:
+    """Raises MirrorError if a config names files of this machine that the run didn't bring."""
+    for name in INPUT_FIELDS:
+        value = str(getattr(config, name, ""))
+        if name not in placed and value and _is_local(name, value, workspace):
+            raise _refused(f"{name}={value}, a file or folder of this machine"[:300])
+
+
+def _is_local(name: str, value: str, workspace: Workspace) -> bool:
+    if "://" in value or "::" in value:
+        return "::" in value or urlsplit(value).scheme not in _PUBLIC_SCHEMES
+    kind = _KINDS.get(name, "")
+    try:
+        place = expand_path(value, field=name)
+    except StudioError:
+        return True
+    return place.exists() or bool(kind and (workspace.folder(kind) / Path(value)).exists())
+
+
+def _refused(received: str) -> MirrorError:
+    return MirrorError(
+        "The run can't be executed or shown here",
+        expected="a training run with the files that its description lists",
+        received=received,
+        fix="check the mirror's address; if it is right, ask who wrote there",
+    )

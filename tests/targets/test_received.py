@@ -1,0 +1,232 @@
+"""Tests that following or taking over a run does nothing that its description alone asks for."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core import TrainConfig, Workspace
+from core.errors import RunError, StudioError
+from core.events import read_events
+from core.runs import client
+from core.runs.folder import RunFolder, RunRecord
+from core.targets import follower as follower_module
+from core.targets.blobs import BLOBS, Inputs, place_inputs, upload_inputs
+from core.targets.follower import Follower
+from core.targets.mirror import RunMirror
+from core.targets.opening import open_store
+from core.targets.schema import Exit, Input, InputFile, RunSpec, parse_document
+from core.targets.takeover import take_over
+from core.workspace import Manifest, describe_files, hash_file, write_manifest
+from tests.targets.test_mirror import RUN, event, lines, metrics
+
+HOSTILE = {
+    "target": "tpu://v5litepod-8?zone=us-west4-a",
+    "max_hours": 5.0,
+    "output": "/tmp/escaped",
+    "push_to_hub": True,
+    "hub_model_id": "stranger/model",
+    "hub_private_repo": False,
+    "mirror": "gs://stranger/mirror",
+}
+
+
+@pytest.fixture
+def mirror(tmp_path: Path) -> RunMirror:
+    return RunMirror(open_store(f"file://{tmp_path}/mirror"), RUN)
+
+
+def describe(mirror: RunMirror, inputs: tuple[Input, ...] = (), /, **fields: Any) -> None:
+    config = {**TrainConfig(shards="owner/rows").model_dump(mode="json"), **fields}
+    stage = str(config.pop("stage", "train"))
+    mirror.write_spec(RunSpec(id=RUN, stage=stage, config=config, created=1.0, inputs=inputs))
+
+
+def add_shards(mirror: RunMirror, folder: Path, content: bytes) -> Input:
+    folder.mkdir(parents=True)
+    (folder / "rows.bin").write_bytes(content)
+    write_manifest(folder, Manifest("shards", folder.name, "0" * 16, files=describe_files(folder)))
+    found = Inputs()
+    found.add_folder("shards", "shards", folder)
+    upload_inputs(mirror.store, found, None, lambda done, total: None)
+    return found.inputs[0]
+
+
+def test_run_that_is_taken_over_publishes_launches_and_overwrites_nothing(
+    mirror: RunMirror, tmp_path: Path
+) -> None:
+    describe(mirror, **HOSTILE, process_id=1, num_processes=2, coordinator_address="stranger:1")
+    record = take_over(Workspace(tmp_path / "home"), mirror.address, {})
+    defaults = TrainConfig().model_dump(mode="json")
+    changed = {name: value for name, value in record.config.items() if value != defaults[name]}
+    assert changed == {"shards": "owner/rows", "mirror": mirror.store.address}
+
+
+def test_run_that_is_followed_launches_no_machine(
+    mirror: RunMirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    describe(mirror, **HOSTILE)
+    asked: list[dict[str, Any]] = []
+    monkeypatch.setattr(client, "_ask", lambda workspace, kind, payload: asked.append(payload))
+    client.follow_run(Workspace(tmp_path / "home"), mirror.address)
+    assert not set(HOSTILE.values()) & set(map(str, asked[0]["config"].values()))
+    config = {**asked[0]["config"], **HOSTILE}
+    folder = RunFolder(tmp_path / "home/runs" / RUN)
+    folder.write_record(RunRecord(**{**asked[0], "config": config}))
+    assert Follower(folder, Workspace(tmp_path / "home"))._launcher is None
+
+
+@pytest.mark.parametrize("stage", ["push", "tokenizer", "shards", "unknown"])
+def test_run_of_a_stage_without_a_mirror_is_refused(
+    mirror: RunMirror, tmp_path: Path, stage: str
+) -> None:
+    describe(mirror, stage=stage)
+    for action in (client.follow_run, lambda *both: take_over(*both, {})):
+        with pytest.raises(StudioError, match="can't be executed or shown here"):
+            action(Workspace(tmp_path / "home"), mirror.address)
+
+
+@pytest.mark.parametrize("field", ["shards", "tokenizer", "checkpoint", "model_config_path"])
+@pytest.mark.parametrize(
+    "form", ["{path}", "file://{path}", "simplecache::file://{path}", "private"]
+)
+def test_files_that_a_run_did_not_bring_are_refused(
+    mirror: RunMirror, tmp_path: Path, field: str, form: str
+) -> None:
+    workspace = Workspace(tmp_path / "home")
+    for kind in ("shards", "tokenizer", "model"):
+        (workspace.folder(kind) / "private").mkdir(parents=True)
+    private = tmp_path / "private"
+    private.mkdir()
+    if (field, form) == ("model_config_path", "private"):
+        form = "{path}"
+    describe(mirror, **{field: form.format(path=private)})
+    with pytest.raises(StudioError) as caught:
+        take_over(workspace, mirror.address, {})
+    assert field in caught.value.received
+    assert not RunFolder.of(workspace, RUN).is_there()
+
+
+def test_artifact_of_the_same_sizes_is_not_taken_for_the_input(
+    mirror: RunMirror, tmp_path: Path
+) -> None:
+    given = add_shards(mirror, tmp_path / "there/rows", b"rows")
+    workspace = Workspace(tmp_path / "home")
+    other = RunMirror(open_store(f"file://{tmp_path}/other"), RUN)
+    add_shards(other, workspace.folder("shards") / "rows", b"ROWS")
+    describe(mirror, (given,), shards="rows")
+    with pytest.raises(RunError, match="other shards of the name"):
+        take_over(workspace, mirror.address, {})
+
+
+def test_inputs_are_found_again_at_the_next_take_over(mirror: RunMirror, tmp_path: Path) -> None:
+    given = add_shards(mirror, tmp_path / "there/rows", b"rows")
+    describe(mirror, (given,), shards="/elsewhere/rows")
+    workspace = Workspace(tmp_path / "home")
+    for _ in range(2):
+        assert take_over(workspace, mirror.address, {}).config["shards"] == "rows"
+        shutil.rmtree(RunFolder.of(workspace, RUN).path)
+
+
+def test_broken_off_fetch_of_an_input_leaves_no_half_of_it(
+    mirror: RunMirror, tmp_path: Path
+) -> None:
+    given = add_shards(mirror, tmp_path / "there/rows", b"rows")
+    describe(mirror, (given,), shards="rows")
+    workspace = Workspace(tmp_path / "home")
+    mirror.store.remove([f"{BLOBS}/{given.files[-1].sha256}"])
+    with pytest.raises(StudioError, match="missing"):
+        take_over(workspace, mirror.address, {})
+    assert not (workspace.folder("shards") / "rows").exists()
+
+
+def test_nameless_inputs_of_two_runs_are_kept_apart(mirror: RunMirror, tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path / "home")
+    paths = []
+    for content in ("{}", "[]"):
+        file = tmp_path / "config.json"
+        file.write_text(content)
+        found = Inputs()
+        found.add_file("model_config_path", file)
+        upload_inputs(mirror.store, found, None, lambda done, total: None)
+        placed = place_inputs(mirror.store, found.inputs, workspace, tmp_path / "cache")
+        paths.append(Path(placed["model_config_path"]))
+    assert [path.read_text() for path in paths] == ["{}", "[]"]
+
+
+@pytest.mark.parametrize("name", ["../escaped", "/escaped", "a/../../escaped", ".hidden", "a\nb"])
+def test_input_with_a_name_outside_its_folder_is_refused(
+    mirror: RunMirror, tmp_path: Path, name: str
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("x")
+    described = InputFile(name=name, bytes=1, sha256=hash_file(file))
+    mirror.store.upload(file, f"{BLOBS}/{described.sha256}")
+    given = Input(field="shards", kind="shards", name="rows", files=(described,))
+    workspace = Workspace(tmp_path / "home")
+    with pytest.raises(StudioError, match="not accepted"):
+        place_inputs(mirror.store, [given], workspace, tmp_path / "cache")
+    assert not list(tmp_path.rglob("escaped*"))
+
+
+def test_input_without_files_and_one_for_another_field_are_refused(
+    mirror: RunMirror, tmp_path: Path
+) -> None:
+    empty = Input(field="model_config_path", name="x", files=())
+    with pytest.raises(StudioError, match="can't be used"):
+        place_inputs(mirror.store, [empty], Workspace(tmp_path / "home"), tmp_path / "cache")
+    data = b'{"id": "x", "stage": "train", "config": {}, "created": 1, "inputs": '
+    data += b'[{"field": "output", "name": "x", "files": []}]}'
+    with pytest.raises(StudioError, match="can't be used"):
+        parse_document(RunSpec, data, "run.json")
+
+
+def test_take_over_copies_the_events_that_came_after_it_was_followed(
+    mirror: RunMirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower_module, "SECONDS_PER_ROUND", 0.01)
+    describe(mirror)
+    mirror.claim(None)
+    mirror.create_segment(1, 0, lines(metrics(1)))
+    workspace = Workspace(tmp_path / "home")
+    folder = RunFolder.of(workspace, RUN)
+    config = TrainConfig(shards="owner/rows").model_dump(mode="json")
+    folder.write_record(RunRecord(id=RUN, stage="train", config=config, follows=mirror.address))
+    Follower(folder, workspace)._round()
+    mirror.create_segment(1, 1, lines(metrics(2)))
+    mirror.write_exit(1, Exit(code=0, time=9.0, reason="saved"))
+    for _ in range(2):
+        folder.write_record(RunRecord(id=RUN, stage="train", config=config, follows=mirror.address))
+        record = take_over(workspace, mirror.address, {})
+        assert not record.follows
+    steps = [one["step"] for one in read_events(folder.events)[0] if one["kind"] == "metrics"]
+    assert steps == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        event("checkpoint", step="7"),
+        event("checkpoint", step=7.0),
+        event("progress", done="1"),
+        event("metrics", step=1, values={"loss": 10**400}),
+        {**event("note", message="late"), "t": 1e12},
+        event("progress", done=1, eta_seconds=1e300),
+    ],
+    ids=str,
+)
+def test_event_of_another_type_is_refused(
+    mirror: RunMirror, tmp_path: Path, wrong: dict[str, Any]
+) -> None:
+    describe(mirror)
+    mirror.claim(None)
+    mirror.create_segment(1, 0, lines(wrong))
+    workspace = Workspace(tmp_path / "home")
+    folder = RunFolder.of(workspace, RUN)
+    folder.write_record(RunRecord(id=RUN, stage="train", config={}, follows=mirror.address))
+    Follower(folder, workspace).follow()
+    last = read_events(folder.events)[0][-1]
+    assert (last["kind"], last["reason"]) == ("finished", "mirror")
