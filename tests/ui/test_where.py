@@ -18,6 +18,7 @@ from core.workspace import Workspace
 from tests.targets.hub_jobs_server import JobServer
 from tests.targets.ssh_server import running_ssh_server
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting
+from tests.ui.test_preflight import FITTING, put_report
 from ui.forms import Form
 from ui.parts import cost, where
 
@@ -94,6 +95,25 @@ def test_cost_is_price_times_hours_and_limits_are_in_money(
     assert rows(TrainConfig(target="hf://l4x1", max_hours=3.0))["at most"] == "$2.40"
     assert rows(TrainConfig(target="ssh://host")) == {}
     assert rows(TrainConfig(target="ssh://host", max_hours=3.0)) == {"at most": "3 h"}
+
+
+def test_hours_of_a_tpu_come_from_the_newest_check_with_the_same_settings(
+    tmp_path: Path,
+) -> None:
+    workspace = Workspace(tmp_path / "workspace")
+    checked = PreflightConfig(shards="rows", size="base", topology="v3-8")
+    put_report(workspace, checked, FITTING)
+    put_report(workspace, PreflightConfig(shards="rows", size="tiny", topology="v3-8"), FITTING)
+    same = {"shards": "rows", "size": "base", "name": "any", "max_hours": 40.0}
+    config = TrainConfig(target="tpu://v3-8?zone=us-central1-a", price_per_hour=2.0, **same)
+    hours = cost.estimate_hours(config, workspace)
+    assert hours == (10.7, 29.4)
+    assert cost.describe_hours(hours) == "11 – 29 h"
+    assert rows(config, *hours)["cost, roughly"] == "$21.40 – $58.80"
+    for others in ({"target": TPU}, {"target": "ssh://host"}, {"hidden_size": 64}):
+        other = TrainConfig(**{**config.model_dump(), **others})
+        assert cost.estimate_hours(other, workspace) == ()
+    assert cost.describe_hours(()) == ""
 
 
 def test_missing_limit_is_warned_of_only_if_the_machine_costs_money() -> None:
