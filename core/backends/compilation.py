@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +56,28 @@ def compile_method(model: keras.Model, name: str) -> Callable[..., Any]:
         return compiled(weights, tensors, fixed)
 
     return call
+
+
+@contextmanager
+def full_float32() -> Iterator[None]:
+    """Computes float32 matmuls without TensorFloat-32, whose mantissa has 10 bits."""
+    import keras
+
+    if keras.config.backend() == "jax":
+        import jax
+
+        with jax.default_matmul_precision("highest"):
+            yield
+        return
+    import tensorflow as tf
+
+    settings = tf.config.experimental
+    before = settings.tensor_float_32_execution_enabled()
+    settings.enable_tensor_float_32_execution(False)
+    try:
+        yield
+    finally:
+        settings.enable_tensor_float_32_execution(before)
 
 
 def enable_compilation_cache(devices: Devices, folder: Path) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.config import (
+    EvaluateConfig,
     PreflightConfig,
     PushConfig,
     ShardConfig,
@@ -186,6 +187,20 @@ register(
         artifact=MODEL,
         tab="train",
         is_resumable=True,
+    )
+)
+register(
+    Stage(
+        name="evaluate",
+        title="Evaluation",
+        help="Evaluate a model on minimal pairs or held-out text.",
+        config=EvaluateConfig,
+        function="core.evaluation.stage:run",
+        api="evaluate",
+        artifact=ArtifactKind("evaluation"),
+        name_deriver="core.evaluation.stage:derive_name",
+        reports_top_level=True,
+        summarizer="core.evaluation.summary:summarize",
     )
 )
 register(
