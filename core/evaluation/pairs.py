@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from core.config import CorpusConfig, EvaluateConfig
@@ -76,10 +77,28 @@ def _hub_records(config: EvaluateConfig) -> Iterator[_Record]:
     corpus = CorpusConfig(source="hub", dataset_name=config.dataset_name, train_split=config.split)
     source = HubSource(corpus)
     chosen = [config.dataset_config] if config.dataset_config else source.configurations()
-    for configuration in chosen:
-        for number, values in enumerate(source.rows(configuration), 1):
-            place = f"Row {number} of {config.dataset_name} ({configuration})"
-            yield _Record(place, configuration, values)
+    with _naming_split():
+        for configuration in chosen:
+            for number, values in enumerate(source.rows(configuration), 1):
+                place = f"Row {number} of {config.dataset_name} ({configuration})"
+                yield _Record(place, configuration, values)
+
+
+@contextmanager
+def _naming_split() -> Iterator[None]:
+    """A corpus calls the split otherwise."""
+    try:
+        yield
+    except CorpusError as error:
+        if error.field != "train_split":
+            raise
+        raise CorpusError(
+            error.problem,
+            expected=error.expected,
+            received=error.received,
+            fix="set split to an existing one",
+            field="split",
+        ) from error
 
 
 def _pair(record: _Record, config: EvaluateConfig) -> Pair:

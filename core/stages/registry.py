@@ -24,7 +24,7 @@ from core.config import (
 from core.errors import ConfigError
 from core.events import Reporter
 from core.workspace import Artifact, ArtifactKind, Workspace, register_kind
-from core.workspace.kinds import MODEL, SHARDS, TOKENIZER
+from core.workspace.kinds import EVALUATION, MODEL, SHARDS, TOKENIZER
 
 StageFunction = Callable[[Any, Workspace, Reporter], Artifact]
 
@@ -197,7 +197,7 @@ register(
         config=EvaluateConfig,
         function="core.evaluation.stage:run",
         api="evaluate",
-        artifact=ArtifactKind("evaluation"),
+        artifact=EVALUATION,
         name_deriver="core.evaluation.stage:derive_name",
         reports_top_level=True,
         summarizer="core.evaluation.summary:summarize",
