@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from core.config import EvaluateConfig
 from core.errors import CheckpointError, ConfigError, RunError
 from core.evaluation.stored import fingerprint_of_weights
 from core.events import Reporter
@@ -70,6 +71,14 @@ def open_subject(
     with _kept(_find_step(run, wanted), workspace) as (folder, step):
         name = f"{run.path.name}@{step}"
         yield Subject(folder, name, fingerprint_of_weights(folder), run.path.name, step)
+
+
+def is_of_running_run(config: EvaluateConfig, workspace: Workspace) -> bool:
+    """Checks for a checkpoint of a run whose end a queued evaluation would await."""
+    if find_here(config.model, workspace):
+        return False
+    run = _find_run(config.model, workspace)
+    return run is not None and run.is_running()
 
 
 def _find_run(reference: str, workspace: Workspace) -> RunFolder | None:

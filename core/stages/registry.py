@@ -41,6 +41,7 @@ class Stage:
         reports_top_level: Puts results at the JSON's top level, not in `metrics`.
         summarizer: Formats results for the command line.
         secret_variable: Secret for no other process; the command line runs the stage itself.
+        queue_skipper: Checks config and workspace: whether the command line doesn't queue the run.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Stage:
     reports_top_level: bool = False
     summarizer: str = ""
     secret_variable: str = ""
+    queue_skipper: str = ""
 
     @property
     def api_home(self) -> tuple[str, str]:
@@ -71,6 +73,10 @@ class Stage:
     def makes_artifact(self, config: StageConfig) -> bool:
         """Returns whether a run makes an artifact; an evaluation doesn't."""
         return self.artifact is not None and not getattr(config, "evaluate_only", False)
+
+    def skips_queue(self, config: StageConfig, workspace: Workspace) -> bool:
+        """Returns whether a run need not wait for others."""
+        return bool(self.queue_skipper) and bool(_load(self.queue_skipper)(config, workspace))
 
     def derive_name(self, config: StageConfig) -> str:
         return str(_load(self.name_deriver)(config)) if self.name_deriver else ""
@@ -201,6 +207,7 @@ register(
         name_deriver="core.evaluation.stage:derive_name",
         reports_top_level=True,
         summarizer="core.evaluation.summary:summarize",
+        queue_skipper="core.evaluation.subject:is_of_running_run",
     )
 )
 register(

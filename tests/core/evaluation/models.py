@@ -26,7 +26,7 @@ def write_models(workspace: Workspace, families: tuple[str, ...] = FAMILIES) -> 
     tokenizers = {
         "roberta": make_tokenizer(workspace, "byte_level_bpe"),
         "bert": make_tokenizer(workspace, "unigram"),
-        "t5": _t5_tokenizer(workspace),
+        "t5": make_t5_tokenizer(workspace),
     }
     for family in families:
         tokenizer = tokenizers.get(family, tokenizers["roberta"])
@@ -37,7 +37,8 @@ def write_models(workspace: Workspace, families: tuple[str, ...] = FAMILIES) -> 
                 write_model_of(draft.folder, tokenizer, _architecture(family, tokenizer))
 
 
-def _t5_tokenizer(workspace: Workspace) -> StudioTokenizer:
+def make_t5_tokenizer(workspace: Workspace) -> StudioTokenizer:
+    """Trains a tokenizer with sentinels on a few hundred sentences."""
     corpus = CorpusConfig(source="files", path=str(write_sentences(workspace.root / "text.txt")))
     config = TokenizerConfig(name="t5", family="t5", vocab_size=230, corpus=corpus)
     return load(str(train(config, workspace).path))

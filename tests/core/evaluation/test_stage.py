@@ -15,6 +15,7 @@ from core.errors import CheckpointError, ConfigError, StudioError
 from core.evaluation.stored import find_evaluations, fingerprint_of_weights
 from core.evaluation.subject import open_subject
 from core.runs.folder import RunFolder, RunRecord
+from core.runs.process import ProcessIdentity
 from core.training.checkpoint import Checkpoints, EvalResults, TrainingState
 from core.workspace import Workspace, read_manifest
 from tests.checkpoints import make_tokenizer, write_checkpoint
@@ -133,6 +134,23 @@ def test_evaluated_checkpoint_may_be_deleted_by_its_run(workspace: Workspace, pa
             assert evaluate(config, workspace).manifest.counts["pairs"] == 2
         finally:
             shutil.move(copy, folder)
+
+
+def test_checkpoint_of_a_running_run_is_evaluated_at_once(
+    workspace: Workspace, pairs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = RunFolder.of(workspace, RUN)
+    run.write_processes(run=ProcessIdentity.of_this())
+    words = ["evaluate", "--model", f"{RUN}@best", "--path", str(pairs), "--json"]
+    try:
+        assert main([*words, "--workspace", str(workspace.root)]) == 0
+    finally:
+        (run.path / "process.json").unlink()
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (found["model_run"], found["step"], found["model"]) == (RUN, 20, f"{RUN}@20")
+    # No worker was started for it.
+    process = RunFolder.of(workspace, found["run"]).read_process()
+    assert process == ProcessIdentity.of_this()
 
 
 @pytest.mark.parametrize(
