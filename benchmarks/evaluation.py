@@ -49,6 +49,7 @@ def main() -> None:
     parser.add_argument("--text", help="what the tokenizers learn from; default: documentation")
     parser.add_argument("--count", type=int, default=200, help="pairs that are scored")
     parser.add_argument("--size", default="mini")
+    parser.add_argument("--vocab-size", type=int, default=VOCAB_SIZE)
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=FAMILIES)
     parser.add_argument("--rounds", type=int, default=3)
     add_side_arguments(parser)
@@ -56,13 +57,11 @@ def main() -> None:
     if answer_if_asked(options, SIDES):
         return
     with tempfile.TemporaryDirectory() as name:
-        write_models(Path(name), options.folder, options.size, options.families, options.text)
+        write_models(Path(name), options)
         print(json.dumps(compare(Path(name), options)))
 
 
-def write_models(
-    folder: Path, workspace: Path, size: str, families: Sequence[str], text: str | None
-) -> None:
+def write_models(folder: Path, options: argparse.Namespace) -> None:
     """Writes a checkpoint for each family, with random weights and a real tokenizer."""
     from core.config import TrainConfig
     from core.models.registry import resolve_architecture
@@ -70,12 +69,11 @@ def write_models(
     from core.workspace import Workspace
     from tests.checkpoints import write_model_of
 
-    for family in families:
-        name = "pairs-t5" if family == "t5" else "pairs"
-        train_tokenizer(workspace, name, "t5" if family == "t5" else "roberta", text)
-        tokenizer = load(name, Workspace(workspace))
+    for family in options.families:
+        name = train_tokenizer(options, "t5" if family == "t5" else "roberta")
+        tokenizer = load(name, Workspace(options.folder))
         found = resolve_architecture(
-            TrainConfig(family=family, size=size),
+            TrainConfig(family=family, size=options.size),
             vocab_size=tokenizer.vocab_size,
             row_length=LENGTH,
             pad_id=tokenizer.pad_id,
@@ -85,13 +83,14 @@ def write_models(
         write_model_of(folder / family, tokenizer, found, size=0.05)
 
 
-def train_tokenizer(workspace: Path, name: str, family: str, text: str | None) -> None:
-    """Trains a tokenizer, unless it exists."""
-    if (workspace / "tokenizers" / name).is_dir():
-        return
-    read = ["--path", text] if text else ["--source", "docs"]
-    core(workspace, "tokenizer", "--name", name, "--family", family, "--vocab-size",
-         str(VOCAB_SIZE), *read)  # fmt: skip
+def train_tokenizer(options: argparse.Namespace, family: str) -> str:
+    """Trains a tokenizer for a family, unless it exists, and returns its name."""
+    name = f"pairs-{family}-{options.vocab_size}"
+    if not (options.folder / "tokenizers" / name).is_dir():
+        read = ["--path", options.text] if options.text else ["--source", "docs"]
+        core(options.folder, "tokenizer", "--name", name, "--family", family, "--vocab-size",
+             str(options.vocab_size), *read)  # fmt: skip
+    return name
 
 
 def read_pairs(path: Path | None, count: int) -> list[tuple[str, str]]:
@@ -114,8 +113,8 @@ def read_pairs(path: Path | None, count: int) -> list[tuple[str, str]]:
 def compare(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     """Prints the pairs a second of each side, and returns them with their ratio."""
     pairs = read_pairs(options.pairs, options.count)
-    print(f"{options.size}, vocabulary {VOCAB_SIZE}, {len(pairs)} pairs; {describe_machine()}; "
-          f"load {os.getloadavg()[0]:.1f}", flush=True)  # fmt: skip
+    about = f"{options.size}, vocabulary {options.vocab_size}, {len(pairs)} pairs"
+    print(f"{about}; {describe_machine()}; load {os.getloadavg()[0]:.1f}", flush=True)
     found = {}
     for family in options.families:
         setup = {"folder": str(folder / family), "pairs": pairs}
