@@ -310,6 +310,16 @@ def generation(options: argparse.Namespace) -> str:
     return f"Tokens a second, `mini`, greedy, one text at a time.\n\n{table(head, rows)}"
 
 
+def evaluation(options: argparse.Namespace) -> str:
+    found = run("evaluation", "--folder", str(options.folder))
+    rows = [
+        [family, f"{one['ours']:.1f}", f"{one['torch']:.1f}", f"{one['ratio']:.1f}", "3"]
+        for family, one in found.items()
+    ]
+    head = ["family", "ours", "PyTorch, sentence by sentence", "ratio", "aim"]
+    return f"Minimal pairs a second, `mini`, float32.\n\n{table(head, rows)}"
+
+
 def start(options: argparse.Namespace) -> str:
     found = run("start", "--folder", str(options.folder))
     parts = list(next(iter(found.values()))["parts"])
@@ -374,6 +384,7 @@ SECTIONS: dict[str, tuple[str, Section, tuple[str, ...]]] = {
     "shards": ("Text to shards, beside datasets.map and tf.train.Example", shards, ()),
     "fill-mask": ("Fill-mask, beside transformers' pipeline", fill_mask, ("torch",)),
     "generation": ("Generation, beside transformers' generate", generation, ("torch",)),
+    "evaluation": ("Minimal pairs, beside a loop with PyTorch", evaluation, ("torch",)),
     "start": ("From the command to the first training step", start, ()),
     "growth": ("How costs grow", growth, ()),
 }  # fmt: skip

@@ -9,9 +9,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from core.api import build_shards, preflight, push, quickstart, train, train_tokenizer
+    from core.api import build_shards, evaluate, preflight, push, quickstart, train, train_tokenizer
     from core.config import (
         CorpusConfig,
+        EvaluateConfig,
         PreflightConfig,
         PushConfig,
         QuickstartConfig,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Artifact": "core.workspace",
     "CorpusConfig": "core.config",
+    "EvaluateConfig": "core.config",
     "PreflightConfig": "core.config",
     "PushConfig": "core.config",
     "QuickstartConfig": "core.config",
@@ -35,6 +37,7 @@ _HOMES = {
     "TrainConfig": "core.config",
     "Workspace": "core.workspace",
     "build_shards": "core.api",
+    "evaluate": "core.api",
     "fill_mask": "core.inference",
     "generate": "core.inference",
     "generate_stream": "core.inference",
@@ -49,6 +52,7 @@ _HOMES = {
 __all__ = [
     "Artifact",
     "CorpusConfig",
+    "EvaluateConfig",
     "PreflightConfig",
     "PushConfig",
     "QuickstartConfig",
@@ -58,6 +62,7 @@ __all__ = [
     "TrainConfig",
     "Workspace",
     "build_shards",
+    "evaluate",
     "fill_mask",
     "generate",
     "generate_stream",

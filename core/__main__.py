@@ -113,7 +113,8 @@ def _run_stage(options: argparse.Namespace) -> int:
     config = stage.config.parse(_stage_values(options, stage.config))
     workspace = _workspace(options)
     awaited = _awaited(options)
-    if stage.secret_variable in os.environ and not options.detach:
+    at_once = stage.secret_variable in os.environ or stage.skips_queue(config, workspace)
+    if at_once and not options.detach:
         _wait_for(workspace, awaited)
         return _follow(workspace, _run_here(workspace, stage.name, config), as_json=options.json)
     run_id = submit(workspace, stage.name, config, after=awaited)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from core.config import (
+    EvaluateConfig,
     PreflightConfig,
     PushConfig,
     QuickstartConfig,
@@ -38,6 +39,15 @@ def train(config: TrainConfig, workspace: Workspace | None = None) -> Artifact:
     The first call fixes the process's backend.
     """
     return run_stage("train", config, workspace)
+
+
+def evaluate(config: EvaluateConfig, workspace: Workspace | None = None) -> Artifact:
+    """Evaluates a model on minimal pairs or held-out text.
+
+    Returns:
+        The figures as `manifest.counts`; see docs/evaluation.md.
+    """
+    return run_stage("evaluate", config, workspace)
 
 
 def preflight(config: PreflightConfig, workspace: Workspace | None = None) -> Artifact:

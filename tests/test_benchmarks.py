@@ -19,6 +19,7 @@ from benchmarks.__main__ import FOUND, RESULTS, SECTIONS, describe_times, render
 from benchmarks.growth import STAGES, text_file
 from benchmarks.start import PARTS, parts_of
 from benchmarks.time_to_loss import watch_gpu
+from tests.texts import write_sentences
 
 _ROOT = Path(__file__).parents[1]
 _MODULES = sorted(
@@ -163,6 +164,18 @@ def test_each_stage_is_measured_in_its_own_process(tmp_path: Path) -> None:
     assert all(one["seconds"] > 0 for one in found.values())
     # More than an interpreter takes, and less than one with a backend.
     assert all(20 < one["peak_megabytes"] < 400 for one in found.values())
+
+
+@pytest.mark.long
+def test_minimal_pairs_are_compared_with_a_loop_on_pytorch(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="needs PyTorch: pip install torch==2.13.0")
+    text = str(write_sentences(tmp_path / "text.txt"))
+    asked = ["--folder", str(tmp_path), "--text", text, "--size", "tiny", "--vocab-size", "200"]
+    few = ["--count", "4", "--families", "roberta", "--rounds", "1"]
+    found = json.loads(_run("benchmarks.evaluation", *asked, *few).splitlines()[-1])
+    ours, theirs = (found["roberta"][side] for side in ("ours", "torch"))
+    assert ours > 0
+    assert found["roberta"]["ratio"] == pytest.approx(ours / theirs)
 
 
 @pytest.mark.long

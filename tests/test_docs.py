@@ -289,7 +289,10 @@ def core_commands_in(page: str) -> list[list[str]]:
 
 @pytest.mark.parametrize(
     "page",
-    ["README.md", "docs/tpu.md", "docs/gpu.md", "docs/flags.md", "docs/hub.md", "docs/cli.md"],
+    [
+        "README.md",
+        *(f"docs/{name}.md" for name in ("tpu", "gpu", "flags", "hub", "cli", "evaluation")),
+    ],
 )
 def test_every_core_command_in_the_docs_is_parsed(page: str) -> None:
     """The gcloud commands are not tried: they need an account and a paid TPU."""

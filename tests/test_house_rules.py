@@ -18,6 +18,7 @@ LIGHT = (
     "core.api",
     "core.config",
     "core.corpus",
+    "core.evaluation.stage",
     "core.inference",
     "core.inference.generation",
     "core.models.registry",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,12 @@ def compile_method(model: keras.Model, name: str) -> Callable[..., Any]:
             `__call__`. Integers stay Python integers.
     """
     return _of_keras().compile_method(model, name)
+
+
+def full_float32() -> AbstractContextManager[None]:
+    """Computes float32 matmuls without TensorFloat-32, whose mantissa has 10 bits."""
+    found: AbstractContextManager[None] = _of_keras().full_float32()
+    return found
 
 
 def enable_compilation_cache(devices: Devices, folder: Path) -> None:

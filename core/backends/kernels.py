@@ -185,6 +185,13 @@ def tied_logits(hidden: Tensor, table: Tensor, bias: Tensor | None = None) -> Te
     return ops.reshape(logits, (*ops.shape(hidden)[:-1], table.shape[0]))
 
 
+def log_probabilities(
+    hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor
+) -> Tensor:
+    """Computes the log-probabilities of targets (B, K) under `tied_logits`, float32 (B, K)."""
+    return -backend.cross_entropy(tied_logits(hidden, table, bias), targets)
+
+
 def summed_cross_entropy(
     hidden: Tensor, table: Tensor, bias: Tensor | None, labels: Tensor, weights: Tensor
 ) -> Tensor:

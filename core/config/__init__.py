@@ -2,6 +2,7 @@
 
 from core.config.base import StageConfig, config_error, describe_expected, fingerprint_of
 from core.config.corpus import CorpusConfig
+from core.config.evaluate import EvaluateConfig
 from core.config.options import (
     DTYPES,
     HUB_ID_PATTERN,
@@ -33,6 +34,7 @@ __all__ = [
     "LICENSES",
     "CorpusConfig",
     "Dtype",
+    "EvaluateConfig",
     "Family",
     "PreflightConfig",
     "PresetName",

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any, NamedTuple, TypeVar
 
 from core.config import CorpusConfig
 from core.corpus.columns import choose_text_column, string_columns, texts_within
@@ -37,6 +37,14 @@ _HASHED_END_BYTES = 1 << 20
 _COPIED_BYTES = 1 << 20
 # The first versions didn't end lines here.
 _LONE_RETURN = re.compile(rb"\r[^\r\n]")
+
+
+class Row(NamedTuple):
+    """A JSON object and its place, for errors."""
+
+    path: Path
+    place: str
+    values: dict[str, Any]
 
 
 class FilesSource:
@@ -94,18 +102,48 @@ class FilesSource:
         return None
 
     def documents(self, part: str) -> Iterator[str]:
+        for _, texts in self.documents_by_file(part):
+            yield from texts
+
+    def documents_by_file(self, part: str) -> Iterator[tuple[str, Iterator[str]]]:
+        """Yields each file's name and documents."""
+        for file in self._files[part]:
+            yield file.shown, self._documents_of(file)
+
+    def rows(self, part: str) -> Iterator[Row]:
+        """Yields the objects of JSON files; raises CorpusError for other formats."""
         for file in self._files[part]:
             with _naming(file):
-                if file.format == "text":
-                    yield from self._text_documents(file)
-                    continue
-                with self._table(file) as table:
-                    if table.has_rows:
-                        yield from table.texts(table.text_column())
-                    else:
-                        findings = Findings()
-                        findings.count("files have no rows", file.shown)
-                        self.report.add(file.shown, Facts(file.format), findings)
+                yield from self._rows_of(file)
+
+    def _rows_of(self, file: TextFile) -> Iterator[Row]:
+        if file.format not in ("json", "jsonl"):
+            raise CorpusError(
+                f"{file.shown} has the wrong format",
+                expected="JSON lines, one object per line",
+                received=file.format,
+                fix="export the file as JSON lines, with the suffix .jsonl",
+                field="path",
+            )
+        with unpacked(file.packed, self._config.max_unpack_ratio) as (stream, compression):
+            decoder = self._decoder(file)
+            unit, rows = read_json(file.shown, decoder.blocks(stream), decoder)
+            for number, values in rows:
+                yield Row(file.path, f"{unit.capitalize()} {number} of {file.shown}", values)
+            self.report.add(file.shown, Facts(file.format, compression, decoder.encoding))
+
+    def _documents_of(self, file: TextFile) -> Iterator[str]:
+        with _naming(file):
+            if file.format == "text":
+                yield from self._text_documents(file)
+                return
+            with self._table(file) as table:
+                if table.has_rows:
+                    yield from table.texts(table.text_column())
+                else:
+                    findings = Findings()
+                    findings.count("files have no rows", file.shown)
+                    self.report.add(file.shown, Facts(file.format), findings)
 
     def _text_documents(self, file: TextFile) -> Iterator[str]:
         with unpacked(file.packed, self._config.max_unpack_ratio) as (stream, compression):

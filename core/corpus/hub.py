@@ -83,6 +83,21 @@ class HubSource:
             for batch in batches.iter(batch_size=_ROWS_AT_ONCE):
                 yield from map(self._text, batch[column].to_pylist())
 
+    def configurations(self) -> list[str]:
+        """Lists the dataset's configurations."""
+        from datasets import get_dataset_config_names
+
+        with _explaining(self._config):
+            guard_fsspec()
+            check_card(self._name, self._revision)
+            address = f"hf://datasets/{self._name}"
+            return list(get_dataset_config_names(address, revision=self._revision))
+
+    def rows(self, configuration: str) -> Iterator[dict[str, Any]]:
+        """Yields the rows of a configuration's training split."""
+        with _explaining(self._config):
+            yield from self._load(self._config.train_split, configuration)
+
     def _open(self, part: str) -> Any:
         if part not in self._opened:
             split = self._config.train_split if part == "train" else self._config.validation_split

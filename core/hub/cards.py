@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from core.config import TrainConfig, title_of
+from core.hub.card_evaluations import describe_evaluations, stored_results
 from core.hub.client import hub_id, parse_hub_id
 from core.hub.facts import ModelFacts
 from core.models.families import title_of_family
@@ -99,7 +100,8 @@ class CardNotes:
 def model_card(facts: ModelFacts, notes: CardNotes) -> str:
     from huggingface_hub import ModelCardData
 
-    kind, results = facts.architecture.kind, _eval_results(facts)
+    kind = facts.architecture.kind
+    results = [*_eval_results(facts), *stored_results(facts.evaluations, _TASKS[kind])]
     base = parse_hub_id(str(facts.config.get("checkpoint") or ""))
     data = ModelCardData(
         language=notes.languages or None,
@@ -118,7 +120,7 @@ def model_card(facts: ModelFacts, notes: CardNotes) -> str:
         notes.description,
         _about_model(facts),
         _section("Use", _use_of_model(facts, notes)),
-        _section("Evaluation", _evaluation(facts)),
+        _section("Evaluation", _evaluations(facts)),
         _section("Text", _about_text(facts.corpus, facts.shards, notes.license)),
         _section("Tokenizer", _scorecard(facts.tokenizer_manifest)),
         _section("Training", _training(facts)),
@@ -287,6 +289,11 @@ def _use_of_model(facts: ModelFacts, notes: CardNotes) -> str:
 def _example(corpus: Mapping[str, Any], mask: str) -> str:
     docs = corpus.get("source") == "docs"
     return f"Returns the {mask} of the array." if docs else f"This is the {mask} of the day."
+
+
+def _evaluations(facts: ModelFacts) -> str:
+    parts = (_evaluation(facts), describe_evaluations(facts.evaluations))
+    return "\n\n".join(filter(None, parts))
 
 
 def _evaluation(facts: ModelFacts) -> str:

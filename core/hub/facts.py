@@ -10,6 +10,7 @@ from typing import Any
 
 from core.config import TrainConfig
 from core.errors import StudioError
+from core.evaluation.stored import find_evaluations
 from core.events import EVENTS_FILE, read_events
 from core.models.architecture import Architecture
 from core.models.families import objectives_of_family
@@ -39,6 +40,7 @@ class ModelFacts:
     Attributes:
         config: Training config with resolved `auto` values.
         seconds: Duration over all attempts.
+        evaluations: The workspace's evaluations of these weights.
     """
 
     folder: Path
@@ -55,6 +57,7 @@ class ModelFacts:
     log: tuple[LoggedFigures, ...] = ()
     shards: Manifest | None = None
     tokenizer_manifest: Manifest | None = None
+    evaluations: tuple[Manifest, ...] = ()
 
     @property
     def objective(self) -> str:
@@ -103,6 +106,7 @@ def gather_facts(folder: Path, workspace: Workspace, run: Path | None = None) ->
         log=_log(run),
         shards=_made_from(workspace, "shards", fingerprints),
         tokenizer_manifest=_made_from(workspace, "tokenizer", fingerprints),
+        evaluations=tuple(find_evaluations(folder, workspace)),
     )
 
 

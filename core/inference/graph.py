@@ -48,6 +48,22 @@ def suits(architecture: Architecture, dtype: Dtype) -> bool:
     return dtype != "bfloat16" or has_bfloat16()
 
 
+def read_finite_weights(folder: Path, architecture: Architecture) -> dict[str, NDArray[np.float32]]:
+    """Reads weights; raises CheckpointError for NaN, which may not show in the logits."""
+    weights = hf.read_weights(folder, architecture)
+    for path, values in weights.items():
+        # A bias of -inf may exclude tokens.
+        excludes = np.isneginf(values) if path.endswith("lm_head/bias") else False
+        if not (np.isfinite(values) | excludes).all():
+            raise CheckpointError(
+                f"The weights of the model in {folder} are NaN or infinite",
+                expected="finite weights",
+                received=f"NaN or infinite values in {path}",
+                fix="use an earlier checkpoint; training probably diverged",
+            )
+    return weights
+
+
 class GraphModel:
     """An encoder as an OpenVINO graph, loaded on first use; `ready` stays empty."""
 
@@ -98,26 +114,14 @@ class GraphModel:
 
     @cached_property
     def _answer(self) -> Callable[[Sequence[NDArray]], NDArray[np.float32]]:
-        model = build_graph(self._read_weights(), self._architecture)
+        model = build_graph(
+            read_finite_weights(self._folder, self._architecture), self._architecture
+        )
         if self._dtype != "auto":
             return compile_graph(model, self._dtype)
         if not has_bfloat16():
             return compile_graph(model, "float32")
         return self._faster({name: compile_graph(model, name) for name in PRECISIONS})
-
-    def _read_weights(self) -> dict[str, NDArray[np.float32]]:
-        weights = hf.read_weights(self._folder, self._architecture)
-        for path, values in weights.items():
-            # Bad weights don't always show in the logits. A bias of -inf may exclude tokens.
-            excludes = np.isneginf(values) if path.endswith("lm_head/bias") else False
-            if not (np.isfinite(values) | excludes).all():
-                raise CheckpointError(
-                    f"The weights of the model in {self._folder} are NaN or infinite",
-                    expected="finite weights",
-                    received=f"NaN or infinite values in {path}",
-                    fix="use an earlier checkpoint; training probably diverged",
-                )
-        return weights
 
     def _faster(self, calls: Mapping[str, Any]) -> Callable[[Sequence[NDArray]], Any]:
         tokens = min(_TYPICAL_TOKENS, self._architecture.max_seq_length)

@@ -38,6 +38,10 @@ class LanguageModel(keras.Model):
         """Computes logits from hidden states."""
         return kernels.tied_logits(*self._head(states))
 
+    def log_probabilities(self, inputs: Mapping[str, Tensor], targets: Tensor) -> Tensor:
+        """Computes the log-probabilities of targets (B, K), float32 (B, K)."""
+        return kernels.log_probabilities(*self._head(self.states(inputs)), targets)
+
     def summed_loss(self, inputs: Mapping[str, Tensor], labels: Tensor, weights: Tensor) -> Tensor:
         """Sums weighted cross-entropies, in nats."""
         return kernels.summed_cross_entropy(*self._head(self.states(inputs)), labels, weights)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.config import (
+    EvaluateConfig,
     PreflightConfig,
     PushConfig,
     ShardConfig,
@@ -23,7 +24,7 @@ from core.config import (
 from core.errors import ConfigError
 from core.events import Reporter
 from core.workspace import Artifact, ArtifactKind, Workspace, register_kind
-from core.workspace.kinds import MODEL, SHARDS, TOKENIZER
+from core.workspace.kinds import EVALUATION, MODEL, SHARDS, TOKENIZER
 
 StageFunction = Callable[[Any, Workspace, Reporter], Artifact]
 
@@ -40,6 +41,7 @@ class Stage:
         reports_top_level: Puts results at the JSON's top level, not in `metrics`.
         summarizer: Formats results for the command line.
         secret_variable: Secret for no other process; the command line runs the stage itself.
+        queue_skipper: Checks config and workspace: whether the command line doesn't queue the run.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Stage:
     reports_top_level: bool = False
     summarizer: str = ""
     secret_variable: str = ""
+    queue_skipper: str = ""
 
     @property
     def api_home(self) -> tuple[str, str]:
@@ -70,6 +73,10 @@ class Stage:
     def makes_artifact(self, config: StageConfig) -> bool:
         """Returns whether a run makes an artifact; an evaluation doesn't."""
         return self.artifact is not None and not getattr(config, "evaluate_only", False)
+
+    def skips_queue(self, config: StageConfig, workspace: Workspace) -> bool:
+        """Returns whether a run need not wait for others."""
+        return bool(self.queue_skipper) and bool(_load(self.queue_skipper)(config, workspace))
 
     def derive_name(self, config: StageConfig) -> str:
         return str(_load(self.name_deriver)(config)) if self.name_deriver else ""
@@ -186,6 +193,21 @@ register(
         artifact=MODEL,
         tab="train",
         is_resumable=True,
+    )
+)
+register(
+    Stage(
+        name="evaluate",
+        title="Evaluation",
+        help="Evaluate a model on minimal pairs or held-out text.",
+        config=EvaluateConfig,
+        function="core.evaluation.stage:run",
+        api="evaluate",
+        artifact=EVALUATION,
+        name_deriver="core.evaluation.stage:derive_name",
+        reports_top_level=True,
+        summarizer="core.evaluation.summary:summarize",
+        queue_skipper="core.evaluation.subject:is_of_running_run",
     )
 )
 register(

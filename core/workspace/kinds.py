@@ -79,3 +79,4 @@ def _plural(noun: str) -> str:
 TOKENIZER = register_kind(ArtifactKind("tokenizer"))
 SHARDS = register_kind(ArtifactKind("shards"))
 MODEL = register_kind(ArtifactKind("model"))
+EVALUATION = register_kind(ArtifactKind("evaluation"))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,12 @@ def compile_method(model: keras.Model, name: str) -> Callable[..., Any]:
         return compiled(weights, tensors, fixed)
 
     return call
+
+
+@contextmanager
+def full_float32() -> Iterator[None]:
+    with jax.default_matmul_precision("highest"):
+        yield
 
 
 def enable_compilation_cache(folder: Path) -> None:

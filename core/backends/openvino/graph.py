@@ -26,14 +26,23 @@ _GELU = "erf"
 _HIDE = -1e9
 
 
-def build_graph(weights: Mapping[str, NDArray[np.float32]], architecture: Architecture) -> Any:
+def build_graph(
+    weights: Mapping[str, NDArray[np.float32]],
+    architecture: Architecture,
+    *,
+    scores_targets: bool = False,
+) -> Any:
     """Builds an encoder from weights by variable path.
 
     Inputs, for T tokens of packed texts: `input_ids`, `places` (the family's position ids),
     `text_starts` (first index of a token's text), int32 (1, T); `masked_positions`, int32 (K,).
     Output: logits (K, V).
+
+    Args:
+        scores_targets: Adds the input `targets`, int32 (K,); the output is their
+            log-probabilities, (K,).
     """
-    return _Builder(weights, architecture).build()
+    return _Builder(weights, architecture).build(scores_targets)
 
 
 class _Builder:
@@ -44,7 +53,7 @@ class _Builder:
         self._weights = weights
         self._found = found
 
-    def build(self) -> Any:
+    def build(self, scores_targets: bool) -> Any:
         ops, name = self._ops, self._found.model_type
         ids, places, starts = (
             ops.parameter([1, -1], np.int32, name=name)
@@ -64,7 +73,17 @@ class _Builder:
         hidden = ops.gelu(self._dense("lm_head/dense", hidden), _GELU)
         hidden = self._norm("lm_head/norm", hidden)
         logits = ops.add(ops.matmul(hidden, words, False, True), self._weight("lm_head/bias"))
-        return import_openvino().Model([logits], [ids, places, starts, positions], name)
+        inputs = [ids, places, starts, positions]
+        if scores_targets:
+            inputs.append(ops.parameter([-1], np.int32, name="targets"))
+            logits = self._log_probabilities(logits, inputs[-1])
+        return import_openvino().Model([logits], inputs, name)
+
+    def _log_probabilities(self, logits: Node, targets: Node) -> Node:
+        ops = self._ops
+        shares = ops.log_softmax(logits, 1)
+        chosen = ops.gather_elements(shares, ops.unsqueeze(targets, self._ints(1)), 1)
+        return ops.squeeze(chosen, self._ints(1))
 
     def __contains__(self, path: str) -> bool:
         return f"{self._found.model_type}/{path}" in self._weights

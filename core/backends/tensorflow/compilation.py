@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,17 @@ def compile_function(
 def compile_method(model: keras.Model, name: str) -> Callable[..., Any]:
     """Compiles a method; TensorFlow reads the model's variables."""
     return compile_function(getattr(model, name), static=(), donated=())
+
+
+@contextmanager
+def full_float32() -> Iterator[None]:
+    settings = tf.config.experimental
+    before = settings.tensor_float_32_execution_enabled()
+    settings.enable_tensor_float_32_execution(False)
+    try:
+        yield
+    finally:
+        settings.enable_tensor_float_32_execution(before)
 
 
 def enable_compilation_cache(folder: Path) -> None:

@@ -11,9 +11,10 @@ from gradio_client import Client
 from huggingface_hub import ModelCard, constants
 
 from core.__main__ import main
-from core.config import CorpusConfig, PushConfig, TokenizerConfig
+from core.config import CorpusConfig, EvaluateConfig, PushConfig, TokenizerConfig
 from core.demo import find_checkpoint
 from core.errors import CheckpointError, ConfigError, HubError, StudioError
+from core.evaluation import stage as evaluation
 from core.events import RunStopped
 from core.hub.cards import CardNotes, model_card, tokenizer_card
 from core.hub.client import parse_hub_id, without_secrets
@@ -28,6 +29,7 @@ from core.shards.read import open_shards
 from core.store import RunRow, Store
 from core.tokenizer import load
 from core.workspace import Manifest, Workspace
+from tests.checkpoints import write_checkpoint
 from tests.core.hub.conftest import READ_TOKEN, TOKEN, Listener
 from tests.core.runs.support import stop_worker
 from tests.hub_server import HubServer
@@ -492,3 +494,42 @@ def test_space_gets_source_files_without_hidden_or_compiled_files() -> None:
     assert all(_is_sent(Path(name)) for name in ("core/store.py", "ui/assets/page.css"))
     hidden = ("core/.notes", "core/.old/store.py", "core/__pycache__/a.py", "core/store.pyc")
     assert not any(_is_sent(Path(name)) for name in hidden)
+
+
+def test_card_carries_the_evaluations_of_its_weights(
+    workspace: Workspace, tmp_path: Path, hub: HubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = Workspace(tmp_path / "workspace")
+    shutil.copytree(workspace.folder("model") / "plain", mine.folder("model") / "plain")
+
+    def evaluate(**values: Any) -> dict[str, Any]:
+        config = EvaluateConfig(model=values.pop("model", "plain"), **values)
+        return evaluation.run(config, mine).manifest.counts
+
+    private = tmp_path / "private"
+    private.mkdir()
+    pair = {"sentence_good": "The ship runs.", "sentence_bad": "The ship run.", "UID": "order"}
+    (private / "pairs.jsonl").write_text(json.dumps(pair) + "\n")
+    (private / "text.txt").write_text("The small house sleeps.\n")
+    evaluate(path=str(private / "pairs.jsonl"), name="earlier")
+    pairs = evaluate(path=str(private / "pairs.jsonl"))
+    text = evaluate(path=str(private / "text.txt"), task="text")
+    other = write_checkpoint(tmp_path / "other", load("unigram", workspace), seed=1)
+    evaluate(path=str(private / "text.txt"), task="text", model=str(other), name="of-another")
+
+    facts = gather_facts(mine.folder("model") / "plain", mine)
+    card = ModelCard(model_card(facts, CardNotes("me/plain")))
+    found = {
+        (one.dataset_type, one.metric_name): one.metric_value for one in card.data.eval_results
+    }
+    assert found == {
+        ("pairs", "Accuracy (a tie counts half)"): pairs["accuracy"],
+        ("pairs", "Official accuracy (a tie counts as right)"): pairs["official_accuracy"],
+        ("text", "Loss (nats per token)"): round(text["loss"], 6),
+        ("text", "Perplexity"): round(text["perplexity"], 6),
+        ("text", "Bits per byte"): round(text["bits_per_byte"], 6),
+    }
+    assert "model-index" in card.data.to_dict()
+    assert "| pairs.jsonl |" in card.text and str(private) not in str(card)
+    monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+    card.validate()

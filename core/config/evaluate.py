@@ -1,0 +1,110 @@
+"""Options of the evaluation of a model."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from core.config.base import StageConfig
+from core.config.options import option
+
+BLIMP = "nyu-mll/blimp"
+
+
+class EvaluateConfig(StageConfig):
+    """Options for evaluating a model on minimal pairs or on held-out text."""
+
+    name: str = option(
+        "",
+        "Name of the evaluation; empty: from the model and the data.",
+        group="Model",
+        identity=False,
+    )
+    model: str = option(
+        "",
+        "Name in the workspace, a folder, a Hub id, or a run's checkpoint.",
+        details="RUN is the newest checkpoint of a run, RUN@500 that of step 500, and RUN@best "
+        "the one with the lowest validation loss.",
+        group="Model",
+        basic=True,
+        artifact="model",
+    )
+    task: Literal["minimal_pairs", "text"] = option(
+        "minimal_pairs",
+        "What the model is evaluated on.",
+        options={
+            "minimal_pairs": (
+                "Minimal pairs",
+                "Whether it prefers acceptable sentences to unacceptable ones, as in BLiMP",
+            ),
+            "text": ("Held-out text", "Loss, perplexity and bits per byte of files"),
+        },
+        group="Model",
+        basic=True,
+    )
+    path: str = option(
+        "",
+        "A file, a folder or a pattern like data/*.jsonl on this machine.",
+        title="Path",
+        group="Data",
+        basic=True,
+        path=True,
+        details="Minimal pairs are JSON lines; text is in any format that a corpus has. Empty: a "
+        "dataset on the Hub, for minimal pairs only.",
+    )
+    dataset_name: str = option(
+        BLIMP,
+        "Dataset of minimal pairs on the Hub, if there is no path.",
+        title="Dataset",
+        group="Data",
+        basic=True,
+    )
+    dataset_config: str = option(
+        "",
+        "Configuration of the dataset; empty means all.",
+        title="Configuration",
+        group="Data",
+    )
+    split: str = option("train", "Split of the dataset.", group="Data")
+    limit: int | None = option(
+        None,
+        "Read at most this many pairs per paradigm, or documents per file; empty means all.",
+        group="Data",
+        basic=True,
+        ge=1,
+    )
+    good_field: str = option(
+        "sentence_good", "Field with the acceptable sentence.", group="Minimal pairs"
+    )
+    bad_field: str = option(
+        "sentence_bad", "Field with the unacceptable sentence.", group="Minimal pairs"
+    )
+    paradigm_field: str = option(
+        "UID",
+        "Field with the paradigm.",
+        details="Files without it are one paradigm each.",
+        group="Minimal pairs",
+    )
+    phenomenon_field: str = option(
+        "linguistics_term", "Field with the phenomenon, if there is one.", group="Minimal pairs"
+    )
+    text_unit: Literal["line", "paragraph", "file"] = option(
+        "line",
+        "One document in a .txt file; blank ones are skipped.",
+        title="Document",
+        options={"line": ("Line", ""), "paragraph": ("Paragraph", ""), "file": ("File", "")},
+        group="Text",
+    )
+    text_column: str = option(
+        "", "Column of a table with the text.", group="Text", choices=("text",)
+    )
+    context_tokens: int | None = option(
+        None,
+        "Tokens that the model sees of a longer document; empty means its maximum, at most 512.",
+        details="Of a longer document, overlapping windows are scored.",
+        title="Context length",
+        group="Text",
+        ge=2,
+    )
+    encoding: str = option(
+        "", "Character encoding, such as utf-16 or cp949; empty means UTF-8.", group="Data"
+    )

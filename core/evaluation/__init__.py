@@ -1,0 +1,1 @@
+"""Evaluates models on minimal pairs and held-out text; importing it imports no backend."""

@@ -1,0 +1,148 @@
+"""Reads minimal pairs in BLiMP's format, from JSON lines or the Hub."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from core.config import CorpusConfig, EvaluateConfig
+from core.corpus.files import FilesSource
+from core.corpus.hub import HubSource
+from core.errors import ConfigError, CorpusError
+from core.events import Reporter
+from core.foreign_files import shown
+
+_ROWS_BETWEEN_REPORTS = 1000
+
+
+class Pair(NamedTuple):
+    """A minimal pair; `place` names it in errors."""
+
+    good: str
+    bad: str
+    paradigm: str
+    phenomenon: str
+    place: str
+
+
+class _Record(NamedTuple):
+    place: str
+    source: str
+    values: Mapping[str, Any]
+
+
+def read_pairs(config: EvaluateConfig, reporter: Reporter | None = None) -> list[Pair]:
+    """Reads the pairs, at most `config.limit` per paradigm.
+
+    Raises:
+        ConfigError: A field is missing.
+        CorpusError: The data are unreadable, empty, or a sentence isn't text.
+    """
+    reporter = reporter or Reporter()
+    pairs: list[Pair] = []
+    counts: Counter[str] = Counter()
+    for number, record in enumerate(_records(config)):
+        if number % _ROWS_BETWEEN_REPORTS == 0:
+            reporter.raise_if_stopped()
+            reporter.progress(number, None, "pairs", "reading pairs")
+        pair = _pair(record, config)
+        counts[pair.paradigm] += 1
+        if config.limit is None or counts[pair.paradigm] <= config.limit:
+            pairs.append(pair)
+    if not pairs:
+        raise CorpusError(
+            f"{config.path or config.dataset_name} has no minimal pairs",
+            expected=f'lines such as {{"{config.good_field}": "...", "{config.bad_field}": "..."}}',
+            received="no line with text",
+            fix="choose another file",
+            field="path" if config.path else "dataset_name",
+        )
+    return pairs
+
+
+def _records(config: EvaluateConfig) -> Iterator[_Record]:
+    if config.path:
+        source = FilesSource(
+            CorpusConfig(source="files", path=config.path, encoding=config.encoding)
+        )
+        for row in source.rows("train"):
+            yield _Record(row.place, row.path.name.partition(".")[0], row.values)
+        return
+    yield from _hub_records(config)
+
+
+def _hub_records(config: EvaluateConfig) -> Iterator[_Record]:
+    corpus = CorpusConfig(source="hub", dataset_name=config.dataset_name, train_split=config.split)
+    source = HubSource(corpus)
+    chosen = [config.dataset_config] if config.dataset_config else source.configurations()
+    with _naming_split():
+        for configuration in chosen:
+            for number, values in enumerate(source.rows(configuration), 1):
+                place = f"Row {number} of {config.dataset_name} ({configuration})"
+                yield _Record(place, configuration, values)
+
+
+@contextmanager
+def _naming_split() -> Iterator[None]:
+    """A corpus calls the split otherwise."""
+    try:
+        yield
+    except CorpusError as error:
+        if error.field != "train_split":
+            raise
+        raise CorpusError(
+            error.problem,
+            expected=error.expected,
+            received=error.received,
+            fix="set split to an existing one",
+            field="split",
+        ) from error
+
+
+def _pair(record: _Record, config: EvaluateConfig) -> Pair:
+    good, bad = (_sentence(record, config, name) for name in ("good_field", "bad_field"))
+    paradigm = _label(record, config, "paradigm_field") or record.source
+    return Pair(good, bad, paradigm, _label(record, config, "phenomenon_field"), record.place)
+
+
+def _sentence(record: _Record, config: EvaluateConfig, option: str) -> str:
+    value = _value(record, config, option)
+    if isinstance(value, str) and value.strip():
+        return value
+    name = getattr(config, option)
+    raise CorpusError(
+        f"{record.place} has no sentence in the field {name!r}",
+        expected="a sentence",
+        received="an empty text" if isinstance(value, str) else shown(value),
+        fix=f"correct the data, or set {option} to the field with the sentence",
+        field=option,
+    )
+
+
+def _label(record: _Record, config: EvaluateConfig, option: str) -> str:
+    """Returns a label; the default field may be missing."""
+    name = getattr(config, option)
+    if not name or (name not in record.values and name == _default(option)):
+        return ""
+    value = _value(record, config, option)
+    return value if isinstance(value, str) else shown(value)
+
+
+def _value(record: _Record, config: EvaluateConfig, option: str) -> Any:
+    name = getattr(config, option)
+    if name in record.values:
+        return record.values[name]
+    fields = ", ".join(list(map(str, record.values))[:20]) or "none"
+    raise ConfigError(
+        f"{record.place} has no field {name!r}",
+        expected=f"one of the fields {fields}",
+        received=name or "nothing",
+        fix=f"set {option} to the right field",
+        field=option,
+    )
+
+
+def _default(option: str) -> str:
+    return str(EvaluateConfig.model_fields[option].default)

@@ -1,0 +1,153 @@
+"""Finds the model to evaluate: by name, folder, Hub id, or as a checkpoint of a run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from core.config import EvaluateConfig
+from core.errors import CheckpointError, ConfigError, RunError
+from core.evaluation.stored import fingerprint_of_weights
+from core.events import Reporter
+from core.models.finding import find_here, find_model
+from core.runs.folder import RunFolder
+from core.tokenizer.roles import FILES as TOKENIZER_FILES
+from core.training.checkpoint import (
+    CHECKPOINTS_FOLDER,
+    checkpoint_name,
+    checkpoint_steps,
+    read_state,
+    verify,
+)
+from core.workspace import Workspace
+from core.workspace.places import make_folder
+
+NEWEST, BEST = "newest", "best"
+_MODEL_FILES = (".safetensors", ".json")
+_SHOWN_STEPS = 10
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model to evaluate.
+
+    Attributes:
+        name: Its name in reports.
+        fingerprint: Of its weights.
+        run, step: The checkpoint's run and step, if it is one.
+    """
+
+    folder: Path
+    name: str
+    fingerprint: str
+    run: str = ""
+    step: int | None = None
+
+
+@contextmanager
+def open_subject(
+    reference: str, workspace: Workspace, reporter: Reporter | None = None
+) -> Iterator[Subject]:
+    """Finds a model, and keeps a run from deleting it meanwhile.
+
+    Args:
+        reference: A name, a folder, a Hub id, `RUN`, `RUN@STEP`, `RUN@newest` or `RUN@best`.
+
+    Raises:
+        ConfigError, HubError: There is no such model.
+        CheckpointError: The run has no such checkpoint.
+    """
+    run = None if find_here(reference, workspace) else _find_run(reference, workspace)
+    if run is None:
+        folder = find_model(reference, workspace, reporter=reporter)
+        yield Subject(folder, Path(reference).name, fingerprint_of_weights(folder))
+        return
+    wanted = reference.partition("@")[2] or NEWEST
+    with _kept(_find_step(run, wanted), workspace) as (folder, step):
+        name = f"{run.path.name}@{step}"
+        yield Subject(folder, name, fingerprint_of_weights(folder), run.path.name, step)
+
+
+def is_of_running_run(config: EvaluateConfig, workspace: Workspace) -> bool:
+    """Checks for a checkpoint of a run whose end a queued evaluation would await."""
+    if find_here(config.model, workspace):
+        return False
+    run = _find_run(config.model, workspace)
+    return run is not None and run.is_running()
+
+
+def _find_run(reference: str, workspace: Workspace) -> RunFolder | None:
+    try:
+        run = RunFolder.of(workspace, reference.partition("@")[0])
+    except RunError:
+        return None
+    return run if run.is_there() else None
+
+
+def _find_step(run: RunFolder, wanted: str) -> tuple[Path, int]:
+    folder = run.path / CHECKPOINTS_FOLDER
+    steps = checkpoint_steps(folder)
+    if not steps:
+        raise CheckpointError(
+            f"The run {run.path.name} has no checkpoint yet",
+            expected="a training run that has saved",
+            received="no checkpoint",
+            fix="wait until it saves, or evaluate the model that it made by its name",
+        )
+    step = _choose_step(folder, steps, wanted)
+    if step is None:
+        listed = ", ".join(map(str, steps[:_SHOWN_STEPS]))
+        raise ConfigError(
+            f"The run {run.path.name} has no checkpoint {wanted!r}",
+            expected=f"{NEWEST}, {BEST}, or one of the steps {listed}",
+            received=wanted,
+            fix="choose one of them; a run keeps only the newest and the best checkpoints",
+            field="model",
+        )
+    return folder / checkpoint_name(step), step
+
+
+def _choose_step(folder: Path, steps: list[int], wanted: str) -> int | None:
+    if wanted == NEWEST:
+        return steps[0]
+    if wanted == BEST:
+        return _best_step(folder, steps)
+    return int(wanted) if wanted.isdecimal() and int(wanted) in steps else None
+
+
+def _best_step(folder: Path, steps: list[int]) -> int | None:
+    results = [(read_state(folder / checkpoint_name(step)).evaluated, step) for step in steps]
+    losses = [(one.eval_loss, step) for one, step in results if one and one.step == step]
+    return min(losses)[1] if losses else None
+
+
+@contextmanager
+def _kept(found: tuple[Path, int], workspace: Workspace) -> Iterator[tuple[Path, int]]:
+    """Links a checkpoint's files: a run deletes old checkpoints."""
+    folder, step = found
+    make_folder(workspace.cache)
+    kept = Path(tempfile.mkdtemp(prefix="evaluated-", dir=workspace.cache))
+    try:
+        verify(folder)
+        for path in folder.iterdir():
+            if path.name in TOKENIZER_FILES or _is_of_model(path.name):
+                _link(path, kept / path.name)
+        yield kept, step
+    finally:
+        shutil.rmtree(kept, ignore_errors=True)
+
+
+def _is_of_model(name: str) -> bool:
+    return name.endswith(_MODEL_FILES) and not name.startswith("training_state")
+
+
+def _link(path: Path, link: Path) -> None:
+    try:
+        os.link(path, link)
+    except OSError:
+        shutil.copyfile(path, link)

@@ -1,0 +1,48 @@
+"""Formats an evaluation's figures for the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_NAME_WIDTH = 52
+
+
+def summarize(figures: dict[str, Any]) -> str:
+    """Returns a table of an evaluation's figures."""
+    lines = _pairs_lines(figures) if figures["task"] == "minimal_pairs" else _text_lines(figures)
+    return "\n".join(lines)
+
+
+def _pairs_lines(figures: Mapping[str, Any]) -> list[str]:
+    lines = [_line(name, one) for name, one in figures["by_paradigm"].items()]
+    if figures["by_phenomenon"]:
+        lines += ["", *(_line(name, one) for name, one in figures["by_phenomenon"].items())]
+    lines += ["", _line("all pairs", figures)]
+    lines.append(_share("official accuracy (a tie is right)", figures["official_accuracy"]))
+    lines.append(_share("mean over paradigms", figures["mean_over_paradigms"]))
+    if figures["baselines"]:
+        lines += ["", "Published:"]
+        lines += [_share(one["name"], one["accuracy"]) for one in figures["baselines"]]
+        lines += sorted({f"  {one['source']}" for one in figures["baselines"]})
+    return lines
+
+
+def _text_lines(figures: Mapping[str, Any]) -> list[str]:
+    rows = [*figures["by_source"].items(), ("all text", figures)]
+    head = f"{'':{_NAME_WIDTH}} {'loss':>8} {'perplexity':>11} {'bits/byte':>10} {'tokens':>11}"
+    return [head, *(_text_line(name, one) for name, one in rows)]
+
+
+def _text_line(name: str, one: Mapping[str, Any]) -> str:
+    figures = f"{one['loss']:8.4f} {one['perplexity']:11.2f} {one['bits_per_byte']:10.4f}"
+    return f"{name[-_NAME_WIDTH:]:{_NAME_WIDTH}} {figures} {one['tokens']:11,}"
+
+
+def _line(name: str, one: Mapping[str, Any]) -> str:
+    low, high = (f"{100 * bound:.1f}" for bound in one["interval"])
+    return f"{_share(name, one['accuracy'])}  ({low} to {high}), {one['pairs']:,} pairs"
+
+
+def _share(name: str, share: float) -> str:
+    return f"{name:{_NAME_WIDTH}} {100 * share:5.1f} %"

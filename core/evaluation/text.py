@@ -1,0 +1,200 @@
+"""Evaluates a model on held-out text: loss, perplexity and bits per byte."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.config import CorpusConfig, EvaluateConfig
+from core.corpus.files import FilesSource
+from core.errors import ConfigError, CorpusError
+from core.events import Reporter
+from core.inference.likelihood import TokenScorer, TokenSequence
+
+Ids = NDArray[np.int32]
+
+# Longer windows gain little, and an encoder reads one per token.
+_MOST_CONTEXT = 512
+_TOKENS_AT_ONCE = 1 << 14
+_LARGEST_EXPONENT = 700.0
+
+
+@dataclass
+class TextTally:
+    """Sums over documents.
+
+    Attributes:
+        nats: Negative log-likelihood of the scored tokens.
+        unscored: Special tokens written in the text.
+    """
+
+    documents: int = 0
+    bytes: int = 0
+    tokens: int = 0
+    nats: float = 0.0
+    unknown: int = 0
+    unscored: int = 0
+
+    def add(self, other: TextTally) -> None:
+        for name, value in vars(other).items():
+            setattr(self, name, getattr(self, name) + value)
+
+    def to_json(self) -> dict[str, Any]:
+        loss = self.nats / self.tokens if self.tokens else math.nan
+        return {
+            "loss": loss,
+            "perplexity": math.exp(min(loss, _LARGEST_EXPONENT)),
+            "bits_per_byte": self.nats / math.log(2) / self.bytes,
+            "tokens": self.tokens,
+            "bytes": self.bytes,
+            "documents": self.documents,
+            "unknown_tokens": self.unknown,
+        }
+
+
+def evaluate_text(
+    config: EvaluateConfig, scorer: TokenScorer, reporter: Reporter | None = None
+) -> dict[str, Any]:
+    """Computes loss, perplexity and bits per byte, in all and per file.
+
+    Raises:
+        ConfigError, CorpusError: The text is missing or unreadable.
+    """
+    reporter = reporter or Reporter()
+    context = _context(config, scorer)
+    total, by_source = TextTally(), {}
+    for name, texts in _source(config).documents_by_file("train"):
+        kept = (text for text in texts if text.strip())
+        tally = _evaluate_documents(islice(kept, config.limit), scorer, context, reporter, total)
+        if tally.tokens:
+            by_source[name] = tally.to_json()
+            total.add(tally)
+    if not total.tokens:
+        raise CorpusError(
+            f"{config.path} contains no text to score",
+            expected="at least one document with a token",
+            received="none",
+            fix="choose another file, or check text_column",
+            field="path",
+        )
+    _warn(total, reporter)
+    return {**total.to_json(), "context_tokens": context, "by_source": by_source}
+
+
+def windows(
+    scorer: TokenScorer, ids: Ids, context: int, *, looks_ahead: bool
+) -> Iterator[TokenSequence]:
+    """Splits a long document into overlapping windows that score each token once.
+
+    A window of `context` tokens scores half of them: a decoder its second half, other models its
+    middle. The windows at both ends also score the rest there.
+
+    Source: https://huggingface.co/docs/transformers/perplexity
+    """
+    stride = max(1, context // 2)
+    margin = stride // 2 if looks_ahead else 0
+    done = 0
+    for start in range(0, max(1, len(ids) - context + stride), stride):
+        piece = ids[start : start + context]
+        is_last = start + context >= len(ids)
+        stop = len(piece) if is_last else len(piece) - margin
+        yield scorer.frame(piece, done - start, stop)
+        done = start + stop
+
+
+def _source(config: EvaluateConfig) -> FilesSource:
+    if not config.path:
+        raise ConfigError(
+            "There is no text to evaluate on",
+            expected="a file, a folder or a pattern",
+            received="no path",
+            fix="set path",
+            field="path",
+        )
+    return FilesSource(
+        CorpusConfig(
+            source="files",
+            path=config.path,
+            text_unit=config.text_unit,
+            text_column=config.text_column,
+            encoding=config.encoding,
+        )
+    )
+
+
+def _context(config: EvaluateConfig, scorer: TokenScorer) -> int:
+    if config.context_tokens is None:
+        return min(scorer.longest, _MOST_CONTEXT)
+    if config.context_tokens > scorer.longest:
+        raise ConfigError(
+            "The context is longer than the model's",
+            expected=f"at most {scorer.longest} tokens",
+            received=str(config.context_tokens),
+            fix="set context_tokens to a lower value, or leave it empty",
+            field="context_tokens",
+        )
+    return config.context_tokens
+
+
+def _evaluate_documents(
+    documents: Iterator[str],
+    scorer: TokenScorer,
+    context: int,
+    reporter: Reporter,
+    before: TextTally,
+) -> TextTally:
+    tally = TextTally()
+    while texts := _take(documents):
+        encoded = scorer.encode(texts)
+        looks_ahead = scorer.architecture.kind != "decoder"
+        sequences = [
+            window
+            for ids in encoded
+            for window in windows(scorer, ids, context, looks_ahead=looks_ahead)
+        ]
+
+        def report(done: int, base: int = before.tokens + tally.tokens) -> None:
+            reporter.raise_if_stopped()
+            reporter.progress(base + done, None, "tokens", "scoring")
+
+        found = scorer.log_probabilities(sequences, report)
+        tally.documents += len(texts)
+        tally.bytes += sum(len(text.encode("utf-8", "replace")) for text in texts)
+        tally.tokens += sum(map(len, found))
+        tally.nats -= math.fsum(float(values.sum(dtype=np.float64)) for values in found)
+        tally.unknown += _count(encoded, [scorer.tokenizer.unk_id])
+        tally.unscored += _count(encoded, scorer.unscored_ids.tolist())
+    return tally
+
+
+def _take(documents: Iterator[str]) -> list[str]:
+    """Takes the next documents, of some ten thousand tokens."""
+    texts, size = [], 0
+    for text in documents:
+        texts.append(text)
+        size += len(text)
+        if size >= _TOKENS_AT_ONCE * 4:
+            break
+    return texts
+
+
+def _count(encoded: list[Ids], wanted: list[int | None]) -> int:
+    return sum(
+        int(np.isin(ids, [one for one in wanted if one is not None]).sum()) for ids in encoded
+    )
+
+
+def _warn(total: TextTally, reporter: Reporter) -> None:
+    if total.unknown:
+        reporter.warn(
+            f"{total.unknown:,} of {total.tokens:,} tokens are unknown to the tokenizer: the loss "
+            "and the bits per byte are too low to compare with other models"
+        )
+    if total.unscored:
+        reporter.warn(f"{total.unscored:,} special tokens written in the text are not scored")

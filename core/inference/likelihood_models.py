@@ -1,0 +1,141 @@
+"""Computes log-probabilities of target tokens, on OpenVINO or on a backend."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.backends.compilation import compile_method, full_float32
+from core.backends.devices import choose, find_hardware
+from core.backends.openvino.compilation import compile_graph
+from core.backends.openvino.graph import build_graph
+from core.config import TrainConfig
+from core.inference.graph import read_finite_weights
+from core.inference.models import bucket_size, choose_backend, load_model
+from core.models.architecture import Architecture
+from core.models.families import find_family
+
+Ids = NDArray[np.int32]
+
+# More gain nothing on a CPU, whose caches they would leave.
+_TOKENS_AT_ONCE = {"cpu": 2048, "gpu": 1 << 16, "tpu": 1 << 16}
+_LOGITS_AT_ONCE = {"cpu": 1 << 24, "gpu": 1 << 28, "tpu": 1 << 28}
+# Attention covers all tokens of a packed sequence.
+_PACKED_TOKENS = 256
+_FEWEST_STEPS = 4
+
+
+class LikelihoodModel(Protocol):
+    """A model that scores given tokens.
+
+    Inputs are those of `LanguageModel.states`: `input_ids` (B, L), `attention_mask`, and except for
+    decoders `masked_positions` (B, K).
+    """
+
+    def padded_length(self, length: int) -> int:
+        """Returns the length L of batches for sequences of `length` tokens."""
+
+    def batch_size(self, length: int, predictions: int) -> int:
+        """Returns the most sequences of L tokens and K predictions in a batch."""
+
+    def __call__(self, inputs: Mapping[str, Ids], targets: Ids) -> NDArray[np.float32]:
+        """Computes the log-probabilities of targets (B, K), float32 (B, K)."""
+
+
+class GraphLikelihood:
+    """An encoder as an OpenVINO graph; a batch has sequences of one length, without padding."""
+
+    def __init__(self, folder: Path, architecture: Architecture) -> None:
+        self._folder = folder
+        self._architecture = architecture
+        self._embeddings = find_family(architecture.model_type).options(architecture).embeddings
+
+    def padded_length(self, length: int) -> int:
+        return length
+
+    def batch_size(self, length: int, predictions: int) -> int:
+        return max(1, _PACKED_TOKENS // length)
+
+    def __call__(self, inputs: Mapping[str, Ids], targets: Ids) -> NDArray[np.float32]:
+        ids, positions = inputs["input_ids"], inputs["masked_positions"]
+        starts = np.arange(len(ids), dtype=np.int32)[:, None] * ids.shape[1]
+        packed = (
+            ids.reshape(1, -1),
+            self._position_ids(ids).reshape(1, -1),
+            np.broadcast_to(starts, ids.shape).reshape(1, -1),
+            (positions + starts).reshape(-1),
+            targets.reshape(-1),
+        )
+        found = self._answer([np.ascontiguousarray(one, np.int32) for one in packed])
+        return found.reshape(targets.shape)
+
+    @cached_property
+    def _answer(self) -> Callable[[Any], NDArray[np.float32]]:
+        weights = read_finite_weights(self._folder, self._architecture)
+        graph = build_graph(weights, self._architecture, scores_targets=True)
+        return compile_graph(graph, "float32")
+
+    def _position_ids(self, ids: Ids) -> NDArray[np.integer[Any]]:
+        pad = self._embeddings.padding_position
+        if pad is None:
+            first = self._embeddings.first_position
+            return np.broadcast_to(np.arange(ids.shape[1]) + first, ids.shape)
+        is_token = ids != pad
+        return np.cumsum(is_token, axis=1) * is_token + pad
+
+
+class BackendLikelihood:
+    """A model on TensorFlow or JAX, which compile a program per shape."""
+
+    def __init__(self, folder: Path, architecture: Architecture) -> None:
+        self._folder = folder
+        self._architecture = architecture
+        self._device = choose(TrainConfig(), find_hardware()).kind
+        self._sizes: dict[int, set[int]] = defaultdict(set)
+
+    def padded_length(self, length: int) -> int:
+        """Rounds up to steps of an eighth to a quarter of the length: few shapes are compiled."""
+        step = max(_FEWEST_STEPS, (1 << (length - 1).bit_length()) // 8)
+        return min(-(-length // step) * step, self._architecture.max_seq_length)
+
+    def batch_size(self, length: int, predictions: int) -> int:
+        logits = predictions * self._architecture.vocab_size
+        most = min(_TOKENS_AT_ONCE[self._device] // length, _LOGITS_AT_ONCE[self._device] // logits)
+        return max(1, most)
+
+    def __call__(self, inputs: Mapping[str, Ids], targets: Ids) -> NDArray[np.float32]:
+        rows = len(targets)
+        size = self._compiled_size(rows, inputs["input_ids"].shape[1], targets.shape[1])
+        filled = {name: _repeat_last(values, size) for name, values in inputs.items()}
+        return self._predict(filled, _repeat_last(targets, size))[:rows]
+
+    def _compiled_size(self, rows: int, length: int, predictions: int) -> int:
+        """Prefers a size that is compiled: compiling takes seconds."""
+        ready = self._sizes[length]
+        size = min((one for one in ready if one >= rows), default=0)
+        size = size or bucket_size(rows, 1, self.batch_size(length, predictions))
+        ready.add(size)
+        return size
+
+    @cached_property
+    def _predict(self) -> Callable[[Mapping[str, Ids], Ids], NDArray[np.float32]]:
+        choose_backend()
+        from keras import ops
+
+        compiled = compile_method(load_model(self._folder, "float32"), "log_probabilities")
+
+        def predict(inputs: Mapping[str, Ids], targets: Ids) -> NDArray[np.float32]:
+            with full_float32():
+                return ops.convert_to_numpy(compiled(dict(inputs), targets))
+
+        return predict
+
+
+def _repeat_last(values: Ids, size: int) -> Ids:
+    return np.concatenate([values, np.repeat(values[-1:], size - len(values), axis=0)])

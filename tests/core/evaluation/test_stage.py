@@ -1,0 +1,187 @@
+"""The stage `evaluate`: command line, artifact, checkpoints of runs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from core import EvaluateConfig, evaluate
+from core.__main__ import main
+from core.errors import CheckpointError, ConfigError, StudioError
+from core.evaluation.stored import find_evaluations, fingerprint_of_weights
+from core.evaluation.subject import open_subject
+from core.runs.folder import RunFolder, RunRecord
+from core.runs.process import ProcessIdentity
+from core.training.checkpoint import Checkpoints, EvalResults, TrainingState
+from core.workspace import Workspace, read_manifest
+from tests.checkpoints import make_tokenizer, write_checkpoint
+from tests.core.runs.support import stop_worker
+
+RUN = "train-20250102-030405-ab12"
+PAIRS = [
+    {"sentence_good": "The ship runs.", "sentence_bad": "The ship run.", "UID": "agreement",
+     "linguistics_term": "subject_verb_agreement"},
+    {"sentence_good": "A horse reads.", "sentence_bad": "A reads horse.", "UID": "order"},
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
+    workspace = Workspace(tmp_path_factory.mktemp("workspace"))
+    tokenizer = make_tokenizer(workspace, "byte_level_bpe")
+    with workspace.new_artifact("model", "words") as draft:
+        write_checkpoint(draft.folder, tokenizer)
+    write_run(workspace)
+    yield workspace
+    stop_worker(workspace)
+
+
+def write_run(workspace: Workspace) -> None:
+    """Writes a stopped run with checkpoints of steps 10, 20 and 30; step 20 has the best loss."""
+    run = RunFolder.of(workspace, RUN)
+    run.write_record(RunRecord(id=RUN, stage="train", config={}))
+    checkpoints = Checkpoints(run.path / "checkpoints")
+    tokenizer = make_tokenizer(Workspace(workspace.root / "other"), "byte_level_bpe")
+    for step, loss in ((10, 3.0), (20, 1.0), (30, 2.0)):
+        results = EvalResults(step, loss, 0.5, 2.0, 4.0)
+        state = TrainingState(
+            step=step, next_batch=step, seconds=1.0, seed=0, config={}, plan={}, fingerprints={},
+            engine="jax", evaluated=results,
+        )  # fmt: skip
+
+        def write(folder: Path, seed: int = step) -> None:
+            write_checkpoint(folder, tokenizer, seed)
+
+        checkpoints.write(state, {}, write)
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Path:
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in PAIRS))
+    return path
+
+
+@pytest.mark.slow
+def test_command_prints_the_figures_at_the_top_level(
+    workspace: Workspace, pairs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["evaluate", "--model", "words", "--workspace", str(workspace.root), "--json"]
+    assert main([*words, "--task", "minimal_pairs", "--path", str(pairs)]) == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert {"accuracy", "official_accuracy", "pairs", "by_paradigm"} <= found.keys()
+    assert found["pairs"] == 2 and list(found["by_paradigm"]) == ["agreement", "order"]
+    assert (found["state"], found["score"]) == ("done", "pseudo_log_likelihood")
+    folder = Path(found["artifact"])
+    lines = [json.loads(line) for line in (folder / "pairs.jsonl").read_text().splitlines()]
+    assert [line["difference"] for line in lines] == [line["good"] - line["bad"] for line in lines]
+    right = sum(line["difference"] > 0 for line in lines)
+    assert found["accuracy"] == right / 2
+    (pairs.parent / "text.txt").write_text("The ship runs.\nA horse reads.\n")
+    assert main([*words, "--task", "text", "--path", str(pairs.parent / "text.txt")]) == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert {"loss", "perplexity", "bits_per_byte", "tokens", "by_source"} <= found.keys()
+    assert found["documents"] == 2 and found["bytes"] == 28
+
+
+@pytest.mark.slow
+def test_command_prints_tables(
+    workspace: Workspace, pairs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["evaluate", "--model", "words", "--workspace", str(workspace.root)]
+    assert main([*words, "--path", str(pairs)]) == 0
+    printed = capsys.readouterr().out
+    assert "agreement" in printed and "2 pairs" in printed and "Published" not in printed
+    assert main([*words, "--task", "text", "--path", str(pairs), "--text-column", "UID"]) == 0
+    assert "all text" in capsys.readouterr().out
+
+
+def test_evaluation_is_an_artifact_with_its_inputs(workspace: Workspace, pairs: Path) -> None:
+    config = EvaluateConfig(name="mine", model="words", path=str(pairs))
+    artifact = evaluate(config, workspace)
+    manifest = read_manifest(artifact.path)
+    folder = workspace.folder("model") / "words"
+    assert manifest.inputs["model"] == fingerprint_of_weights(folder)
+    assert manifest.counts["pairs"] == 2 and artifact.path.name == "mine"
+    assert manifest in find_evaluations(folder, workspace)
+    with pytest.raises(ConfigError, match="'mine' is taken"):
+        evaluate(config, workspace)
+
+
+def test_checkpoints_of_a_run_are_named_by_step(workspace: Workspace) -> None:
+    steps = {}
+    for form in ("", "@newest", "@best", "@10", "@20"):
+        with open_subject(f"{RUN}{form}", workspace) as subject:
+            steps[form] = subject.step
+            assert (subject.folder / "tokenizer.json").is_file()
+            assert not (subject.folder / "training_state.safetensors").exists()
+        assert not subject.folder.exists()
+    assert steps == {"": 30, "@newest": 30, "@best": 20, "@10": 10, "@20": 20}
+
+
+def test_evaluated_checkpoint_may_be_deleted_by_its_run(workspace: Workspace, pairs: Path) -> None:
+    folder = workspace.runs / RUN / "checkpoints" / "step-00000010"
+    with open_subject(f"{RUN}@10", workspace) as subject:
+        copy = folder.with_name("copy")
+        shutil.move(folder, copy)
+        try:
+            assert len(subject.fingerprint) == 16
+            config = EvaluateConfig(model=str(subject.folder), path=str(pairs))
+            assert evaluate(config, workspace).manifest.counts["pairs"] == 2
+        finally:
+            shutil.move(copy, folder)
+
+
+def test_checkpoint_of_a_running_run_is_evaluated_at_once(
+    workspace: Workspace, pairs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = RunFolder.of(workspace, RUN)
+    run.write_processes(run=ProcessIdentity.of_this())
+    words = ["evaluate", "--model", f"{RUN}@best", "--path", str(pairs), "--json"]
+    try:
+        assert main([*words, "--workspace", str(workspace.root)]) == 0
+    finally:
+        (run.path / "process.json").unlink()
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (found["model_run"], found["step"], found["model"]) == (RUN, 20, f"{RUN}@20")
+    # No worker was started for it.
+    process = RunFolder.of(workspace, found["run"]).read_process()
+    assert process == ProcessIdentity.of_this()
+
+
+@pytest.mark.parametrize(
+    ("reference", "kind", "words"),
+    [
+        (f"{RUN}@11", ConfigError, "newest, best, or one of the steps 30, 20, 10"),
+        (f"{RUN}@-1", ConfigError, "has no checkpoint '-1'"),
+        ("train-20250102-030405-0000@5", StudioError, "was not found|can't be reached"),
+        ("", ConfigError, "No model was given"),
+    ],
+)
+def test_missing_model_is_reported(
+    reference: str, kind: type[StudioError], words: str, workspace: Workspace,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(kind, match=words), open_subject(reference, workspace):
+        pass
+
+
+def test_run_without_checkpoints_is_reported(workspace: Workspace) -> None:
+    run = "train-20250102-030405-cd34"
+    RunFolder.of(workspace, run).write_record(RunRecord(id=run, stage="train", config={}))
+    with pytest.raises(CheckpointError, match="no checkpoint yet"), open_subject(run, workspace):
+        pass
+
+
+def test_damaged_checkpoint_is_reported(workspace: Workspace, tmp_path: Path) -> None:
+    other = Workspace(tmp_path)
+    shutil.copytree(workspace.runs / RUN, other.runs / RUN)
+    path = other.runs / RUN / "checkpoints" / "step-00000030" / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(CheckpointError, match="is damaged"), open_subject(RUN, other):
+        pass
