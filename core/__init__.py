@@ -9,8 +9,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from core.api import build_shards, preflight, push, quickstart, train, train_tokenizer
+    from core.api import build_shards, clean, preflight, push, quickstart, train, train_tokenizer
     from core.config import (
+        CleanConfig,
         CorpusConfig,
         PreflightConfig,
         PushConfig,
@@ -19,12 +20,14 @@ if TYPE_CHECKING:
         TokenizerConfig,
         TrainConfig,
     )
+    from core.corpus.cleaning.preview import preview_cleaning
     from core.errors import StudioError
     from core.inference import fill_mask, generate, generate_stream, perplexity
     from core.workspace import Artifact, Workspace
 
 _HOMES = {
     "Artifact": "core.workspace",
+    "CleanConfig": "core.config",
     "CorpusConfig": "core.config",
     "PreflightConfig": "core.config",
     "PushConfig": "core.config",
@@ -35,11 +38,13 @@ _HOMES = {
     "TrainConfig": "core.config",
     "Workspace": "core.workspace",
     "build_shards": "core.api",
+    "clean": "core.api",
     "fill_mask": "core.inference",
     "generate": "core.inference",
     "generate_stream": "core.inference",
     "perplexity": "core.inference",
     "preflight": "core.api",
+    "preview_cleaning": "core.corpus.cleaning.preview",
     "push": "core.api",
     "quickstart": "core.api",
     "train": "core.api",
@@ -48,6 +53,7 @@ _HOMES = {
 
 __all__ = [
     "Artifact",
+    "CleanConfig",
     "CorpusConfig",
     "PreflightConfig",
     "PushConfig",
@@ -58,11 +64,13 @@ __all__ = [
     "TrainConfig",
     "Workspace",
     "build_shards",
+    "clean",
     "fill_mask",
     "generate",
     "generate_stream",
     "perplexity",
     "preflight",
+    "preview_cleaning",
     "push",
     "quickstart",
     "train",

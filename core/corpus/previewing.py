@@ -53,7 +53,7 @@ def preview_apart(
     Args:
         memory_bytes: Limit above the initial size.
     """
-    if config.source != "files":
+    if config.source not in ("files", "corpus"):
         return preview(config, workspace, documents)
     question = {**_question(config, workspace, memory_bytes), "documents": documents}
     answer = _ask(question, timeout_seconds)

@@ -423,6 +423,7 @@ def _text_name(corpus: Mapping[str, Any]) -> str:
     return {
         "docs": "the documentation of installed Python packages",
         "files": "text files provided by its author",
+        "corpus": "a cleaned corpus of its author",
     }.get(str(corpus.get("source")), "text without a description")
 
 

@@ -50,7 +50,7 @@ def train(
         tokenizer = StudioTokenizer(draft.folder, name)
         draft.fingerprint = tokenizer.fingerprint
         draft.config = config.model_dump(mode="json")
-        draft.inputs = {"corpus": corpus.fingerprint}
+        draft.inputs = {"corpus": corpus.input_fingerprint}
         draft.counts = {
             "vocab_size": tokenizer.vocab_size,
             **_scores(tokenizer, corpus, reporter),
