@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from core.config import TrainConfig, title_of
+from core.corpus.cleaning.report import STEPS, title_of_step
 from core.hub.client import hub_id, parse_hub_id
 from core.hub.facts import ModelFacts
 from core.models.families import title_of_family
@@ -58,6 +59,7 @@ _ONLY_WITH = {
     "permute_sentence_ratio": ("objective", "denoising"),
     "whole_word_mask": ("objective", "mlm"),
 }
+_CLEANING_COUNTS = ("removed_documents", "changed_documents")
 _BETWEEN_CODES = re.compile(r"[,\s]+")
 _STUDIO = "Pretrain Studio"
 
@@ -190,9 +192,35 @@ def shards_card(manifest: Manifest, notes: CardNotes) -> str:
         _section("Use", f"```sh\npython -m core train --shards {notes.reference}\n```\n\n{layout}"),
         _section("Figures", _table(rows)),
         _section("Text", _about_text(corpus, manifest, notes.license)),
+        _section("Cleaning", _cleaning(counts.get("cleaning"))),
         _section("Provenance", _table(_versions_and(manifest))),
     ]
     return _card(data, sections)
+
+
+def _cleaning(summary: Any) -> str:
+    """Describes the cleaning of the text; the summary comes from a manifest, perhaps foreign."""
+    steps = _mapping(_mapping(summary).get("steps"))
+    rows = [
+        (title_of_step(name), *(_documents(steps[name], key) for key in _CLEANING_COUNTS))
+        for name in STEPS
+        if name in steps
+    ]
+    if not rows:
+        return ""
+    read = _documents(_mapping(summary).get("read"), "documents")
+    lines = [f"| {title} | {removed} | {changed} |" for title, removed, changed in rows]
+    head = "| step | documents removed | documents changed |\n|---|---|---|"
+    return "\n".join([f"{read} documents were cleaned before tokenisation:\n", head, *lines])
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _documents(counts: Any, name: str) -> str:
+    value = _mapping(counts).get(name)
+    return f"{value:,}" if isinstance(value, int) else "unknown"
 
 
 def _card(data: CardData, sections: Iterable[str]) -> str:

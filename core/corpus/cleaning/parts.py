@@ -47,16 +47,14 @@ class Batch:
         return replace(self, texts=texts)
 
 
-def split_parts(
-    documents: Iterable[tuple[int, str]], part_bytes: int = PART_BYTES
-) -> Iterator[Batch]:
+def split_parts(documents: Iterable[tuple[int, str]]) -> Iterator[Batch]:
     """Groups (kind, text) into parts; references have their own."""
     texts: list[str] = []
     kinds: list[int] = []
     first = size = 0
     for kind, text in documents:
         begins_own = bool(kinds) and kinds[-1] == REFERENCE != kind
-        if texts and (size >= part_bytes or begins_own):
+        if texts and (size >= PART_BYTES or begins_own):
             yield _batch(texts, kinds, first)
             first = 0 if begins_own else first + len(texts)
             texts, kinds, size = [], [], 0
@@ -81,7 +79,7 @@ def write_batch(path: Path, batch: Batch) -> None:
 def read_batch(path: Path) -> Batch:
     with np.load(path, allow_pickle=False) as found:
         data = found["text"].tobytes()
-        stops = np.cumsum(found["sizes"]).tolist()
-        starts = [0, *stops[:-1]]
-        texts = [data[start:stop].decode() for start, stop in zip(starts, stops, strict=True)]
+        stops = np.cumsum(found["sizes"])
+        places = zip((stops - found["sizes"]).tolist(), stops.tolist(), strict=True)
+        texts = [data[start:stop].decode() for start, stop in places]
         return Batch(texts, found["numbers"], found["kinds"])

@@ -48,8 +48,7 @@ class Repeats:
 
     Attributes:
         places: Within the part, ascending, (repeats,).
-        kinds: Of the documents that they repeat, (repeats,).
-        numbers: Of the documents that they repeat, (repeats,).
+        kinds, numbers: The documents that they repeat, (repeats,).
     """
 
     places: Places
@@ -112,7 +111,7 @@ class PartResult:
     """Result of a pass over a part.
 
     Attributes:
-        numbers, kinds: Of the documents that are left, (documents,).
+        numbers, kinds: Documents that are left, (documents,).
         kept: Documents and bytes that were written.
     """
 
@@ -126,7 +125,7 @@ class Cleaning:
     """Cleans documents into a folder.
 
     Args:
-        folder: Of the artifact; the split's folders and temporary files are written to it.
+        folder: Receives a folder per split, and temporary files.
     """
 
     def __init__(self, config: CleanConfig, folder: Path, run: TaskMap, reporter: Reporter) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,9 @@ from core.corpus.cleaning.report import Report, Tally, steps_in_use
 from core.corpus.cleaning.steps import filter_texts, near_keys, normalize_texts, text_keys
 from core.corpus.reading import read_documents
 from core.workspace import Workspace
+
+# More would take more than some seconds.
+_MOST_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ class CleaningPreview:
     """
 
     documents: list[CleanedDocument]
-    summary: Mapping[str, Any]
+    summary: dict[str, Any]
 
 
 def preview_cleaning(
@@ -59,13 +62,13 @@ def preview_cleaning(
     Duplicates and frequent lines are searched within the sample only.
 
     Args:
-        sample: Number of documents.
+        sample: Number of documents; fewer if they have more than 8 MiB.
 
     Raises:
         ConfigError, CorpusError: The corpus can't be read.
     """
     documents = read_documents(config.corpus, workspace or Workspace())
-    texts = list(itertools.islice(documents, sample))
+    texts = list(_up_to(_MOST_BYTES, itertools.islice(documents, sample)))
     tally = Tally(most_examples=None)
     batch = Batch(texts, np.arange(len(texts)), np.full(len(texts), TRAIN, np.uint8))
     batch = normalize_texts(batch, config, tally)
@@ -75,6 +78,15 @@ def preview_cleaning(
     if config.near_duplicates:
         batch = _without_repeats(batch, near_keys(batch.texts, config), "near_duplicates", tally)
     return CleaningPreview(_documents(texts, batch, tally), _summary(texts, batch, tally, config))
+
+
+def _up_to(most_bytes: int, texts: Iterable[str]) -> Iterator[str]:
+    """Yields texts up to a total size, at least one."""
+    for text in texts:
+        yield text
+        most_bytes -= len(text.encode())
+        if most_bytes <= 0:
+            return
 
 
 def _without_repeats(batch: Batch, keys: Hashes, step: str, tally: Tally) -> Batch:

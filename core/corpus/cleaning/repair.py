@@ -9,8 +9,8 @@ from typing import Any
 
 from core.config import CleanConfig
 
-# What ftfy changes in text without mojibake: entities, terminal escapes, control characters,
-# surrogates and marks of byte order.
+# ftfy changes these in text without mojibake: entities, terminal escapes, control characters,
+# surrogates and byte order marks.
 _SUSPECT = re.compile(
     "&[#A-Za-z0-9]{1,24};|[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f\u206a-\u206f\ufeff\ufff9-\ufffc"
     "\ud800-\udfff]"
