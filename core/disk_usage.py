@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from core.config import CorpusConfig, field_extra
+from core.config import CorpusConfig, StageConfig, field_extra
 from core.errors import RunError, StudioError
 from core.runs.folder import RunFolder
 from core.stages.registry import STAGES
@@ -142,7 +142,10 @@ def _named(workspace: Workspace, row: RunRow, kind: str) -> set[str | Path]:
 
 
 def _naming_fields(kind: str) -> set[str]:
-    models = (CorpusConfig, *(stage.config for stage in STAGES.values()))
+    models: tuple[type[StageConfig], ...] = (
+        CorpusConfig,
+        *(stage.config for stage in STAGES.values()),
+    )
     return {
         name
         for model in models

@@ -50,13 +50,14 @@ def open_pool(workers: int, reporter: Reporter) -> Iterator[TaskMap]:
         yield lambda function, items: _map_here(function, items, reporter)
         return
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, context, _start) as pool:
-        try:
-            yield lambda function, items: _map_in(pool, workers, function, items, reporter)
-        except BrokenProcessPool as error:
-            raise _broken(workers) from error
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+    pool = ProcessPoolExecutor(workers, context, _start)
+    try:
+        yield lambda function, items: _map_in(pool, workers, function, items, reporter)
+    except BrokenProcessPool as error:
+        raise _broken(workers) from error
+    finally:
+        # Tasks that run still write to the folder.
+        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _map_here(

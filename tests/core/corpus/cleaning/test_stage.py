@@ -60,7 +60,7 @@ def mixed_documents() -> list[str]:
         *good[60:],
         *good[:30],
         *(text.replace(text.split()[9], "else", 1) for text in good[100:140]),
-        *(f"{text}\nWrite to bob{number}@site.org or call +47 22 33 44 {number}."
+        *(f"{text}\nWrite to bob{number}@site.org or call +47 22 33 44 {number} or 8.8.4.{number}."
           for number, text in enumerate(pages(20, seed=1), 10)),
         *(text.replace("a", "Ã©") for text in pages(5, seed=2)),
         *(f"{text}\nThis is a line with a {{ in it." for text in pages(5, seed=3)),
