@@ -26,13 +26,13 @@ import numpy as np
 
 from benchmarks.sides import describe_machine
 from core.config import CleanConfig, CorpusConfig
-from core.corpus import open_corpus
 from core.corpus.cleaning.blocks import Block, block_ranges
 from core.corpus.cleaning.lines import count_lines
 from core.corpus.cleaning.parts import TRAIN, Batch
 from core.corpus.cleaning.report import Tally
 from core.corpus.cleaning.rules import RULES, Rule, judge
 from core.corpus.cleaning.steps import filter_texts, near_keys, normalize_texts, text_keys
+from core.corpus.reading import read_documents
 from core.workspace import Workspace
 
 SETS = ("gopher", "gopher_repetition", "c4", "fineweb")
@@ -49,7 +49,7 @@ _COPIED_WORDS = 7
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--megabytes", type=float, default=50.0, help="of text")
-    parser.add_argument("--text", help="a file with a document on each line")
+    parser.add_argument("--text", help="a file of documents")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     print(describe_machine(), flush=True)
@@ -64,8 +64,7 @@ def read_texts(megabytes: float, path: str | None = None) -> list[str]:
     """Returns documents of so many megabytes."""
     corpus = CorpusConfig(path=path) if path else CorpusConfig(source="docs")
     with tempfile.TemporaryDirectory() as folder:
-        documents = open_corpus(corpus, Workspace(folder))
-        texts = [text for _, text in documents.labelled_documents()]
+        texts = list(read_documents(corpus, Workspace(folder)))
     found: list[str] = []
     size = 0
     for text in copies(texts):

@@ -19,6 +19,8 @@ from benchmarks.__main__ import FOUND, RESULTS, SECTIONS, describe_times, render
 from benchmarks.growth import STAGES, text_file
 from benchmarks.start import PARTS, parts_of
 from benchmarks.time_to_loss import watch_gpu
+from core.corpus.cleaning.rules import RULES
+from tests.core.corpus.cleaning.support import pages, write_documents
 
 _ROOT = Path(__file__).parents[1]
 _MODULES = sorted(
@@ -163,6 +165,18 @@ def test_each_stage_is_measured_in_its_own_process(tmp_path: Path) -> None:
     assert all(one["seconds"] > 0 for one in found.values())
     # More than an interpreter takes, and less than one with a backend.
     assert all(20 < one["peak_megabytes"] < 400 for one in found.values())
+
+
+@pytest.mark.long
+def test_every_step_and_rule_of_cleaning_is_measured(tmp_path: Path) -> None:
+    path = write_documents(tmp_path / "text.jsonl", pages(30))
+    asked = ["--text", str(path), "--megabytes", "0.05", "--rounds", "1"]
+    found = json.loads(_run("benchmarks.cleaning", *asked).splitlines()[-1])
+    measured = {name.removeprefix("rule ") for name in found["speeds"]}
+    assert {rule.option for rule in RULES} < measured
+    assert {"near_duplicates", "languages", "all rules"} < measured
+    one, two = found["stage"]
+    assert one["fingerprint"] == two["fingerprint"]
 
 
 @pytest.mark.long
