@@ -13,6 +13,7 @@ from core.errors import CorpusError
 from core.workspace import Artifact
 
 _SPLITS = ("train", "validation")
+_SUMMARY = ("read", "steps")
 
 
 class CleanedSource:
@@ -56,11 +57,19 @@ class CleanedSource:
 
     def summary(self) -> dict[str, Any]:
         """Returns what cleaning did, for the artifacts made of the corpus."""
-        counts = self.artifact.manifest.counts
+        manifest = self.artifact.manifest
         return {
             "corpus": self.artifact.name,
-            **{name: counts[name] for name in ("read", "steps") if name in counts},
+            "source": self._origin(),
+            **{name: manifest.counts[name] for name in _SUMMARY if name in manifest.counts},
         }
+
+    def _origin(self) -> Any:
+        """Returns the config of the corpus before it was cleaned for the first time."""
+        manifest = self.artifact.manifest
+        earlier = manifest.counts.get("cleaning")
+        own = manifest.config.get("corpus")
+        return earlier.get("source", own) if isinstance(earlier, dict) else own
 
     def _check_files(self) -> None:
         folder = self.artifact.path

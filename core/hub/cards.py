@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from core.config import TrainConfig, title_of
 from core.corpus.cleaning.report import STEPS, title_of_step
 from core.hub.client import hub_id, parse_hub_id
-from core.hub.facts import ModelFacts
+from core.hub.facts import ModelFacts, corpus_of
 from core.models.families import title_of_family
 from core.report.titles import accuracy_title
 from core.workspace import Manifest
@@ -132,7 +132,7 @@ def model_card(facts: ModelFacts, notes: CardNotes) -> str:
 def tokenizer_card(manifest: Manifest | None, notes: CardNotes) -> str:
     from huggingface_hub import ModelCardData
 
-    corpus = _corpus_of(manifest)
+    corpus = corpus_of(manifest)
     data = ModelCardData(
         language=notes.languages or None,
         license=notes.license or None,
@@ -162,7 +162,7 @@ def shards_card(manifest: Manifest, notes: CardNotes) -> str:
     from huggingface_hub import DatasetCardData
 
     counts = manifest.counts
-    corpus = _corpus_of(manifest)
+    corpus = corpus_of(manifest)
     data = DatasetCardData(
         language=notes.languages or None,
         license=notes.license or None,
@@ -436,13 +436,9 @@ def _versions_and(manifest: Manifest | None) -> list[tuple[str, str]]:
     return [("Fingerprint", _code(manifest.fingerprint)), *made_from, *manifest.versions.items()]
 
 
-def _corpus_of(manifest: Manifest | None) -> dict[str, Any]:
-    corpus = manifest.config.get("corpus") if manifest else None
-    return dict(corpus) if isinstance(corpus, dict) else {}
-
-
 def _datasets(corpus: Mapping[str, Any]) -> list[str] | None:
-    return [str(corpus["dataset_name"])] if corpus.get("source") == "hub" else None
+    name = str(corpus.get("dataset_name", ""))
+    return [name] if name and corpus.get("source") == "hub" else None
 
 
 def _text_name(corpus: Mapping[str, Any]) -> str:

@@ -55,6 +55,7 @@ def train(
             "vocab_size": tokenizer.vocab_size,
             **_scores(tokenizer, corpus, reporter),
             "corpus": {**corpus.counts, "reading": corpus.reading},
+            **corpus.cleaning,
         }
         reporter.metrics(0, {score: draft.counts[score] for score in _REPORTED_SCORES})
     assert draft.artifact

@@ -44,7 +44,7 @@ def clean(config: CleanConfig, workspace: Workspace, reporter: Reporter | None =
         _check_any_text(report)
         draft.config = config.model_dump(mode="json")
         draft.inputs = {"corpus": corpus.input_fingerprint}
-        draft.counts = {**report.summary(), "reading": corpus.reading}
+        draft.counts = {**report.summary(), "reading": corpus.reading, **corpus.cleaning}
         _write_report(report, draft.folder)
     for line in report.lines():
         reporter.note(line)

@@ -83,11 +83,15 @@ def _mapped(batch: Batch, change: Callable[[str], str], step: str, tally: Tally)
 def _replaced(
     batch: Batch, replace: Callable[[str], tuple[str, int]], step: str, tally: Tally
 ) -> Batch:
-    changed = [replace(text) for text in batch.texts]
-    for number, before, (after, items) in zip(batch.numbers, batch.texts, changed, strict=True):
+    return _replaced_by(batch, [replace(text) for text in batch.texts], step, tally)
+
+
+def _replaced_by(batch: Batch, found: Sequence[tuple[str, int]], step: str, tally: Tally) -> Batch:
+    """Replaces texts by others, given with the number of changed places."""
+    for number, before, (after, items) in zip(batch.numbers, batch.texts, found, strict=True):
         if after != before:
             tally.change(step, int(number), before, after, items)
-    return _not_blank(batch, [after for after, _ in changed], step, tally)
+    return _not_blank(batch, [after for after, _ in found], step, tally)
 
 
 def _not_blank(batch: Batch, texts: Sequence[str], step: str, tally: Tally) -> Batch:
@@ -108,32 +112,28 @@ def _blocks(batch: Batch) -> Iterator[tuple[slice, Block]]:
 def _without_boilerplate(batch: Batch, frequent: Hashes, tally: Tally) -> Batch:
     if not len(frequent):
         return batch
-    return _with_lines_removed(
-        batch, lambda block: repeated_lines(block, frequent), "boilerplate_lines", tally,
-        keeps_blank=True,
-    )  # fmt: skip
+    found = _without_lines(batch, lambda block: repeated_lines(block, frequent), keeps_blank=True)
+    return _replaced_by(batch, found, "boilerplate_lines", tally)
 
 
 def _with_c4_lines(batch: Batch, config: CleanConfig, tally: Tally) -> Batch:
     if not config.c4:
         return batch
-    batch = _mapped(batch, remove_citations, "c4", tally)
-    return _with_lines_removed(
-        batch, lambda block: c4_lines(block, config), "c4", tally, keeps_blank=False
-    )
+    cited = batch.with_texts([remove_citations(text) for text in batch.texts])
+    found = _without_lines(cited, lambda block: c4_lines(block, config), keeps_blank=False)
+    return _replaced_by(batch, found, "c4", tally)
 
 
-def _with_lines_removed(
-    batch: Batch, choose: Callable[[Block], Flags], step: str, tally: Tally, *, keeps_blank: bool
-) -> Batch:
-    texts = list(batch.texts)
+def _without_lines(
+    batch: Batch, choose: Callable[[Block], Flags], *, keeps_blank: bool
+) -> list[tuple[str, int]]:
+    """Returns each document without the chosen lines, and their number."""
+    found = [(text, 0) for text in batch.texts]
     for chosen, block in _blocks(batch):
         changed = without_lines(block, choose(block), keeps_blank=keeps_blank)
-        for place, (text, lines) in changed.items():
-            number = int(batch.numbers[chosen.start + place])
-            tally.change(step, number, block.texts[place], text, lines)
-            texts[chosen.start + place] = text
-    return _not_blank(batch, texts, step, tally)
+        for place, pair in changed.items():
+            found[chosen.start + place] = pair
+    return found
 
 
 def _judged(batch: Batch, rules: Sequence[Rule], config: CleanConfig, tally: Tally) -> Batch:

@@ -59,7 +59,9 @@ def test_c4_limits_are_options(line: str, option: dict[str, object]) -> None:
 
 def test_c4_removes_citations() -> None:
     text = KEPT.replace("words.", "words[12].").replace("too.", "too.[citation needed]")
-    assert filtered([text], c4=True)[0] == [KEPT]
+    kept, tally = filtered([text, f"{text}\nNo mark"], c4=True)
+    assert kept == [KEPT, KEPT]
+    assert (tally.steps["c4"].changed, tally.steps["c4"].items) == (2, 1)
 
 
 def test_document_without_remaining_lines_is_removed() -> None:

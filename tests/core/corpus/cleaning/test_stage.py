@@ -348,6 +348,8 @@ def test_cleaned_corpus_can_be_previewed_and_cleaned_again(
     assert again.name == "C-clean" and again.manifest.inputs == {"corpus": first.fingerprint}
     assert documents_of(again, "train") == documents_of(first, "train")
     assert again.fingerprint != first.fingerprint  # The report differs.
+    read = open_corpus(CorpusConfig(corpus_name=again.name), workspace)
+    assert read.cleaning["cleaning"]["source"]["path"] == str(text)
 
 
 @pytest.mark.parametrize(
@@ -375,6 +377,7 @@ def test_card_of_shards_has_the_summary_of_cleaning(text: Path, workspace: Works
     removed = first.manifest.counts["steps"]["exact_duplicates"]["removed_documents"]
     assert f"| Exact duplicates | {removed} | 0 |" in card
     assert f"{len(mixed_documents())} documents were cleaned" in card
+    assert "text files provided by its author" in card
     for foreign in (None, 5, {"steps": 3}, {"steps": {"c4": "<b>", "x": {}}, "read": []}):
         shards.manifest.counts["cleaning"] = foreign
         assert "<b>" not in shards_card(shards.manifest, CardNotes("me/rows"))
