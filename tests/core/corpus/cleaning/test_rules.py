@@ -8,7 +8,7 @@ import pytest
 from core.corpus.cleaning.blocks import Block
 from core.corpus.cleaning.report import Tally
 from core.corpus.cleaning.rules import RULES, Measures, judge, lowered, rules_in_use
-from core.corpus.cleaning.steps import filter_texts
+from core.corpus.cleaning.steps import filter_texts, near_keys, normalize_texts
 from tests.core.corpus.cleaning.support import batch_of, filtered, pages, plain_config, removed_by
 
 SETS = ("gopher", "gopher_repetition", "c4", "fineweb")
@@ -211,3 +211,23 @@ def test_documents_of_other_corpora_stay_unchanged() -> None:
     batch.kinds[:] = 0
     config = plain_config(**dict.fromkeys(SETS, True))
     assert filter_texts(batch, config, np.zeros(0, np.uint64), Tally()).texts == ["Short."]
+
+
+def test_arbitrary_unicode_is_cleaned() -> None:
+    generator = np.random.default_rng(0)
+    characters = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+    usual = list(" \n\n .a{\u2028\x00\u0130…#•\t")
+    config = plain_config(
+        **dict.fromkeys(SETS, True), gopher_min_words=None, languages="en, ko", replace_emails=True,
+        replace_phones=True, replace_ip_addresses=True, unicode_form="nfkc", min_characters=2,
+    )  # fmt: skip
+    for _ in range(30):
+        places = generator.integers(0, len(characters), 400)
+        drawn = [characters[place] if place % 2 else usual[place % len(usual)] for place in places]
+        texts = ["".join(drawn[start : start + 20]) for start in range(0, 400, 20)]
+        texts = [text for text in texts if text.strip()]
+        tally = Tally(most_examples=None)
+        batch = normalize_texts(batch_of(texts), config, tally)
+        kept = filter_texts(batch, config, np.zeros(0, np.uint64), tally)
+        assert near_keys(kept.texts, config).shape == (15, len(kept))
+        assert len(kept) + len(removed_by(tally)) == len(texts)
