@@ -1,6 +1,6 @@
 """Joins documents with equal keys; the first of each group stays.
 
-Memory: about 16 bytes per document, and one bucket of keys.
+Memory: about 20 bytes per document, and one bucket of keys.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from core.corpus.cleaning.blocks import Hashes, Places
 from core.corpus.cleaning.minhash import NO_KEY
 
-_BUCKET_DOCUMENTS = 1 << 22
+_BUCKET_DOCUMENTS = 1 << 21
 
 # Yields a column's keys by part, always in the same order.
 Column = Callable[[], Iterator[Hashes]]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -22,13 +23,15 @@ _C4_PHRASES = (
     "use of cookies",
     "use cookies",
 )
+_NO_LINES = np.zeros(0, np.uint64)
+_BUCKET_LINES = 1 << 24
 _CITATION = re.compile(r"\[(?:\d*|edit|citation needed)\]")
 
 
 def count_lines(texts: Sequence[str]) -> tuple[Hashes, npt.NDArray[np.int64]]:
     """Returns hashes of lines, ascending, and the number of documents with each."""
     found = [_distinct_lines(Block(texts[chosen])) for chosen in block_ranges(texts)]
-    return np.unique(np.concatenate([np.zeros(0, np.uint64), *found]), return_counts=True)
+    return np.unique(np.concatenate([_NO_LINES, *found]), return_counts=True)
 
 
 def _distinct_lines(block: Block) -> Hashes:
@@ -46,13 +49,30 @@ def least_documents(config: CleanConfig, documents: int) -> float:
     return max(config.boilerplate_min_documents, documents * config.boilerplate_min_percent / 100)
 
 
-def add_counts(
-    parts: Iterable[tuple[Hashes, npt.NDArray[np.int64]]],
-) -> tuple[Hashes, npt.NDArray[np.int64]]:
-    """Adds up counts by hash."""
-    hashes, counts = map(np.concatenate, zip(*parts, strict=True))
-    distinct, places = np.unique(hashes, return_inverse=True)
-    return distinct, np.bincount(places, counts).astype(np.int64)
+def frequent_lines(paths: Sequence[Path], lines: int, least: float) -> Hashes:
+    """Returns the hashes of lines in at least so many documents, ascending.
+
+    Args:
+        paths: Of each part, hashes in ascending order and counts, uint64 (2, lines).
+        lines: Number of lines in all parts.
+    """
+    bits = max(0, (lines // _BUCKET_LINES).bit_length())
+    found = [_NO_LINES]
+    for bucket in range(1 << bits):
+        parts = [_in_bucket(path, bucket, bits) for path in paths]
+        hashes, counts = np.concatenate([np.zeros((2, 0), np.uint64), *parts], axis=1)
+        distinct, places = np.unique(hashes, return_inverse=True)
+        found.append(distinct[np.bincount(places, counts) >= least])
+    return np.concatenate(found)
+
+
+def _in_bucket(path: Path, bucket: int, bits: int) -> Hashes:
+    """Reads the lines whose hashes begin with these bits."""
+    lines = np.load(path, mmap_mode="r", allow_pickle=False)
+    bounds = [min(place << (64 - bits), (1 << 64) - 1) for place in (bucket, bucket + 1)]
+    start, stop = np.searchsorted(lines[0], np.array(bounds, np.uint64))
+    is_last = bucket + 1 == 1 << bits
+    return np.array(lines[:, start : None if is_last else stop])
 
 
 def repeated_lines(block: Block, frequent: Hashes) -> Flags:

@@ -19,7 +19,7 @@ import orjson
 from core.config import CleanConfig
 from core.corpus.cleaning.blocks import Hashes, Places
 from core.corpus.cleaning.duplicates import DuplicateGroups
-from core.corpus.cleaning.lines import add_counts, count_lines, least_documents
+from core.corpus.cleaning.lines import count_lines, frequent_lines, least_documents
 from core.corpus.cleaning.parts import (
     REFERENCE,
     TRAIN,
@@ -71,6 +71,10 @@ class PartTask:
     @property
     def keys(self) -> Path:
         return self.folder / f"keys-{self.number:06d}.npy"
+
+    @property
+    def lines(self) -> Path:
+        return self.folder / f"lines-{self.number:06d}.npy"
 
     def read(self, step: str, tally: Tally) -> Batch:
         """Reads the documents that repeat no others.
@@ -226,21 +230,21 @@ class Cleaning:
         """Returns hashes of lines that occur in many documents, ascending."""
         if not self._config.boilerplate_lines:
             return _NO_HASHES
-        hashes, counts, documents = _NO_HASHES, np.zeros(0, np.int64), 0
-        for number, found in enumerate(self._run(lines_of_part, self._tasks(repeats)), start=1):
-            hashes, counts = add_counts([(hashes, counts), (found.hashes, found.counts)])
-            documents += found.documents
+        documents = lines = 0
+        for number, result in enumerate(self._run(lines_of_part, self._tasks(repeats)), start=1):
+            documents, lines = documents + result.documents, lines + result.lines
             self._reporter.progress(number, self._count, "parts", "counting lines")
-        return hashes[counts >= least_documents(self._config, documents)]
+        least = least_documents(self._config, documents)
+        paths = [PartTask(self._parts, number).lines for number in range(self._count)]
+        return frequent_lines(paths, lines, least)
 
 
 @dataclass(frozen=True)
 class PartLines:
-    """Number of documents with each line of a part."""
+    """Number of a part's documents, and of its distinct lines."""
 
-    hashes: Hashes
-    counts: Places
     documents: int
+    lines: int
 
 
 def normalize_part(config: CleanConfig, task: PartTask) -> PartResult:
@@ -253,9 +257,12 @@ def normalize_part(config: CleanConfig, task: PartTask) -> PartResult:
 
 
 def lines_of_part(task: PartTask) -> PartLines:
+    """Counts the documents with each line of a part."""
     batch = task.read("", Tally())
     texts = [] if batch.is_reference else batch.texts
-    return PartLines(*count_lines(texts), len(texts))
+    hashes, counts = count_lines(texts)
+    np.save(task.lines, np.stack([hashes, counts.astype(np.uint64)]))
+    return PartLines(len(texts), len(hashes))
 
 
 def filter_part(config: CleanConfig, frequent: Hashes, task: PartTask) -> PartResult:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from core.corpus.cleaning.lines import add_counts, count_lines
+from core.corpus.cleaning import lines
+from core.corpus.cleaning.blocks import hash_words
+from core.corpus.cleaning.lines import count_lines, frequent_lines
 from core.corpus.cleaning.stage import clean
 from core.workspace import Workspace
 from tests.core.corpus.cleaning.support import (
@@ -79,8 +83,28 @@ def test_lines_are_counted_once_per_document() -> None:
     texts = ["a\nb\na", "b\n c ", "\n\nc\n"]
     one = count_lines(texts)
     assert sorted(one[1].tolist()) == [1, 2, 2]
-    halves = add_counts([count_lines(texts[:1]), count_lines(texts[1:])])
-    assert [part.tolist() for part in halves] == [part.tolist() for part in one]
+
+
+@pytest.mark.parametrize("bucket_lines", [1 << 24, 50])
+def test_lines_are_counted_across_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bucket_lines: int
+) -> None:
+    monkeypatch.setattr(lines, "_BUCKET_LINES", bucket_lines)
+    parts = [[f"{place}\n{place % 7}\n" for place in range(start, start + 100)]
+             for start in (0, 50, 1000)]  # fmt: skip
+    paths = []
+    for number, texts in enumerate(parts):
+        hashes, counts = count_lines(texts)
+        paths.append(tmp_path / f"{number}.npy")
+        np.save(paths[-1], np.stack([hashes, counts.astype(np.uint64)]))
+    total = sum(len(set("\n".join(texts).split())) for texts in parts)
+    expected: Counter[str] = Counter()
+    for text in (text for texts in parts for text in texts):
+        expected.update(set(text.split()))
+    for least in (1, 2, 3, 40, 1000):
+        wanted = [line for line, count in expected.items() if count >= least]
+        found = frequent_lines(paths, total, least)
+        assert found.tolist() == sorted(hash_words(wanted).tolist() if wanted else [])
 
 
 def test_boilerplate_lines_are_removed_from_every_document(tmp_path: Path) -> None:
