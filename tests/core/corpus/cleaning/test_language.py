@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 
 import pytest
 
@@ -26,6 +28,12 @@ def test_languages_are_identified_without_a_network(monkeypatch: pytest.MonkeyPa
     found = {language: identify_language(text) for language, text in TEXTS.items()}
     assert {language: one[0] for language, one in found.items()} == {one: one for one in TEXTS}
     assert all(0 < probability <= 1 for _, probability in found.values())
+
+
+def test_models_are_loaded_only_when_they_are_needed() -> None:
+    code = "import sys, core.corpus.cleaning.stage; print({'py3langid', 'ftfy'} & set(sys.modules))"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == "set()"
 
 
 def test_documents_in_other_languages_are_removed() -> None:
