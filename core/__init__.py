@@ -9,8 +9,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from core.api import build_shards, evaluate, preflight, push, quickstart, train, train_tokenizer
+    from core.api import (
+        build_shards,
+        clean,
+        evaluate,
+        preflight,
+        push,
+        quickstart,
+        train,
+        train_tokenizer,
+    )
     from core.config import (
+        CleanConfig,
         CorpusConfig,
         EvaluateConfig,
         PreflightConfig,
@@ -20,12 +30,14 @@ if TYPE_CHECKING:
         TokenizerConfig,
         TrainConfig,
     )
+    from core.corpus.cleaning.preview import preview_cleaning
     from core.errors import StudioError
     from core.inference import fill_mask, generate, generate_stream, perplexity
     from core.workspace import Artifact, Workspace
 
 _HOMES = {
     "Artifact": "core.workspace",
+    "CleanConfig": "core.config",
     "CorpusConfig": "core.config",
     "EvaluateConfig": "core.config",
     "PreflightConfig": "core.config",
@@ -37,12 +49,14 @@ _HOMES = {
     "TrainConfig": "core.config",
     "Workspace": "core.workspace",
     "build_shards": "core.api",
+    "clean": "core.api",
     "evaluate": "core.api",
     "fill_mask": "core.inference",
     "generate": "core.inference",
     "generate_stream": "core.inference",
     "perplexity": "core.inference",
     "preflight": "core.api",
+    "preview_cleaning": "core.corpus.cleaning.preview",
     "push": "core.api",
     "quickstart": "core.api",
     "train": "core.api",
@@ -51,6 +65,7 @@ _HOMES = {
 
 __all__ = [
     "Artifact",
+    "CleanConfig",
     "CorpusConfig",
     "EvaluateConfig",
     "PreflightConfig",
@@ -62,12 +77,14 @@ __all__ = [
     "TrainConfig",
     "Workspace",
     "build_shards",
+    "clean",
     "evaluate",
     "fill_mask",
     "generate",
     "generate_stream",
     "perplexity",
     "preflight",
+    "preview_cleaning",
     "push",
     "quickstart",
     "train",

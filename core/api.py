@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from core.config import (
+    CleanConfig,
     EvaluateConfig,
     PreflightConfig,
     PushConfig,
@@ -21,6 +22,11 @@ from core.workspace import Artifact, Workspace
 def run_stage(stage: str, config: StageConfig, workspace: Workspace | None = None) -> Artifact:
     """Runs any registered stage in this process."""
     return run_here(stage, config, workspace or Workspace())
+
+
+def clean(config: CleanConfig, workspace: Workspace | None = None) -> Artifact:
+    """Cleans a corpus; several workers are processes, in which a script is imported again."""
+    return run_stage("clean", config, workspace)
 
 
 def train_tokenizer(config: TokenizerConfig, workspace: Workspace | None = None) -> Artifact:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from core.config import field_extra
+from core.config import CorpusConfig, StageConfig, field_extra
 from core.errors import RunError, StudioError
 from core.runs.folder import RunFolder
 from core.stages.registry import STAGES
@@ -129,7 +129,9 @@ def _claims(workspace: Workspace, store: Store) -> list[_Claim]:
 
 
 def _named(workspace: Workspace, row: RunRow, kind: str) -> set[str | Path]:
-    names = [str(name) for field in _naming_fields(kind) if (name := row.config.get(field))]
+    values = [row.config, *(one for one in row.config.values() if isinstance(one, dict))]
+    fields = _naming_fields(kind)
+    names = [str(name) for one in values for field in fields if (name := one.get(field))]
     paths = [name for name in names if os.sep in name and "://" not in name]
     found: set[str | Path] = set(names)
     # Without a record, the run can't find it either.
@@ -140,10 +142,14 @@ def _named(workspace: Workspace, row: RunRow, kind: str) -> set[str | Path]:
 
 
 def _naming_fields(kind: str) -> set[str]:
+    models: tuple[type[StageConfig], ...] = (
+        CorpusConfig,
+        *(stage.config for stage in STAGES.values()),
+    )
     return {
         name
-        for stage in STAGES.values()
-        for name, field in stage.config.model_fields.items()
+        for model in models
+        for name, field in model.model_fields.items()
         if field_extra(field)["artifact"] == kind
     }
 

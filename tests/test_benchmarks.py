@@ -19,6 +19,8 @@ from benchmarks.__main__ import FOUND, RESULTS, SECTIONS, describe_times, render
 from benchmarks.growth import STAGES, text_file
 from benchmarks.start import PARTS, parts_of
 from benchmarks.time_to_loss import watch_gpu
+from core.corpus.cleaning.rules import RULES
+from tests.core.corpus.cleaning.support import pages, write_documents
 from tests.texts import write_sentences
 
 _ROOT = Path(__file__).parents[1]
@@ -176,6 +178,17 @@ def test_minimal_pairs_are_compared_with_a_loop_on_pytorch(tmp_path: Path) -> No
     ours, theirs = (found["roberta"][side] for side in ("ours", "torch"))
     assert ours > 0
     assert found["roberta"]["ratio"] == pytest.approx(ours / theirs)
+
+
+def test_every_step_and_rule_of_cleaning_is_measured(tmp_path: Path) -> None:
+    path = write_documents(tmp_path / "text.jsonl", pages(30))
+    asked = ["--text", str(path), "--megabytes", "0.05", "--rounds", "1"]
+    found = json.loads(_run("benchmarks.cleaning", *asked).splitlines()[-1])
+    measured = {name.removeprefix("rule ") for name in found["speeds"]}
+    assert {rule.option for rule in RULES} < measured
+    assert {"near_duplicates", "languages", "all rules"} < measured
+    one, two = found["stage"]
+    assert one["fingerprint"] == two["fingerprint"]
 
 
 @pytest.mark.long

@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from core.__main__ import build_parser
-from core.config import flag_of
+from core.config import CleanConfig, flag_of
+from core.corpus.cleaning.rules import RULES
 from core.runs.worker import child_environment
 from core.stages.registry import STAGES
 from core.store import Store
@@ -273,6 +274,18 @@ def test_every_flag_that_the_docs_name_exists() -> None:
             assert flag in known, flag
 
 
+def test_thresholds_of_cleaning_in_the_docs_are_the_defaults() -> None:
+    text = (ROOT / "docs" / "corpus.md").read_text("utf-8")
+    rows = re.findall(r"^\| `--([a-z0-9-]+)` \| .* \| ([\w.]+) \|$", text, flags=re.MULTILINE)
+    fields = {flag_of(name, field): field for name, field in CleanConfig.model_fields.items()}
+    assert dict(rows) == {flag: str(fields[flag].default) for flag, _ in rows}
+    lines = {"c4-end-punctuation", "c4-min-line-words", "c4-max-word-length"}
+    rules = {rule.option.replace("_", "-") for rule in RULES}
+    assert {flag for flag, _ in rows} == rules | lines
+    for flag in re.findall(r"`--([a-z][a-z0-9-]*)", text):
+        assert flag in known_flags() | {"workers"}, flag
+
+
 def test_no_existing_flag_is_documented_as_missing() -> None:
     known = known_flags()
     for row in flag_rows():
@@ -291,7 +304,10 @@ def core_commands_in(page: str) -> list[list[str]]:
     "page",
     [
         "README.md",
-        *(f"docs/{name}.md" for name in ("tpu", "gpu", "flags", "hub", "cli", "evaluation")),
+        *(
+            f"docs/{name}.md"
+            for name in ("tpu", "gpu", "flags", "hub", "cli", "evaluation", "corpus")
+        ),
     ],
 )
 def test_every_core_command_in_the_docs_is_parsed(page: str) -> None:

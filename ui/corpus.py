@@ -181,6 +181,7 @@ def describe_corpus(config: CorpusConfig) -> str:
         "docs": "documentation of the installed Python packages",
         "files": config.path or "files (none chosen yet)",
         "hub": " ".join(part for part in (config.dataset_name, config.dataset_config) if part),
+        "corpus": f"cleaned corpus {config.corpus_name}".strip(),
     }[config.source]
     limit = f", at most {markup.count(config.limit)} documents" if config.limit else ""
     return f"{source}{limit}"

@@ -1,6 +1,7 @@
 """The stages' options, one pydantic model per stage."""
 
 from core.config.base import StageConfig, config_error, describe_expected, fingerprint_of
+from core.config.clean import CleanConfig
 from core.config.corpus import CorpusConfig
 from core.config.evaluate import EvaluateConfig
 from core.config.options import (
@@ -32,6 +33,7 @@ __all__ = [
     "DTYPES",
     "HUB_ID_PATTERN",
     "LICENSES",
+    "CleanConfig",
     "CorpusConfig",
     "Dtype",
     "EvaluateConfig",

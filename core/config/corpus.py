@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from pydantic import model_validator
@@ -15,13 +15,18 @@ from core.errors import ConfigError
 _OFFERED_DATASET, _OFFERED_CONFIG = "Salesforce/wikitext", "wikitext-103-raw-v1"
 
 
-_SOURCES = {"validation_path": "files", "path": "files", "dataset_name": "hub"}
+_SOURCES = {
+    "validation_path": "files",
+    "path": "files",
+    "dataset_name": "hub",
+    "corpus_name": "corpus",
+}
 
 
 class CorpusConfig(StageConfig):
     """The source of text and its validation split."""
 
-    source: Literal["docs", "files", "hub"] = option(
+    source: Literal["docs", "files", "hub", "corpus"] = option(
         "docs",
         "Where the text comes from.",
         basic=True,
@@ -32,8 +37,10 @@ class CorpusConfig(StageConfig):
             ),
             "files": ("My files", "Text, table or JSON files on this machine"),
             "hub": ("Hugging Face dataset", "A dataset on the Hugging Face Hub, streamed"),
+            "corpus": ("Cleaned corpus", "A corpus of the workspace that was cleaned before"),
         },
-        details="On the command line, a path implies files and the name of a dataset implies hub.",
+        details="On the command line, a path implies files, the name of a dataset implies hub, and "
+        "--corpus implies corpus.",
     )
     path: str = option(
         "",
@@ -145,6 +152,16 @@ class CorpusConfig(StageConfig):
         basic=True,
         details=f"The default of {_OFFERED_DATASET} is {_OFFERED_CONFIG}.",
     )
+    corpus_name: str = option(
+        "",
+        "Name or folder.",
+        title="Cleaned corpus",
+        group="Corpus",
+        basic=True,
+        flag="corpus",
+        artifact="corpus",
+        details="Its held-out documents are kept; the options of validation have no effect.",
+    )
     train_split: str = option("train", "Split to train on.", group="Hub")
     validation_split: str = option(
         "",
@@ -220,15 +237,15 @@ class CorpusConfig(StageConfig):
         if "source" in values or not named:
             return values
         if len(named) > 1:
-            raise _ambiguous_source({name: values[name] for name in named.values()})
+            raise _ambiguous_source({name: values[name] for name in named.values()}, named)
         return {**values, "source": next(iter(named))}
 
 
-def _ambiguous_source(given: Mapping[str, Any]) -> ConfigError:
+def _ambiguous_source(given: Mapping[str, Any], sources: Iterable[str]) -> ConfigError:
     return ConfigError(
         "The source of the text is ambiguous",
-        expected="files or a dataset on the Hub, or an explicit source",
+        expected="files, a dataset on the Hub or a cleaned corpus; or an explicit source",
         received=" and ".join(f"{name}={value}" for name, value in given.items()),
-        fix="set source to files or hub, or remove one of the two",
+        fix=f"set source to {' or '.join(sources)}, or remove one of them",
         field="source",
     )

@@ -1,4 +1,4 @@
-"""Previews files in a subprocess (this module): a crashing reader can't take down the web app."""
+"""Previews text in a subprocess (this module): a crashing reader can't take down the web app."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from core.config import CorpusConfig
+from core.config import CleanConfig, CorpusConfig
+from core.corpus.cleaning.preview import CleanedDocument, CleaningPreview, preview_cleaning
 from core.corpus.files import FilesSource
 from core.corpus.reading import CorpusPreview, preview
 from core.errors import ConfigError, CorpusError, StudioError
@@ -26,6 +27,7 @@ _SCAN_SECONDS = 10.0
 _CHECK_SECONDS = 1.0
 _SAMPLE_CHARACTERS = 2000
 _MOST_COLUMNS = 1000
+_READ_APART = ("files", "corpus")
 _ROOT = Path(__file__).parents[2]
 # The rest of the environment is withheld.
 _PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "SYSTEMROOT", "PYTHONUTF8")
@@ -53,13 +55,36 @@ def preview_apart(
     Args:
         memory_bytes: Limit above the initial size.
     """
-    if config.source != "files":
+    if config.source not in _READ_APART:
         return preview(config, workspace, documents)
     question = {**_question(config, workspace, memory_bytes), "documents": documents}
-    answer = _ask(question, timeout_seconds)
+    return CorpusPreview(**_preview_in(_ask(question, timeout_seconds)))
+
+
+def preview_cleaning_apart(
+    config: CleanConfig,
+    sample: int,
+    workspace: Workspace,
+    *,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+) -> CleaningPreview:
+    """Previews cleaning in a subprocess and truncates documents; raises like `preview_cleaning`."""
+    if config.corpus.source not in _READ_APART:
+        return _shortened(preview_cleaning(config, sample, workspace))
+    question = {
+        **_question(config.corpus, workspace, MEMORY_BYTES),
+        "cleaning": config.model_dump(mode="json"),
+        "documents": sample,
+    }
+    found = _preview_in(_ask(question, timeout_seconds))
+    documents = [CleanedDocument(**one) for one in found["documents"]]
+    return CleaningPreview(documents, found["summary"])
+
+
+def _preview_in(answer: dict[str, Any]) -> dict[str, Any]:
     if "error" in answer:
         raise (ConfigError if answer["is_config"] else CorpusError)(**answer["error"])
-    return CorpusPreview(**answer["preview"])
+    return dict(answer["preview"])
 
 
 def check_files(
@@ -154,15 +179,33 @@ def _main() -> None:
         print(json.dumps({"columns": _columns(config)}))
         return
     try:
-        seen = preview(
-            config, Workspace(Path(question["root"])), question["documents"],
-            scan_seconds=_SCAN_SECONDS,
-        )  # fmt: skip
-        samples = [text[:_SAMPLE_CHARACTERS] for text in seen.samples]
-        answer: dict[str, Any] = {"preview": {**asdict(seen), "samples": samples}}
+        found = _preview_cleaning(question) if "cleaning" in question else _preview(question)
+        answer: dict[str, Any] = {"preview": found}
     except (StudioError, MemoryError) as error:
         answer = _described(_explained(error, question["memory_bytes"]))
     print(json.dumps(answer))
+
+
+def _preview(question: dict[str, Any]) -> dict[str, Any]:
+    seen = preview(
+        CorpusConfig.parse(question["config"]), Workspace(Path(question["root"])),
+        question["documents"], scan_seconds=_SCAN_SECONDS,
+    )  # fmt: skip
+    return {**asdict(seen), "samples": [text[:_SAMPLE_CHARACTERS] for text in seen.samples]}
+
+
+def _preview_cleaning(question: dict[str, Any]) -> dict[str, Any]:
+    config = CleanConfig.parse(question["cleaning"])
+    workspace = Workspace(Path(question["root"]))
+    return asdict(_shortened(preview_cleaning(config, question["documents"], workspace)))
+
+
+def _shortened(seen: CleaningPreview) -> CleaningPreview:
+    most = _SAMPLE_CHARACTERS
+    documents = [
+        replace(one, before=one.before[:most], after=one.after[:most]) for one in seen.documents
+    ]
+    return replace(seen, documents=documents)
 
 
 def _check(paths: Sequence[str], config: CorpusConfig) -> dict[str, Any]:

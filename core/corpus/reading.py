@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from core.config import CorpusConfig, fingerprint_of
+from core.corpus.cleaned import CleanedSource
 from core.corpus.docs import DocsSource
 from core.corpus.files import FilesSource
 from core.corpus.holdout import WindowSet, document_hash, held_out_below
@@ -124,6 +125,23 @@ class Corpus:
     def reading(self) -> dict[str, Any]:
         return _report_of(self._source, self.config).to_dict()
 
+    @property
+    def input_fingerprint(self) -> str:
+        """Fingerprint of the cleaned corpus, else of what is read."""
+        source = self._source
+        return source.identity if isinstance(source, CleanedSource) else self.fingerprint
+
+    @property
+    def cleaning(self) -> dict[str, Any]:
+        """Summary of the cleaning of a cleaned corpus."""
+        source = self._source
+        return {"cleaning": source.summary()} if isinstance(source, CleanedSource) else {}
+
+    @property
+    def holds_out(self) -> bool:
+        """Returns whether there are documents for validation."""
+        return self._source.has_validation or self._threshold > 0
+
     def _announce(self) -> None:
         report = _report_of(self._source, self.config)
         self._told = report.describe_files()
@@ -160,7 +178,7 @@ class Corpus:
 
     def labelled_documents(self) -> Iterator[tuple[Split, str]]:
         """Yields (split, document) in one pass; raises CorpusError without validation text."""
-        if not self._source.has_validation and not self._threshold:
+        if not self.holds_out:
             raise self._no_validation_error()
         dropped = self._dropped
         for part in self._parts():
@@ -343,7 +361,18 @@ def preview(
     )  # fmt: skip
 
 
-_SCAN_LIMITS = {"docs": 1_000_000, "files": 500_000, "hub": 1_000}
+def read_documents(config: CorpusConfig, workspace: Workspace) -> Iterator[str]:
+    """Yields the documents to train on, none held out; raises like `open_corpus`."""
+    source = _open_source(config, workspace, Reporter())
+    reader = iter(PartReader(source, "train", config.limit))
+    first = next(reader, None)
+    if first is None:
+        raise _empty_error(config)
+    for document in chain([first], reader):
+        yield document.text
+
+
+_SCAN_LIMITS = {"docs": 1_000_000, "files": 500_000, "hub": 1_000, "corpus": 500_000}
 _UNLIMITED = 1 << 62
 
 
@@ -352,11 +381,13 @@ def _open_source(config: CorpusConfig, workspace: Workspace, reporter: Reporter)
         return DocsSource(workspace, reporter)
     if config.source == "files":
         return FilesSource(config)
+    if config.source == "corpus":
+        return CleanedSource(config, workspace.find("corpus", config.corpus_name))
     return HubSource(config)
 
 
 def _report_of(source: Source, config: CorpusConfig) -> ReadingReport:
-    if isinstance(source, FilesSource):
+    if isinstance(source, FilesSource | CleanedSource):
         return source.report
     report = ReadingReport(found=1)
     if config.source == "hub":
@@ -416,16 +447,19 @@ def _data_of(documents: Iterator[Document], hashes: list[int]) -> Iterator[bytes
         yield document.data
 
 
+_FIELDS = {"files": "path", "hub": "dataset_name", "corpus": "corpus_name"}
+
+
 def _empty_error(config: CorpusConfig, field: str = "") -> CorpusError:
-    where = {"docs": "The installed documentation", "files": config.path}.get(
-        config.source, config.dataset_name
-    )
+    where = {
+        "docs": "The installed documentation", "files": config.path, "corpus": config.corpus_name
+    }.get(config.source, config.dataset_name)  # fmt: skip
     if field.startswith("validation"):
         where = config.validation_path or f"{config.dataset_name} ({config.validation_split})"
     return CorpusError(
         f"{where} contains no text", expected="at least one document that isn't blank",
         received="none", fix="choose another text, or check text_column",
-        field=field or {"files": "path", "hub": "dataset_name"}.get(config.source, "source"),
+        field=field or _FIELDS.get(config.source, "source"),
     )  # fmt: skip
 
 

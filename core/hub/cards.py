@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from core.config import TrainConfig, title_of
+from core.corpus.cleaning.report import STEPS, title_of_step
 from core.hub.card_evaluations import describe_evaluations, stored_results
 from core.hub.client import hub_id, parse_hub_id
-from core.hub.facts import ModelFacts
+from core.hub.facts import ModelFacts, corpus_of
 from core.models.families import title_of_family
 from core.report.titles import accuracy_title
 from core.workspace import Manifest
@@ -59,6 +60,7 @@ _ONLY_WITH = {
     "permute_sentence_ratio": ("objective", "denoising"),
     "whole_word_mask": ("objective", "mlm"),
 }
+_CLEANING_COUNTS = ("removed_documents", "changed_documents")
 _BETWEEN_CODES = re.compile(r"[,\s]+")
 _STUDIO = "Pretrain Studio"
 
@@ -132,7 +134,7 @@ def model_card(facts: ModelFacts, notes: CardNotes) -> str:
 def tokenizer_card(manifest: Manifest | None, notes: CardNotes) -> str:
     from huggingface_hub import ModelCardData
 
-    corpus = _corpus_of(manifest)
+    corpus = corpus_of(manifest)
     data = ModelCardData(
         language=notes.languages or None,
         license=notes.license or None,
@@ -162,7 +164,7 @@ def shards_card(manifest: Manifest, notes: CardNotes) -> str:
     from huggingface_hub import DatasetCardData
 
     counts = manifest.counts
-    corpus = _corpus_of(manifest)
+    corpus = corpus_of(manifest)
     data = DatasetCardData(
         language=notes.languages or None,
         license=notes.license or None,
@@ -192,9 +194,35 @@ def shards_card(manifest: Manifest, notes: CardNotes) -> str:
         _section("Use", f"```sh\npython -m core train --shards {notes.reference}\n```\n\n{layout}"),
         _section("Figures", _table(rows)),
         _section("Text", _about_text(corpus, manifest, notes.license)),
+        _section("Cleaning", _cleaning(counts.get("cleaning"))),
         _section("Provenance", _table(_versions_and(manifest))),
     ]
     return _card(data, sections)
+
+
+def _cleaning(summary: Any) -> str:
+    """Describes the cleaning of the text; the summary comes from a manifest, perhaps foreign."""
+    steps = _mapping(_mapping(summary).get("steps"))
+    rows = [
+        (title_of_step(name), *(_documents(steps[name], key) for key in _CLEANING_COUNTS))
+        for name in STEPS
+        if name in steps
+    ]
+    if not rows:
+        return ""
+    read = _documents(_mapping(summary).get("read"), "documents")
+    lines = [f"| {title} | {removed} | {changed} |" for title, removed, changed in rows]
+    head = "| step | documents removed | documents changed |\n|---|---|---|"
+    return "\n".join([f"{read} documents were cleaned before tokenisation:\n", head, *lines])
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _documents(counts: Any, name: str) -> str:
+    value = _mapping(counts).get(name)
+    return f"{value:,}" if isinstance(value, int) else "unknown"
 
 
 def _card(data: CardData, sections: Iterable[str]) -> str:
@@ -415,13 +443,9 @@ def _versions_and(manifest: Manifest | None) -> list[tuple[str, str]]:
     return [("Fingerprint", _code(manifest.fingerprint)), *made_from, *manifest.versions.items()]
 
 
-def _corpus_of(manifest: Manifest | None) -> dict[str, Any]:
-    corpus = manifest.config.get("corpus") if manifest else None
-    return dict(corpus) if isinstance(corpus, dict) else {}
-
-
 def _datasets(corpus: Mapping[str, Any]) -> list[str] | None:
-    return [str(corpus["dataset_name"])] if corpus.get("source") == "hub" else None
+    name = str(corpus.get("dataset_name", ""))
+    return [name] if name and corpus.get("source") == "hub" else None
 
 
 def _text_name(corpus: Mapping[str, Any]) -> str:
@@ -430,6 +454,7 @@ def _text_name(corpus: Mapping[str, Any]) -> str:
     return {
         "docs": "the documentation of installed Python packages",
         "files": "text files provided by its author",
+        "corpus": "a cleaned corpus of its author",
     }.get(str(corpus.get("source")), "text without a description")
 
 

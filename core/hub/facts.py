@@ -74,10 +74,18 @@ class ModelFacts:
     @property
     def corpus(self) -> dict[str, Any]:
         """Corpus config of the shards, else of the tokenizer."""
-        for manifest in (self.shards, self.tokenizer_manifest):
-            if manifest and isinstance(manifest.config.get("corpus"), dict):
-                return dict(manifest.config["corpus"])
+        return corpus_of(self.shards) or corpus_of(self.tokenizer_manifest)
+
+
+def corpus_of(manifest: Manifest | None) -> dict[str, Any]:
+    """Returns the corpus config of shards or a tokenizer; before cleaning, if it was cleaned."""
+    corpus = manifest.config.get("corpus") if manifest else None
+    if not manifest or not isinstance(corpus, dict):
         return {}
+    cleaning = manifest.counts.get("cleaning")
+    source = cleaning.get("source") if isinstance(cleaning, dict) else None
+    is_cleaned = corpus.get("source") == "corpus" and isinstance(source, dict)
+    return dict(source if is_cleaned and source else corpus)
 
 
 def gather_facts(folder: Path, workspace: Workspace, run: Path | None = None) -> ModelFacts:

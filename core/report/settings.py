@@ -63,7 +63,9 @@ def is_settings(values: Any) -> bool:
 
 def _applies(config: StageConfig, group: str) -> bool:
     source = getattr(config, "source", None)
-    return source is None or group.lower() not in ("files", "hub") or group.lower() == source
+    return (
+        source is None or group.lower() not in ("files", "hub", "corpus") or group.lower() == source
+    )
 
 
 def _used(value: Any, used: Any) -> str:

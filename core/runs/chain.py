@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from core.config import QuickstartConfig, StageConfig
+from core.config import CorpusConfig, QuickstartConfig, StageConfig
 from core.errors import ConfigError, StudioError
 from core.runs.client import check_name_is_free, queue_run
 from core.stages.quickstart import quickstart_stages
 from core.stages.registry import STAGES, artifact_kind_of, parse_stage_config
 from core.store import ACTIVE_STATES, RunRow, Store
 from core.workspace import Workspace
+from core.workspace.kinds import CORPUS
 
 Stages = Sequence[tuple[str, StageConfig]]
 
@@ -56,12 +57,24 @@ def link_stages(workspace: Workspace, stages: Stages) -> list[tuple[str, StageCo
     for stage, config in stages:
         if linked:
             earlier, made_by = linked[-1]
+            config = _reading(config, linked)
             named = {artifact_kind_of(earlier): made_by.model_dump()["name"]}
-            config = config.model_copy(update=named)
+            config = config if CORPUS.name in named else config.model_copy(update=named)
         if len(linked) < len(stages) - 1:
             config = _named(workspace, promised[artifact_kind_of(stage)], stage, config)
         linked.append((stage, config))
     return linked
+
+
+def _reading(config: StageConfig, earlier: Stages) -> StageConfig:
+    """Makes a stage read the corpus that an earlier one makes."""
+    names = [made_by.model_dump()["name"] for stage, made_by in earlier
+             if artifact_kind_of(stage) == CORPUS.name]  # fmt: skip
+    corpus = getattr(config, "corpus", None)
+    if not names or not isinstance(corpus, CorpusConfig):
+        return config
+    cleaned = corpus.model_copy(update={"source": "corpus", "corpus_name": names[-1]})
+    return config.model_copy(update={"corpus": cleaned})
 
 
 def _named(

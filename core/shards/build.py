@@ -70,9 +70,10 @@ def build(config: ShardConfig, workspace: Workspace, reporter: Reporter | None =
             corpus = open_corpus(config.corpus, workspace, reporter)
             folder = destination.folder(draft)
             draft.config = config.model_dump(mode="json")
-            draft.inputs = {"corpus": corpus.fingerprint, "tokenizer": tokenizer.fingerprint}
+            inputs = {"corpus": corpus.input_fingerprint, "tokenizer": tokenizer.fingerprint}
+            draft.inputs = inputs
             counts = _write_shards(config, layout, corpus, tokenizer, folder, reporter)
-            draft.counts = {**counts, "reading": corpus.reading}
+            draft.counts = {**counts, "reading": corpus.reading, **corpus.cleaning}
             draft.location = destination.location
             draft.fingerprint = destination.publish(draft, reporter)
         reporter.metrics(0, {name: draft.counts[name] for name in _REPORTED_COUNTS})

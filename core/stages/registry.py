@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.config import (
+    CleanConfig,
     EvaluateConfig,
     PreflightConfig,
     PushConfig,
@@ -24,7 +25,7 @@ from core.config import (
 from core.errors import ConfigError
 from core.events import Reporter
 from core.workspace import Artifact, ArtifactKind, Workspace, register_kind
-from core.workspace.kinds import EVALUATION, MODEL, SHARDS, TOKENIZER
+from core.workspace.kinds import CORPUS, EVALUATION, MODEL, SHARDS, TOKENIZER
 
 StageFunction = Callable[[Any, Workspace, Reporter], Artifact]
 
@@ -156,6 +157,19 @@ def _load(reference: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
+register(
+    Stage(
+        name="clean",
+        title="Cleaning",
+        help="Clean a corpus: duplicates, quality rules, languages, personal data.",
+        config=CleanConfig,
+        function="core.corpus.cleaning.stage:clean",
+        api="clean",
+        artifact=CORPUS,
+        name_deriver="core.corpus.cleaning.stage:derive_name",
+        tab="corpus",
+    )
+)
 register(
     Stage(
         name="tokenizer",

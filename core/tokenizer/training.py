@@ -50,11 +50,12 @@ def train(
         tokenizer = StudioTokenizer(draft.folder, name)
         draft.fingerprint = tokenizer.fingerprint
         draft.config = config.model_dump(mode="json")
-        draft.inputs = {"corpus": corpus.fingerprint}
+        draft.inputs = {"corpus": corpus.input_fingerprint}
         draft.counts = {
             "vocab_size": tokenizer.vocab_size,
             **_scores(tokenizer, corpus, reporter),
             "corpus": {**corpus.counts, "reading": corpus.reading},
+            **corpus.cleaning,
         }
         reporter.metrics(0, {score: draft.counts[score] for score in _REPORTED_SCORES})
     assert draft.artifact

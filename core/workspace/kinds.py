@@ -18,15 +18,17 @@ class ArtifactKind:
 
     Attributes:
         name: 1 to 31 lower-case letters.
+        plural: Default: the name with a final s.
     """
 
     name: str
     title: str = ""
+    plural: str = ""
 
     @property
     def folder(self) -> str:
         """The folder within a workspace."""
-        return _plural(self.name)
+        return self.plural or _plural(self.name)
 
     @property
     def label(self) -> str:
@@ -34,7 +36,7 @@ class ArtifactKind:
 
     @property
     def plural_label(self) -> str:
-        return _plural(self.label)
+        return self.plural.capitalize() or _plural(self.label)
 
 
 _KINDS: dict[str, ArtifactKind] = {}
@@ -76,6 +78,7 @@ def _plural(noun: str) -> str:
     return noun if noun.endswith("s") else f"{noun}s"
 
 
+CORPUS = register_kind(ArtifactKind("corpus", plural="corpora"))
 TOKENIZER = register_kind(ArtifactKind("tokenizer"))
 SHARDS = register_kind(ArtifactKind("shards"))
 MODEL = register_kind(ArtifactKind("model"))

@@ -184,6 +184,7 @@ def test_unset_source_follows_from_the_given_path_or_dataset() -> None:
         ({"path": "a.txt"}, "files"),
         ({"validation_path": "a.txt"}, "files"),
         ({"dataset_name": "me/words"}, "hub"),
+        ({"corpus_name": "web"}, "corpus"),
         ({"path": "", "limit": 5}, "docs"),
         ({"source": "docs", "path": "a.txt", "dataset_name": "me/words"}, "docs"),
     ):

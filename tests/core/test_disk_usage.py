@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from core.config import ShardConfig
+from core.config import CorpusConfig, ShardConfig
 from core.disk_usage import (
     delete_artifact,
     disk_usage_bytes,
@@ -57,6 +57,20 @@ def test_queued_run_is_listed_as_needing_its_artifact(workspace: Workspace, stor
     shards, tokenizer = list_artifact_usage(workspace, store)
     assert [one.id for one in tokenizer.needed_by] == ["waiting"]
     assert shards.needed_by == []
+
+
+def test_queued_run_needs_the_corpus_that_it_reads(workspace: Workspace, store: Store) -> None:
+    with workspace.new_artifact("corpus", "texts") as draft:
+        (draft.folder / "report.json").write_bytes(b"{}")
+    config = ShardConfig(corpus=CorpusConfig(corpus_name="texts")).model_dump(mode="json")
+    row = RunRow(
+        id="waiting", stage="shards", name="", state="queued", config=config, after=[],
+        created=1.0, warnings=[], results={},
+    )  # fmt: skip
+    store.add_run(row)
+    [corpus] = workspace.list("corpus")
+    with pytest.raises(RunError, match="needed by waiting"):
+        delete_artifact(workspace, store, corpus)
 
 
 @pytest.mark.parametrize("named", ["shards/rows", "{}/shards/rows/", "link/shards/rows"])

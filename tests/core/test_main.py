@@ -67,7 +67,7 @@ def test_unknown_flag_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert "unrecognized arguments: --topk" in said
 
 
-@pytest.mark.parametrize("command", ["tokenizer", "shards"])
+@pytest.mark.parametrize("command", ["clean", "tokenizer", "shards"])
 @pytest.mark.parametrize("flag", ["--path", "--validation-path"])
 def test_pattern_expanded_by_the_shell_is_explained(
     command: str, flag: str, capsys: pytest.CaptureFixture[str]
@@ -78,7 +78,7 @@ def test_pattern_expanded_by_the_shell_is_explained(
     assert f"quote a pattern, as in {flag} 'data/*.txt'" in said
 
 
-@pytest.mark.parametrize("command", ["tokenizer", "shards"])
+@pytest.mark.parametrize("command", ["clean", "tokenizer", "shards"])
 def test_help_recommends_quoting_a_pattern(command: str) -> None:
     corpus = STAGES[command].config.model_fields["corpus"].annotation
     help_text = help_of(corpus.model_fields["path"])

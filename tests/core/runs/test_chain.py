@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from core import CorpusConfig, ShardConfig, TokenizerConfig, TrainConfig, Workspace
+from core import CleanConfig, CorpusConfig, ShardConfig, TokenizerConfig, TrainConfig, Workspace
 from core.__main__ import _follow, main
 from core.config import QuickstartConfig
 from core.errors import ConfigError, RunError
@@ -69,6 +69,21 @@ def test_each_stage_takes_the_artifact_of_the_previous_stage_as_input(workspace:
     assert tokenizer.name == "docs-unigram-80"
     assert (shards.tokenizer, shards.name) == ("docs-unigram-80", "mine")
     assert (training.shards, training.name) == ("mine", "")
+
+
+def test_stages_after_cleaning_read_the_cleaned_corpus(workspace: Workspace) -> None:
+    text = CorpusConfig(source="files", path="a.txt", limit=5)
+    stages = [
+        ("clean", CleanConfig(corpus=text)),
+        ("tokenizer", TokenizerConfig(corpus=text, vocab_size=80)),
+        ("shards", ShardConfig(corpus=text, name="mine", max_seq_length=16)),
+        ("train", TrainConfig()),
+    ]
+    cleaning, tokenizer, shards, training = (config for _, config in link_stages(workspace, stages))
+    assert (cleaning.corpus, cleaning.name) == (text, "a.txt-clean")
+    for config in (tokenizer, shards):
+        assert (config.corpus.source, config.corpus.corpus_name) == ("corpus", "a.txt-clean")
+    assert (shards.tokenizer, training.shards) == (tokenizer.name, "mine")
 
 
 def test_names_reserved_by_queued_runs_are_skipped(workspace: Workspace, store: Store) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from core import CorpusConfig, ShardConfig, TokenizerConfig, TrainConfig, Workspace
+from core import CleanConfig, CorpusConfig, ShardConfig, TokenizerConfig, TrainConfig, Workspace
 from core.__main__ import _config_values, _stop_line, build_parser
 from core.config import StageConfig
 from core.runs.commands import python_lines, shell_line
@@ -27,6 +27,19 @@ CONFIGS = [
         ShardConfig(corpus=CorpusConfig(source="docs", path="a.txt", dataset_name="me/words")),
     ),
     ("tokenizer", TokenizerConfig(corpus=CorpusConfig(source="hub"))),
+    ("shards", ShardConfig(corpus=CorpusConfig(corpus_name="C"))),
+    (
+        "clean",
+        CleanConfig(
+            corpus=CorpusConfig(path="a.txt"),
+            gopher=True,
+            gopher_min_words=None,
+            workers=2,
+            exact_duplicates=False,
+            gopher_stop_words="er og",
+            against="a, b",
+        ),
+    ),
     ("tokenizer", TokenizerConfig(corpus=CorpusConfig(dataset_name="me/words"))),
     ("shards", ShardConfig(corpus=CorpusConfig(dataset_name="me/words", dataset_config="de"))),
     (

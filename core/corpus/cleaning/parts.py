@@ -1,0 +1,85 @@
+"""Keeps parts of a corpus in files, so that memory grows with a part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from core.corpus.cleaning.blocks import Flags, Places
+
+# Held-out documents precede training documents, and those of other corpora precede both.
+REFERENCE, VALIDATION, TRAIN = 0, 1, 2
+PART_BYTES = 16 << 20
+
+Kinds = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Successive documents of a corpus.
+
+    Attributes:
+        numbers: Places in the corpus, from 0, apart from references, (documents,).
+        kinds: REFERENCE, VALIDATION or TRAIN, (documents,).
+    """
+
+    texts: Sequence[str]
+    numbers: Places
+    kinds: Kinds
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    @property
+    def is_reference(self) -> bool:
+        return bool(len(self.kinds)) and bool(self.kinds[0] == REFERENCE)
+
+    def take(self, keep: Flags) -> Batch:
+        """Returns the chosen documents."""
+        texts = [self.texts[place] for place in np.flatnonzero(keep).tolist()]
+        return Batch(texts, self.numbers[keep], self.kinds[keep])
+
+    def with_texts(self, texts: Sequence[str]) -> Batch:
+        return replace(self, texts=texts)
+
+
+def split_parts(documents: Iterable[tuple[int, str]]) -> Iterator[Batch]:
+    """Groups (kind, text) into parts; references have their own."""
+    texts: list[str] = []
+    kinds: list[int] = []
+    first = size = 0
+    for kind, text in documents:
+        begins_own = bool(kinds) and kinds[-1] == REFERENCE != kind
+        if texts and (size >= PART_BYTES or begins_own):
+            yield _batch(texts, kinds, first)
+            first = 0 if begins_own else first + len(texts)
+            texts, kinds, size = [], [], 0
+        texts.append(text)
+        kinds.append(kind)
+        size += len(text) if text.isascii() else len(text.encode())
+    if texts:
+        yield _batch(texts, kinds, first)
+
+
+def _batch(texts: list[str], kinds: list[int], first: int) -> Batch:
+    return Batch(texts, np.arange(first, first + len(texts)), np.array(kinds, np.uint8))
+
+
+def write_batch(path: Path, batch: Batch) -> None:
+    data = [text.encode() for text in batch.texts]
+    sizes = np.fromiter(map(len, data), np.int64, len(data))
+    text = np.frombuffer(b"".join(data), np.uint8)
+    np.savez(path, text=text, sizes=sizes, numbers=batch.numbers, kinds=batch.kinds)
+
+
+def read_batch(path: Path) -> Batch:
+    with np.load(path, allow_pickle=False) as found:
+        data = found["text"].tobytes()
+        stops = np.cumsum(found["sizes"])
+        places = zip((stops - found["sizes"]).tolist(), stops.tolist(), strict=True)
+        texts = [data[start:stop].decode() for start, stop in places]
+        return Batch(texts, found["numbers"], found["kinds"])

@@ -1,0 +1,137 @@
+"""Previews cleaning on a sample: each document before and after, and why it was removed."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from core.config import CleanConfig
+from core.corpus.cleaning.blocks import Hashes
+from core.corpus.cleaning.duplicates import DuplicateGroups
+from core.corpus.cleaning.lines import count_lines, least_documents
+from core.corpus.cleaning.parts import TRAIN, Batch
+from core.corpus.cleaning.report import Report, Tally, steps_in_use
+from core.corpus.cleaning.steps import filter_texts, near_keys, normalize_texts, text_keys
+from core.corpus.reading import read_documents
+from core.workspace import Workspace
+
+# More would take more than some seconds.
+_MOST_BYTES = 8 << 20
+
+
+@dataclass(frozen=True)
+class CleanedDocument:
+    """A document of the sample.
+
+    Attributes:
+        after: Empty if the document is removed.
+        step, rule, explanation: Why it is removed; empty if it stays.
+        changed_by: Steps that change it, in order.
+    """
+
+    before: str
+    after: str
+    step: str
+    rule: str
+    explanation: str
+    changed_by: list[str]
+
+
+@dataclass(frozen=True)
+class CleaningPreview:
+    """Result of cleaning a sample.
+
+    Attributes:
+        summary: Counts like those of the report.
+    """
+
+    documents: list[CleanedDocument]
+    summary: dict[str, Any]
+
+
+def preview_cleaning(
+    config: CleanConfig, sample: int = 200, workspace: Workspace | None = None
+) -> CleaningPreview:
+    """Cleans the first documents of a corpus within seconds, in memory.
+
+    Duplicates and frequent lines are searched within the sample only.
+
+    Args:
+        sample: Number of documents; fewer if they have more than 8 MiB.
+
+    Raises:
+        ConfigError, CorpusError: The corpus can't be read.
+    """
+    documents = read_documents(config.corpus, workspace or Workspace())
+    texts = list(_up_to(_MOST_BYTES, itertools.islice(documents, sample)))
+    tally = Tally(most_examples=None)
+    batch = Batch(texts, np.arange(len(texts)), np.full(len(texts), TRAIN, np.uint8))
+    batch = normalize_texts(batch, config, tally)
+    if config.exact_duplicates:
+        batch = _without_repeats(batch, text_keys(batch.texts)[None], "exact_duplicates", tally)
+    batch = filter_texts(batch, config, _frequent_lines(batch, config), tally)
+    if config.near_duplicates:
+        batch = _without_repeats(batch, near_keys(batch.texts, config), "near_duplicates", tally)
+    return CleaningPreview(_documents(texts, batch, tally), _summary(texts, batch, tally, config))
+
+
+def _up_to(most_bytes: int, texts: Iterable[str]) -> Iterator[str]:
+    """Yields texts up to a total size, at least one."""
+    for text in texts:
+        yield text
+        most_bytes -= len(text.encode())
+        if most_bytes <= 0:
+            return
+
+
+def _without_repeats(batch: Batch, keys: Hashes, step: str, tally: Tally) -> Batch:
+    groups = DuplicateGroups(batch.kinds)
+    for column in keys:
+        groups.join_equal(lambda column=column: iter([column]))  # type: ignore[misc]
+    firsts = groups.firsts()
+    keep = firsts == np.arange(len(batch))
+    for place in np.flatnonzero(~keep).tolist():
+        number = int(batch.numbers[firsts[place]])
+        explanation = f"Repeats document {number + 1:,}"
+        tally.remove(
+            step, "of the same split", int(batch.numbers[place]), batch.texts[place], explanation
+        )
+    return batch.take(keep)
+
+
+def _frequent_lines(batch: Batch, config: CleanConfig) -> Hashes:
+    if not config.boilerplate_lines:
+        return np.zeros(0, np.uint64)
+    hashes, counts = count_lines(batch.texts)
+    return hashes[counts >= least_documents(config, len(batch))]
+
+
+def _documents(texts: list[str], batch: Batch, tally: Tally) -> list[CleanedDocument]:
+    after = dict(zip(batch.numbers.tolist(), batch.texts, strict=True))
+    removed = {one.document - 1: one for one in tally.examples if one.explanation}
+    changes: dict[int, list[str]] = {}
+    for one in tally.examples:
+        if not one.explanation:
+            changes.setdefault(one.document - 1, []).append(one.step)
+    return [
+        CleanedDocument(
+            text, after.get(number, ""), *_reason(removed.get(number)),
+            list(dict.fromkeys(changes.get(number, []))),
+        )
+        for number, text in enumerate(texts)
+    ]  # fmt: skip
+
+
+def _reason(example: Any) -> tuple[str, str, str]:
+    return (example.step, example.rule, example.explanation) if example else ("", "", "")
+
+
+def _summary(texts: list[str], batch: Batch, tally: Tally, config: CleanConfig) -> dict[str, Any]:
+    read = {"documents": len(texts), "bytes": sum(len(text.encode()) for text in texts)}
+    kept = Counter(documents=len(batch), bytes=sum(len(text.encode()) for text in batch.texts))
+    return Report(read, kept, tally, steps_in_use(config)).summary()

@@ -1,0 +1,190 @@
+"""Counts what each step of cleaning did, with examples."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from core.config import CleanConfig, title_of
+
+_MOST_EXAMPLES = 3
+_SHOWN_CHARACTERS = 300
+_SHOWN_BEFORE_CHANGE = 100
+
+LENGTH = "length"
+# In the order of their application.
+STEPS = (
+    "fix_encoding", "unicode_form", "exact_duplicates", "boilerplate_lines", "gopher",
+    "gopher_repetition", "c4", "fineweb", LENGTH, "languages", "replace_emails", "replace_phones",
+    "replace_ip_addresses", "near_duplicates",
+)  # fmt: skip
+
+
+def title_of_step(step: str) -> str:
+    return "Length" if step == LENGTH else title_of(step, CleanConfig.model_fields[step])
+
+
+def steps_in_use(config: CleanConfig) -> list[str]:
+    """Returns the steps that are switched on, in order."""
+    return [step for step in STEPS if _is_on(step, config)]
+
+
+def _is_on(step: str, config: CleanConfig) -> bool:
+    if step == LENGTH:
+        return not config.min_characters is config.max_characters is None
+    value = getattr(config, step)
+    return value != "none" and bool(value)
+
+
+@dataclass(frozen=True)
+class Example:
+    """A removed or changed document.
+
+    Attributes:
+        document: Number in the corpus, from 1.
+        rule: Option or reason within the step.
+        after: Empty for removed documents.
+    """
+
+    document: int
+    step: str
+    rule: str
+    explanation: str
+    before: str
+    after: str = ""
+
+
+@dataclass
+class StepTally:
+    """Counts of one step.
+
+    Attributes:
+        removed: Documents by rule.
+        items: Lines or places that were changed.
+    """
+
+    removed: Counter[str] = field(default_factory=Counter)
+    removed_bytes: int = 0
+    changed: int = 0
+    items: int = 0
+
+    def add(self, other: StepTally) -> None:
+        self.removed += other.removed
+        self.removed_bytes += other.removed_bytes
+        self.changed += other.changed
+        self.items += other.items
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "removed_documents": self.removed.total(),
+            "removed_bytes": self.removed_bytes,
+            "changed_documents": self.changed,
+            "changed_places": self.items,
+            "removed_by": dict(sorted(self.removed.items())),
+        }
+
+
+class Tally:
+    """Counts and examples of all steps.
+
+    Args:
+        most_examples: Per step and rule; None: all, in full length.
+    """
+
+    def __init__(self, most_examples: int | None = _MOST_EXAMPLES) -> None:
+        self.steps: dict[str, StepTally] = {}
+        self.examples: list[Example] = []
+        self._most_examples = most_examples
+        self._kept: Counter[tuple[str, str]] = Counter()
+
+    def remove(self, step: str, rule: str, number: int, text: str, explanation: str) -> None:
+        """Counts a removed document."""
+        counts = self.steps.setdefault(step, StepTally())
+        counts.removed[rule] += 1
+        counts.removed_bytes += len(text.encode())
+        if self._has_room(step, rule):
+            before = self._shorten(text, 0)
+            self._keep(Example(number + 1, step, rule, explanation, before))
+
+    def change(self, step: str, number: int, before: str, after: str, items: int = 1) -> None:
+        """Counts a changed document."""
+        counts = self.steps.setdefault(step, StepTally())
+        counts.changed += 1
+        counts.items += items
+        if self._has_room(step, ""):
+            start = max(0, _first_difference(before, after) - _SHOWN_BEFORE_CHANGE)
+            texts = self._shorten(before, start), self._shorten(after, start)
+            self._keep(Example(number + 1, step, "", "", *texts))
+
+    def add(self, other: Tally) -> None:
+        """Adds the counts of later documents."""
+        for step, counts in other.steps.items():
+            self.steps.setdefault(step, StepTally()).add(counts)
+        for example in other.examples:
+            if self._has_room(example.step, example.rule):
+                self._keep(example)
+
+    def _has_room(self, step: str, rule: str) -> bool:
+        return self._most_examples is None or self._kept[step, rule] < self._most_examples
+
+    def _keep(self, example: Example) -> None:
+        self._kept[example.step, example.rule] += 1
+        self.examples.append(example)
+
+    def _shorten(self, text: str, start: int) -> str:
+        if self._most_examples is None:
+            return text
+        shown = text[start : start + _SHOWN_CHARACTERS]
+        return ("…" if start else "") + shown + ("…" if start + len(shown) < len(text) else "")
+
+
+def _first_difference(one: str, other: str) -> int:
+    """Bisects, as comparing characters one by one is slow."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if one[:middle] == other[:middle] else (low, middle - 1)
+    return low
+
+
+@dataclass(frozen=True)
+class Report:
+    """Result of cleaning a corpus.
+
+    Attributes:
+        read: Documents and bytes before cleaning, in `documents` and `bytes`.
+        kept: Documents and bytes by split.
+    """
+
+    read: Mapping[str, int]
+    kept: Mapping[str, int]
+    tally: Tally
+    steps: list[str]
+
+    def summary(self) -> dict[str, Any]:
+        """Returns counts for the manifest."""
+        return {**self.kept, "read": dict(self.read), "steps": dict(self._steps())}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns counts with examples."""
+        examples = sorted(self.tally.examples, key=lambda one: (one.step, one.rule, one.document))
+        return {
+            **self.summary(),
+            "examples": {
+                step: [asdict(one) for one in examples if one.step == step] for step in self.steps
+            },
+        }
+
+    def lines(self) -> list[str]:
+        """Returns a line per step for the log."""
+        return [
+            f"{title_of_step(step)}: removed {counts['removed_documents']:,} documents, changed "
+            f"{counts['changed_documents']:,}"
+            for step, counts in self._steps()
+        ]
+
+    def _steps(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        for step in self.steps:
+            yield step, self.tally.steps.get(step, StepTally()).to_dict()
