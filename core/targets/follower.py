@@ -489,6 +489,8 @@ def main(arguments: list[str] | None = None) -> int:
 def _follow(folder: RunFolder, workspace: Workspace) -> int:
     folder.write_processes(run=ProcessIdentity.of_this())
     try:
+        # As for a run of this machine: such as the place of the Hub's login.
+        os.environ.update(folder.read_record().environment)
         Follower(folder, workspace).follow()
     except WorkspaceMovedError as error:
         # A follower in the new place goes on.
