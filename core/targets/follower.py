@@ -396,6 +396,9 @@ class Follower:
             kind, place = event["kind"], (event["from"][1], event["from"][2])
             if kind == "artifact" and event.get("made", True):
                 event = {**event, **self._fetch_artifact(listing, event["artifact"])}
+            elif kind == "artifact":
+                # A path there is none here.
+                event = {**event, "artifact": {**event["artifact"], "path": ""}}
             if kind == "finished" and ended.reason == LIMIT:
                 event = {**event, "reason": LIMIT}
             self._append(event, place)

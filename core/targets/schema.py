@@ -168,7 +168,7 @@ class _Progress(_EventFields):
 class _Metrics(_EventFields):
     step: Step
     values: Annotated[
-        dict[Annotated[str, Field(pattern=r"^[\w./:-]{1,64}$")], float | None],
+        dict[Annotated[str, Field(pattern=r"^[\w./:-]{1,64}$")], float],
         Field(max_length=500),
     ]
 
