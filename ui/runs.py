@@ -307,7 +307,8 @@ def _figures(row: RunRow) -> dict[str, float]:
     """The model may be from a step before the last."""
     if row.stage != "train" or row.state != "done":
         return {}
-    return {name: row.results[name] for name in _FIGURES if row.results.get(name) is not None}
+    found = {name: row.results.get(name) for name in _FIGURES}
+    return {name: value for name, value in found.items() if isinstance(value, int | float)}
 
 
 def _published(row: RunRow) -> list[str]:

@@ -129,7 +129,7 @@ def _number(value: float | str) -> str:
 
 def _verdict(results: dict[str, Any]) -> str:
     loss, baseline = results.get("eval_loss"), results.get("frequency_baseline_loss")
-    if loss is None or baseline is None:
+    if not isinstance(loss, int | float) or not isinstance(baseline, int | float):
         return ""
     gain = float(baseline) - float(loss)
     level = f"the unigram baseline ({baseline:.2f}), the loss of predicting from token counts alone"

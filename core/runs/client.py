@@ -13,6 +13,7 @@ from typing import Any
 from core.config import StageConfig
 from core.errors import ConfigError, RunError, StudioError
 from core.events import StopMode
+from core.redaction import has_password, redact_forms
 from core.runs.folder import (
     RunFolder,
     RunRecord,
@@ -46,6 +47,8 @@ def queue_run(
         from core.targets.target import open_target
 
         open_target(target)  # Checks the address.
+    if target or getattr(config, "mirror", ""):
+        _check_no_secrets(config)
     record = RunRecord(
         id=new_run_id(stage),
         stage=stage,
@@ -57,6 +60,20 @@ def queue_run(
     )
     _ask(workspace, "submit", vars(record))
     return record.id
+
+
+def _check_no_secrets(config: StageConfig) -> None:
+    """Raises ConfigError for a secret in a setting, which the mirror would hold."""
+    for name, value in config.model_dump(mode="json").items():
+        if isinstance(value, str) and has_password(value):
+            raise ConfigError(
+                f"{name} holds a password or a token",
+                expected="settings without secrets: the mirror and the machine keep them",
+                received=redact_forms(value)[:200],
+                fix="log in instead (hf auth login, gcloud auth, ~/.aws/credentials), and leave "
+                "the secret out",
+                field=name,
+            )
 
 
 def follow_run(workspace: Workspace, address: str) -> str:

@@ -66,7 +66,8 @@ class Inputs:
 
     def _describe(self, path: Path, name: str, known: Mapping[str, Any] | None) -> InputFile:
         sha256 = known["sha256"] if known else hash_file(path)
-        self.paths[sha256] = path
+        # Uploaded later, perhaps from another working directory.
+        self.paths[sha256] = path.absolute()
         return InputFile(name=name, bytes=path.stat().st_size, sha256=sha256)
 
 

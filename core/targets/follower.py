@@ -396,6 +396,9 @@ class Follower:
             kind, place = event["kind"], (event["from"][1], event["from"][2])
             if kind == "artifact" and event.get("made", True):
                 event = {**event, **self._fetch_artifact(listing, event["artifact"])}
+            elif kind == "artifact":
+                # A path there is none here.
+                event = {**event, "artifact": {**event["artifact"], "path": ""}}
             if kind == "finished" and ended.reason == LIMIT:
                 event = {**event, "reason": LIMIT}
             self._append(event, place)
@@ -489,6 +492,8 @@ def main(arguments: list[str] | None = None) -> int:
 def _follow(folder: RunFolder, workspace: Workspace) -> int:
     folder.write_processes(run=ProcessIdentity.of_this())
     try:
+        # As for a run of this machine: such as the place of the Hub's login.
+        os.environ.update(folder.read_record().environment)
         Follower(folder, workspace).follow()
     except WorkspaceMovedError as error:
         # A follower in the new place goes on.

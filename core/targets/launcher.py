@@ -11,7 +11,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from contextlib import chdir
 from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 from core.config import TrainConfig
@@ -208,7 +210,9 @@ class Launcher:
     def _upload(self) -> None:
         self._enter("uploading")
         mirror = self._mirror()
-        inputs = collect_inputs(self._config, self._workspace)
+        cwd = self._record.cwd
+        with chdir(cwd if cwd and Path(cwd).is_dir() else "."):
+            inputs = collect_inputs(self._config, self._workspace)
         config = {**self._record.config, **inputs.values}
         for name in _LOCAL_FIELDS:
             config[name] = type(self._config).model_fields[name].default
@@ -312,8 +316,8 @@ class Launcher:
 
     def _phase_of(self, machine: Machine, status: Status) -> str:
         if status.state == "waiting":
-            said = printable(status.detail[:200])
-            return f"waiting for capacity ({said})" if said else ""
+            why = printable(status.detail[:200])
+            return f"waiting for capacity ({why})" if why else ""
         if status.state not in ("starting", "running"):
             return self._phase
         try:

@@ -72,7 +72,7 @@ class Input(_Document):
         name: The artifact's name in a workspace, or the file's.
     """
 
-    field: Literal["shards", "tokenizer", "checkpoint", "model_config_path"]
+    field: Annotated[str, Field(pattern=rf"^({'|'.join(INPUT_FIELDS)})$")]
     kind: Annotated[str, Field(pattern=r"^[a-z_]{0,32}$")] = ""
     name: Word
     files: Annotated[tuple[InputFile, ...], Field(max_length=_MOST_FILES)]
@@ -168,7 +168,7 @@ class _Progress(_EventFields):
 class _Metrics(_EventFields):
     step: Step
     values: Annotated[
-        dict[Annotated[str, Field(pattern=r"^[\w./:-]{1,64}$")], float | None],
+        dict[Annotated[str, Field(pattern=r"^[\w./:-]{1,64}$")], float],
         Field(max_length=500),
     ]
 

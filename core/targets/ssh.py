@@ -6,16 +6,19 @@ are shared (ControlMaster), and a server that doesn't answer is given up after 1
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import secrets
 import shlex
 import subprocess
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from threading import Event, Thread, Timer
+from typing import IO, BinaryIO
 from urllib.parse import unquote, urlsplit
 
 from core.errors import ConfigError
@@ -34,6 +37,11 @@ _CONNECTION_FAILED = 255
 _MISSING = 44
 _EXISTS = 45
 _SECONDS = 60.0
+_SECONDS_FOR_ERRORS = 5.0
+_PIPE = subprocess.PIPE
+_PIECE_BYTES = 64 << 10
+# A listing of the most objects that a mirror may have.
+_MOST_OUTPUT_BYTES = 256 << 20
 _SLOWEST_BYTES_PER_SECOND = 50_000
 # A host name, an address, or an alias of the user's ssh configuration; never an option.
 _HOST = re.compile(r"[A-Za-z0-9_\[][A-Za-z0-9._:%\]-]{0,252}")
@@ -114,6 +122,7 @@ class Ssh:
         stdout: BinaryIO | None = None,
         codes: Iterable[int] = (0,),
         seconds: float = _SECONDS,
+        most_bytes: int = _MOST_OUTPUT_BYTES,
     ) -> tuple[int, bytes]:
         """Runs a POSIX shell script; returns its exit status and output.
 
@@ -122,26 +131,17 @@ class Ssh:
             stdout: Receives the output instead.
             codes: Expected exit statuses.
             seconds: Time limit.
+            most_bytes: Longest output.
 
         Raises:
             UnavailableError: The host can't be reached, or doesn't answer in time.
             TargetError: Another exit status.
+            MirrorError: A longer output.
         """
         command = [*self._command, "--", self.host.name, f"exec sh -c {shlex.quote(script)}"]
-        data = stdin if isinstance(stdin, bytes) else None
+        output = stdout or io.BytesIO()
         try:
-            done = subprocess.run(
-                command,
-                input=data,
-                stdin=None if isinstance(stdin, bytes) else stdin,
-                stdout=stdout or subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                timeout=seconds,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            self._drop_connection()
-            raise self._unavailable(f"no answer within {seconds:.0f} seconds") from error
+            code, said = self._exchange(command, stdin, output, most_bytes, seconds)
         except FileNotFoundError as error:
             raise TargetError(
                 "There is no ssh client on this machine",
@@ -149,17 +149,53 @@ class Ssh:
                 received=str(error),
                 fix="install openssh-client",
             ) from error
-        said = done.stderr.decode("utf-8", "replace").strip()
-        if done.returncode == _CONNECTION_FAILED:
+        if code == _CONNECTION_FAILED:
             raise self._unavailable(_last_line(said))
-        if done.returncode not in codes:
+        if code not in codes:
             raise TargetError(
                 f"A command on {self.host.name} failed",
                 expected="exit status 0",
-                received=f"{done.returncode}: {_last_line(said)}",
+                received=f"{code}: {_last_line(said)}",
                 fix="check the disk, the rights and the shell of that account",
             )
-        return done.returncode, done.stdout or b""
+        return code, output.getvalue() if isinstance(output, io.BytesIO) else b""
+
+    def _exchange(
+        self,
+        command: list[str],
+        stdin: bytes | BinaryIO,
+        output: BinaryIO,
+        most_bytes: int,
+        seconds: float,
+    ) -> tuple[int, str]:
+        """Runs a command; returns its exit status and the end of what it said as an error.
+
+        The other machine may send without end: its output is cut off at `most_bytes`.
+        """
+        source = subprocess.PIPE if isinstance(stdin, bytes) else stdin
+        errors: list[bytes] = []
+        with (
+            subprocess.Popen(command, stdin=source, stdout=_PIPE, stderr=_PIPE) as process,
+            _ended_after(process, seconds) as is_late,
+        ):
+            assert process.stdout and process.stderr
+            talk = [Thread(target=_keep_end, args=(process.stderr, errors), daemon=True)]
+            if isinstance(stdin, bytes) and process.stdin:
+                talk.append(Thread(target=_send, args=(process.stdin, stdin), daemon=True))
+            for thread in talk:
+                thread.start()
+            try:
+                _copy(process.stdout, output, most_bytes, self.host.name)
+            except BaseException:
+                process.kill()
+                raise
+            code = process.wait()
+            for thread in talk:
+                thread.join(_SECONDS_FOR_ERRORS)
+        if is_late.is_set():
+            self._drop_connection()
+            raise self._unavailable(f"no answer within {seconds:.0f} seconds")
+        return code, b"".join(errors).decode("utf-8", "replace").strip()
 
     def _drop_connection(self) -> None:
         """Ends the shared connection, which a frozen server would block."""
@@ -215,7 +251,12 @@ class SshStore:
     def read(self, name: str, most_bytes: int) -> bytes | None:
         path = self._quoted(name)
         script = f"[ -f {path} ] || exit {_MISSING}; head -c {most_bytes + 1} {path}"
-        code, data = self._ssh.run(script, codes=(0, _MISSING), seconds=_time_for(most_bytes))
+        code, data = self._ssh.run(
+            script,
+            codes=(0, _MISSING),
+            seconds=_time_for(most_bytes),
+            most_bytes=most_bytes + 1,
+        )
         if code == _MISSING:
             return None
         check_size(f"{self.address}/{name}", len(data), most_bytes)
@@ -245,7 +286,11 @@ class SshStore:
         script = f"[ -f {source} ] || exit {_MISSING}; head -c {most_bytes + 1} {source}"
         with path.open("wb") as file:
             code, _ = self._ssh.run(
-                script, stdout=file, codes=(0, _MISSING), seconds=_time_for(most_bytes)
+                script,
+                stdout=file,
+                codes=(0, _MISSING),
+                seconds=_time_for(most_bytes),
+                most_bytes=most_bytes + 1,
             )
         if code == _MISSING:
             path.unlink()
@@ -280,6 +325,45 @@ class SshStore:
             checked_name(name, self.address)
         path = f"{self._root.rstrip('/')}/{name}" if name else self._root
         return shlex.quote(path if path.startswith("/") else f"./{path}")
+
+
+@contextmanager
+def _ended_after(process: subprocess.Popen[bytes], seconds: float) -> Iterator[Event]:
+    """Kills a process after a time; the event tells whether that was necessary."""
+    is_late = Event()
+
+    def end() -> None:
+        is_late.set()
+        process.kill()
+
+    timer = Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield is_late
+    finally:
+        timer.cancel()
+
+
+def _copy(source: IO[bytes], output: BinaryIO, most_bytes: int, host: str) -> None:
+    done = 0
+    while piece := source.read(_PIECE_BYTES):
+        done += len(piece)
+        check_size(f"The answer of {host}", done, most_bytes)
+        output.write(piece)
+
+
+def _keep_end(source: IO[bytes], kept: list[bytes]) -> None:
+    while piece := source.read1(_PIECE_BYTES):  # type: ignore[attr-defined]
+        kept[:] = [b"".join([*kept, piece])[-_PIECE_BYTES:]]
+
+
+def _send(sink: IO[bytes], data: bytes) -> None:
+    # A command may end without having read everything.
+    with suppress(OSError):
+        sink.write(data)
+    with suppress(OSError):
+        sink.close()
 
 
 def ssh_command() -> list[str]:

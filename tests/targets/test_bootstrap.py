@@ -12,7 +12,8 @@ import pytest
 
 from core.errors import StudioError
 from core.targets.code import bootstrap_source
-from core.targets.errors import UnavailableError
+from core.targets.errors import MirrorError, UnavailableError
+from core.targets.ssh import SshStore
 from core.targets.ssh_target import SshTarget
 from core.targets.target import Job, Machine
 from tests.targets.ssh_server import running_ssh_server
@@ -115,3 +116,34 @@ def test_hostile_list_of_launches_is_passed_over(monkeypatch: pytest.MonkeyPatch
     output = "\n".join(rows).encode() + b"\xff"
     monkeypatch.setattr(target._ssh, "run", lambda *_, **__: (0, output))
     assert [one.launch for one in target.list_machines()] == [2]
+
+
+@pytest.mark.parametrize("answer", ["yes", "cat /dev/zero"])
+def test_answer_without_end_is_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    ssh = tmp_path / "ssh"
+    ssh.write_text(f"#!/bin/sh\nexec {answer}\n")
+    ssh.chmod(0o755)
+    monkeypatch.setenv("STUDIO_SSH_COMMAND", str(ssh))
+    store = SshStore("ssh://nowhere/folder")
+    with pytest.raises(MirrorError, match="too large"):
+        store.read("one", 1000)
+    with pytest.raises(MirrorError, match="too large"):
+        store.download("one", tmp_path / "copy", 1000)
+    assert (tmp_path / "copy").stat().st_size <= 1 << 20
+    with pytest.raises(MirrorError, match="too large"):
+        store._ssh.run("true", most_bytes=1 << 20)
+
+
+def test_machine_that_never_answers_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ssh = tmp_path / "ssh"
+    ssh.write_text("#!/bin/sh\nexec sleep 60\n")
+    ssh.chmod(0o755)
+    monkeypatch.setenv("STUDIO_SSH_COMMAND", str(ssh))
+    started = time.monotonic()
+    with pytest.raises(UnavailableError, match="can't be reached"):
+        SshStore("ssh://nowhere/folder")._ssh.run("true", stdin=b"x" * (1 << 20), seconds=0.5)
+    assert time.monotonic() - started < 30

@@ -6,6 +6,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -480,3 +481,35 @@ def test_follower_that_failed_finds_its_machine_again(place: Place, tmp_path: Pa
     place.work = partial(train, place, tmp_path / "made")
     assert follow(workspace, folder)["state"] == "done"
     assert [job.launch for job in place.jobs] == [1]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"mirror": "s3://key:secret-of-mine@bucket/folder"},
+        {"shards": "https://host/rows?password=secret-of-mine"},
+        {"hub_model_id": "hf_0123456789abcdefghij"},
+    ],
+    ids=str,
+)
+def test_settings_with_a_secret_are_refused_without_showing_it(
+    tmp_path: Path, fields: dict[str, str]
+) -> None:
+    config = TrainConfig(**{"target": ADDRESS, "shards": "owner/rows", **fields})
+    with pytest.raises(StudioError, match="password or a token") as caught:
+        client.submit(Workspace(tmp_path / "home"), "train", config)
+    assert "secret-of-mine" not in str(caught.value)
+    assert "hf_0123" not in str(caught.value)
+
+
+def test_relative_paths_are_those_of_the_folder_in_which_the_run_was_started(
+    place: Place, tmp_path: Path
+) -> None:
+    started_in = tmp_path / "project"
+    started_in.mkdir()
+    (started_in / "config.json").write_text("{}")
+    workspace, folder = new_run(tmp_path, model_config_path="config.json")
+    folder.write_record(replace(folder.read_record(), cwd=str(started_in)))
+    Follower(folder, workspace)._round()
+    assert [one.field for one in mirror_of(place).read_spec().inputs] == ["model_config_path"]
+    assert len(place.jobs) == 1

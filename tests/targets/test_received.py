@@ -11,8 +11,10 @@ import pytest
 from core import TrainConfig, Workspace
 from core.errors import RunError, StudioError
 from core.events import read_events
+from core.report import report_page
 from core.runs import client
 from core.runs.folder import RunFolder, RunRecord
+from core.runs.worker import Worker
 from core.targets import follower as follower_module
 from core.targets.blobs import BLOBS, Inputs, place_inputs, upload_inputs
 from core.targets.follower import Follower
@@ -213,6 +215,7 @@ def test_take_over_copies_the_events_that_came_after_it_was_followed(
         event("checkpoint", step=7.0),
         event("progress", done="1"),
         event("metrics", step=1, values={"loss": 10**400}),
+        event("metrics", step=1, values={"loss": None}),
         {**event("note", message="late"), "t": 1e12},
         event("progress", done=1, eta_seconds=1e300),
     ],
@@ -230,3 +233,35 @@ def test_event_of_another_type_is_refused(
     Follower(folder, workspace).follow()
     last = read_events(folder.events)[0][-1]
     assert (last["kind"], last["reason"]) == ("finished", "mirror")
+
+
+@pytest.mark.parametrize("value", ["<script>", None, [], {"a": 1}, 1e300, True, -1, "x" * 5000])
+def test_results_of_any_type_can_be_shown(mirror: RunMirror, tmp_path: Path, value: Any) -> None:
+    describe(mirror)
+    mirror.claim(None)
+    names = ("eval_loss", "frequency_baseline_loss", "loss", "eval_accuracy", "perplexity")
+    settings = dict.fromkeys(("engine", "learning_rate", "per_replica_batch_size"), value)
+    elsewhere = {"kind": "model", "name": "x", "path": "/etc"}
+    events = [
+        event("started", process={"pid": 1}),
+        {**event("resolved", settings=settings), "t": 1.9e11},
+        event("progress", done=1e300, total=-5, unit="steps", note="<b>", eta_seconds=1e11),
+        event("metrics", step=1, values={"loss": 1e300, "__proto__": 1.0}),
+        event("artifact", artifact=elsewhere, made=False),
+        event("finished", state="done", reason="<i>", results=dict.fromkeys(names, value)),
+    ]
+    mirror.create_segment(1, 0, lines(*events))
+    mirror.write_exit(1, Exit(code=0, time=9.0))
+    workspace = Workspace(tmp_path / "home")
+    worker = Worker(workspace)
+    config = TrainConfig(shards="owner/rows").model_dump(mode="json")
+    record = RunRecord(id=RUN, stage="train", config=config, created=1.0, follows=mirror.address)
+    worker._submit(vars(record))
+    worker.store.update_run(RUN, state="running", started=2.0)
+    Follower(RunFolder.of(workspace, RUN), workspace).follow()
+    worker._look({})
+    row = worker.store.find_run(RUN)
+    assert (row.state, row.error, row.artifact) == ("done", None, "")
+    text = report_page(workspace, worker.store, row)
+    worker.store.close()
+    assert "<script>" not in text
