@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -301,15 +301,24 @@ class RunMirror:
 
     # Folders with a manifest.
 
-    def upload_folder(self, folder: Path, name: str) -> None:
-        """Uploads a folder below the run, its manifest last."""
-        upload_folder(self.store, folder, self._name(name))
-
     def upload_checkpoint(self, folder: Path, incarnation: int, step: int) -> None:
-        self.upload_folder(folder, StoredCheckpoint(incarnation, step, {}).folder)
+        """Uploads a checkpoint; raises SupersededError if a newer incarnation has begun."""
+        self._upload(folder, StoredCheckpoint(incarnation, step, {}).folder, incarnation)
 
     def upload_artifact(self, folder: Path, incarnation: int) -> None:
-        self.upload_folder(folder, f"{_incarnation(incarnation)}/artifact")
+        """Uploads what the run made; raises SupersededError if a newer incarnation has begun."""
+        self._upload(folder, f"{_incarnation(incarnation)}/artifact", incarnation)
+
+    def _upload(self, folder: Path, name: str, incarnation: int) -> None:
+        def confirm() -> None:
+            self.check_newest(incarnation, self.look())
+
+        upload_folder(self.store, folder, self._name(name), confirm)
+
+    def check_newest(self, incarnation: int, listing: Listing) -> None:
+        """Raises SupersededError if another incarnation is newer."""
+        if listing.newest > incarnation:
+            raise self.superseded(f"incarnation {listing.newest}")
 
     def remove_checkpoint(self, checkpoint: StoredCheckpoint) -> None:
         """Removes a checkpoint, its manifest first, so that nobody takes it for complete."""
@@ -373,10 +382,16 @@ class RunMirror:
         return f"{self._root}/{name}"
 
 
-def upload_folder(store: ObjectStore, folder: Path, name: str) -> None:
-    """Uploads a folder with a manifest, which comes last."""
+def upload_folder(store: ObjectStore, folder: Path, name: str, confirm: Callable[[], None]) -> None:
+    """Uploads a folder with a manifest, which comes last.
+
+    Args:
+        confirm: Called before the manifest; raises if the folder must not become complete.
+    """
     paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     for path in sorted(paths, key=lambda path: path.name == MANIFEST_FILE):
+        if path.name == MANIFEST_FILE:
+            confirm()
         store.upload(path, f"{name}/{path.relative_to(folder).as_posix()}")
 
 

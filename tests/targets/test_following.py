@@ -147,3 +147,45 @@ def test_run_goes_on_in_another_workspace_from_its_mirror(
     uninterrupted = submit(machine, "train", config("", "whole"))
     assert wait_until_ended(machine, uninterrupted).state == "done"
     assert weights(machine, "whole") == weights(home, "model")
+
+
+def processes_of(workspace: Workspace) -> list[psutil.Process]:
+    """Finds the supervisors and runs of a workspace."""
+    found = processes_with(str(workspace.runs).encode())
+    return [psutil.Process(one.pid) for one in found]
+
+
+def complete_objects(incarnation: Path) -> dict[Path, bytes]:
+    """Reads what a reader of the mirror takes into account: a folder counts with its manifest."""
+    found = {path: path.read_bytes() for path in incarnation.rglob("*") if path.is_file()}
+    whole = {path.parent for path in found if path.name == "manifest.json"}
+    return {
+        path: data
+        for path, data in found.items()
+        if path.parent in whole or "checkpoints" not in path.parts
+    }
+
+
+def test_frozen_run_that_was_taken_over_changes_nothing_when_it_wakes(
+    machine: Workspace, home: Workspace, tmp_path: Path
+) -> None:
+    run_id = submit(machine, "train", config(f"file://{tmp_path}/mirror", "model"))
+    own = tmp_path / "mirror/runs" / run_id / "incarnations/000001"
+    wait_for(lambda: list(own.glob("checkpoints/*/manifest.json")))
+    stop_worker(machine)
+    frozen = processes_of(machine)
+    for one in frozen:
+        one.suspend()
+    before = complete_objects(own)
+
+    resume_run(home, f"file://{tmp_path}/mirror/runs/{run_id}")
+    wait_for(lambda: (own.parents[1] / "claims/000002.json").exists())
+    for one in frozen:
+        one.resume()
+    assert wait_until_ended(home, run_id).state == "done"
+    wait_for(lambda: not any(one.is_running() for one in frozen))
+    assert complete_objects(own) == before
+
+    uninterrupted = submit(machine, "train", config("", "whole"))
+    assert wait_until_ended(machine, uninterrupted).state == "done"
+    assert weights(machine, "whole") == weights(home, "model")
