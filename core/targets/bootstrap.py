@@ -69,6 +69,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     for name in ("mirror", "run", "launch", "code"):
         parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--spec", default="", help="SHA-256 of the run's description")
     parser.add_argument("--seconds", type=float, default=0.0, help="limit; 0: none")
     parser.add_argument("--host", type=int, default=0)
     parser.add_argument("--hosts", type=int, default=1)
@@ -97,7 +98,7 @@ def run(options: argparse.Namespace, home: str, environment: dict[str, str], sta
     say("starting")
     environment.update(PYTHONPATH=folder, STUDIO_MACHINE_HOME=home, PYTHONUNBUFFERED="1")
     command = [python, "-m", "core.targets.machine"]
-    for name in ("mirror", "run", "launch", "host", "hosts", "coordinator"):
+    for name in ("mirror", "run", "launch", "spec", "host", "hosts", "coordinator"):
         command += [f"--{name}", str(getattr(options, name))]
     seconds = 0.0
     if options.seconds:

@@ -8,6 +8,7 @@ limit, on abort and on failure; the machine itself does so too.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Callable
@@ -80,12 +81,14 @@ class RemoteState:
 
     Attributes:
         here, there: The mirror's root, from this computer and from the machine.
+        spec: SHA-256 of the run's description in the mirror.
         price_per_hour: In US dollars; None if unknown.
         ended_attempt: The newest attempt that has ended, with its exit code.
     """
 
     here: str = ""
     there: str = ""
+    spec: str = ""
     price_per_hour: float | None = None
     ended_attempt: int = 0
     exit_code: int | None = None
@@ -225,6 +228,8 @@ class Launcher:
             inputs=tuple(inputs.inputs),
         )
         mirror.write_spec(spec)
+        self.state.spec = hashlib.sha256(spec.to_bytes()).hexdigest()
+        self.state.write(self._folder)
         mirror.clear_stop()
 
     def _mirror(self) -> RunMirror:
@@ -280,6 +285,7 @@ class Launcher:
                 launch=launch.number,
                 mirror=self.state.there,
                 code=pack_code().sha256,
+                spec=self.state.spec,
                 seconds=left,
                 secrets=self._secrets(),
             )

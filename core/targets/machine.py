@@ -80,6 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--mirror", required=True)
     parser.add_argument("--run", required=True)
     parser.add_argument("--launch", type=int, required=True)
+    parser.add_argument("--spec", default="", help="SHA-256 of the run's description")
     parser.add_argument("--host", type=int, default=0)
     parser.add_argument("--hosts", type=int, default=1)
     parser.add_argument("--coordinator", default="")
@@ -90,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
 def _execute(options: argparse.Namespace, workspace: Workspace, cache: Path, started: float) -> int:
     mirror = RunMirror(open_store(options.mirror), options.run)
     print("studio: fetching inputs", flush=True)
-    spec = _patiently(mirror.read_spec)
+    spec = _patiently(partial(mirror.read_spec, options.spec))
     placed = _patiently(lambda: place_inputs(mirror.store, spec.inputs, workspace, cache))
     config = _config(spec, placed)
     folder = RunFolder.of(workspace, spec.id)

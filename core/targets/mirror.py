@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -172,8 +173,12 @@ class RunMirror:
     def write_spec(self, spec: RunSpec) -> None:
         self.store.write(self._name("run.json"), spec.to_bytes())
 
-    def read_spec(self) -> RunSpec:
-        """Reads what is to be run; raises MirrorError if it is missing or damaged."""
+    def read_spec(self, sha256: str = "") -> RunSpec:
+        """Reads what is to be run; raises MirrorError if it is missing or damaged.
+
+        Args:
+            sha256: Hash of the only accepted description; "": any.
+        """
         name = self._name("run.json")
         data = self.store.read(name, MOST_SPEC_BYTES)
         if data is None:
@@ -182,6 +187,13 @@ class RunMirror:
                 expected="a run.json, which the start of a run writes there",
                 received="none",
                 fix="check the address; runs that were deleted can't be followed",
+            )
+        if sha256 and hashlib.sha256(data).hexdigest() != sha256:
+            raise MirrorError(
+                f"The description of the run at {self.address} was changed",
+                expected=f"the one with the hash {sha256[:16]}…, which was launched",
+                received="another one",
+                fix="see who else may write to the mirror, then resume the run",
             )
         spec = parse_document(RunSpec, data, name)
         if spec.id != self.run_id:

@@ -26,6 +26,7 @@ class Job:
         launch: Counts the run's launches from 1; with `run_id`, it names the machine.
         mirror: The mirror's root, as the machine reaches it.
         code: SHA-256 of the code's archive, which the mirror has as `blobs/SHA256`.
+        spec: SHA-256 of the run's description in the mirror; "": not verified.
         seconds: Limit of the machine's life, installation included; None: no limit.
         secrets: Environment variables that must not be stored or shown anywhere.
     """
@@ -34,6 +35,7 @@ class Job:
     launch: int
     mirror: str
     code: str
+    spec: str = ""
     seconds: float | None = None
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -52,7 +54,8 @@ class Job:
         """Arguments of the bootstrap script; none is secret."""
         values = {"mirror": self.mirror, "run": self.run_id, "launch": self.launch}
         limit = {"seconds": self.whole_seconds} if self.whole_seconds else {}
-        pairs = {**values, "code": self.code, **limit}.items()
+        spec = {"spec": self.spec} if self.spec else {}
+        pairs = {**values, "code": self.code, **spec, **limit}.items()
         return [part for name, value in pairs for part in (f"--{name}", str(value))]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from core.events import read_events
 from core.runs.folder import RunFolder, RunRecord
 from core.targets import follower as follower_module
 from core.targets import publisher as publisher_module
+from core.targets.errors import MirrorError
 from core.targets.follower import Follower
 from core.targets.mirror import RunMirror
 from core.targets.opening import open_store
@@ -343,3 +345,12 @@ def test_times_of_a_launch_are_those_of_its_own_incarnations(mirror: RunMirror) 
     assert mirror.reported_times(1, 0) == (first.time, first.time + 5)
     assert mirror.reported_times(2, 1) == (second.time, second.time + 60)
     assert mirror.reported_times(3, 2) is None
+
+
+def test_machine_runs_only_the_description_that_was_launched(mirror: RunMirror) -> None:
+    spec = mirror.read_spec()
+    launched = sha256(spec.to_bytes()).hexdigest()
+    assert mirror.read_spec(launched) == spec
+    mirror.write_spec(spec.model_copy(update={"config": {**spec.config, "push_to_hub": True}}))
+    with pytest.raises(MirrorError, match="was changed"):
+        mirror.read_spec(launched)
