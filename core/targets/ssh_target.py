@@ -21,7 +21,7 @@ from core.workspace.names import is_run_id
 
 _HOME = "~/.pretrain-studio"
 _LOG_BYTES = 64_000
-_NO_PYTHON, _EXISTS = 46, 47
+_NO_PYTHON, _EXISTS, _NO_PIP = 46, 47, 48
 _LAUNCH_SECONDS = 60.0
 # Prints one word; `process` has pid, start time and boot id, and is the first thing that a launch
 # writes: one without it was broken off. Field 22 of stat is the start time, counted after the
@@ -71,23 +71,30 @@ class SshTarget:
         self._ssh = Ssh(host)
 
     def check(self) -> str:
-        python = f"command -v {shlex.quote(self._python)}" if self._python else "command -v python3"
-        _, output = self._ssh.run(
-            f"{python} >/dev/null || exit {_NO_PYTHON}; mkdir -p {_HOME}/launches && uname -n && "
+        # Packages are installed with uv, which comes through pip.
+        python = shlex.quote(self._python) if self._python else "python3"
+        pip = "true" if self._python else f"{python} -m pip --version"
+        code, output = self._ssh.run(
+            f"command -v {python} >/dev/null || exit {_NO_PYTHON}; {pip} >/dev/null 2>&1 || "
+            f"exit {_NO_PIP}; mkdir -p {_HOME}/launches && uname -n && "
             f"df -Pk {_HOME} | tail -n 1 | tr -s ' ' | cut -d' ' -f4",
-            codes=(0, _NO_PYTHON),
+            codes=(0, _NO_PYTHON, _NO_PIP),
         )
+        if code:
+            raise self._unprepared("python3" if code == _NO_PYTHON else "pip")
         name, _, free = output.decode("utf-8", "replace").strip().partition("\n")
-        if not name:
-            raise TargetError(
-                f"There is no Python on {self._host.name}",
-                expected=self._python or "the command python3, of Python 3.8 or newer",
-                received="no such command",
-                fix="install it there (Debian: apt install python3-venv), or name an interpreter "
-                "with ?python=/path/to/python",
-            )
         gigabytes = int(free) / 1e6 if free.isdecimal() else 0.0
         return f"{name[:100]}, {gigabytes:.0f} GB of disk free"
+
+    def _unprepared(self, missing: str) -> TargetError:
+        return TargetError(
+            f"There is no {self._python or missing} on {self._host.name}",
+            expected="the command python3, of Python 3.8 or newer, with pip; or an interpreter that "
+            "has all packages",
+            received=f"no {self._python or missing}",
+            fix="install it there (Debian: apt install python3-pip), or name an interpreter with "
+            "?python=/path/to/python",
+        )
 
     def mirror_root(self, asked: str) -> MirrorRoot:
         """Returns the asked mirror, or a folder on the machine itself."""

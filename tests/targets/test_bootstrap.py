@@ -12,7 +12,7 @@ import pytest
 
 from core.errors import StudioError
 from core.targets.code import bootstrap_source
-from core.targets.errors import MirrorError, UnavailableError
+from core.targets.errors import MirrorError, TargetError, UnavailableError
 from core.targets.ssh import SshStore
 from core.targets.ssh_target import SshTarget
 from core.targets.target import Job, Machine
@@ -147,3 +147,13 @@ def test_machine_that_never_answers_is_given_up(
     with pytest.raises(UnavailableError, match="can't be reached"):
         SshStore("ssh://nowhere/folder")._ssh.run("true", stdin=b"x" * (1 << 20), seconds=0.5)
     assert time.monotonic() - started < 30
+
+
+def test_machine_without_the_named_interpreter_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running_ssh_server(tmp_path / "ssh") as server:
+        monkeypatch.setenv("STUDIO_SSH_COMMAND", server.command)
+        with pytest.raises(TargetError, match="no /missing/python on"):
+            SshTarget(f"{server.address}?python=/missing/python").check()
+        assert "GB of disk free" in SshTarget(f"{server.address}?python={sys.executable}").check()
