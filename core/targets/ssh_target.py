@@ -89,8 +89,7 @@ class SshTarget:
     def _unprepared(self, missing: str) -> TargetError:
         return TargetError(
             f"There is no {self._python or missing} on {self._host.name}",
-            expected="the command python3, of Python 3.8 or newer, with pip; or an interpreter that "
-            "has all packages",
+            expected="the command python3, of Python 3.8 or newer, with pip",
             received=f"no {self._python or missing}",
             fix="install it there (Debian: apt install python3-pip), or name an interpreter with "
             "?python=/path/to/python",
