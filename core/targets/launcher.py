@@ -81,13 +81,15 @@ class RemoteState:
 
     Attributes:
         here, there: The mirror's root, from this computer and from the machine.
-        spec: SHA-256 of the run's description in the mirror.
+        code, spec: SHA-256 of the uploaded code, which all machines of an attempt run, and of the
+            run's description.
         price_per_hour: In US dollars; None if unknown.
         ended_attempt: The newest attempt that has ended, with its exit code.
     """
 
     here: str = ""
     there: str = ""
+    code: str = ""
     spec: str = ""
     price_per_hour: float | None = None
     ended_attempt: int = 0
@@ -219,7 +221,8 @@ class Launcher:
         config = {**self._record.config, **inputs.values}
         for name in _LOCAL_FIELDS:
             config[name] = type(self._config).model_fields[name].default
-        upload_inputs(mirror.store, inputs, pack_code(), self._report)
+        code = pack_code()
+        upload_inputs(mirror.store, inputs, code, self._report)
         spec = RunSpec(
             id=self._record.id,
             stage=self._record.stage,
@@ -228,6 +231,7 @@ class Launcher:
             inputs=tuple(inputs.inputs),
         )
         mirror.write_spec(spec)
+        self.state.code = code.sha256
         self.state.spec = hashlib.sha256(spec.to_bytes()).hexdigest()
         self.state.write(self._folder)
         mirror.clear_stop()
@@ -284,7 +288,7 @@ class Launcher:
                 run_id=self._record.id,
                 launch=launch.number,
                 mirror=self.state.there,
-                code=pack_code().sha256,
+                code=self.state.code,
                 spec=self.state.spec,
                 seconds=left,
                 secrets=self._secrets(),
