@@ -108,7 +108,7 @@ class TpuAddress:
             if not re.fullmatch(_PARAMETERS[name], value):
                 raise _invalid(address, f"{name}={value}")
         if "zone" not in values:
-            raise _invalid(address, "no zone")
+            raise _without_zone(address)
         kind = accelerator_type(parts.netloc)
         spot = values.pop("spot", "1") in ("1", "true")
         return cls(kind, spot=spot, **{"runtime": runtime_version(kind), **values})
@@ -454,6 +454,16 @@ def _seconds(text: Any) -> float:
         return datetime.fromisoformat(str(text)).timestamp()
     except ValueError:
         return 0.0
+
+
+def _without_zone(address: str) -> ConfigError:
+    return ConfigError(
+        "The address of the TPU names no zone",
+        expected="a zone in which your project has a quota for this type",
+        received=address[:200],
+        fix="add it, as in tpu://v5litepod-8?zone=us-west4-a",
+        field="target",
+    )
 
 
 def _invalid(address: str, received: str) -> ConfigError:

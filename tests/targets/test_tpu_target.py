@@ -87,7 +87,7 @@ def test_common_names_and_larger_slices_are_known() -> None:
 @pytest.mark.parametrize(
     ("address", "part"),
     [
-        ("tpu://v5litepod-8", "no zone"),
+        ("tpu://v5litepod-8", "tpu://v5litepod-8"),
         (f"tpu://v5litepod-8?zone={ZONE}&color=red", "the parameter color"),
         (f"tpu://v5litepod-8?zone={ZONE}&spot=maybe", "spot=maybe"),
         (f"tpu://v5litepod-8?zone={ZONE}&zone={ZONE}", "a parameter twice"),

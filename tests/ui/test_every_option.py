@@ -53,7 +53,7 @@ CAUSED = re.compile(
     "doesn.t fit|can't learn from|isn't attached|No usable GPU|No usable TPU|There is no|"
     "was not found|is unknown|"
     # Machines whose host, flavor, zone or bucket is still to be entered.
-    "can.t be the address of a|can.t be a machine of|The address of the .* is invalid|"
+    "can.t be the address of a|can.t be a machine of|The address of the .* (is invalid|names no zone)|"
     "needs a mirror"
 )
 
