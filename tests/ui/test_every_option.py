@@ -53,8 +53,8 @@ CAUSED = re.compile(
     "doesn.t fit|can't learn from|isn't attached|No usable GPU|No usable TPU|There is no|"
     "was not found|is unknown|"
     # Machines whose host, flavor, zone or bucket is still to be entered.
-    "can.t be the address of a|can.t be a machine of|The address of the .* (is invalid|names no zone)|"
-    "needs a mirror"
+    "can.t be the address of a|can.t be a machine of|The address of the .* is invalid|"
+    "names no zone|needs a mirror"
 )
 
 # Tracks Gradio's unanswered requests. A request joins an event to the queue and is answered with
