@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import typing
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from hashlib import sha256
 from typing import Any, ClassVar
 
@@ -118,8 +118,18 @@ class StageConfig(BaseModel):
 
     def fingerprint(self) -> str:
         """Returns 16 hex digits of the fields affecting the result."""
-        excluded = set(self.fields_outside_identity())
-        return fingerprint_of(self.model_dump(mode="json", exclude=excluded))
+        return fingerprint_of(self._identity(self.fields_outside_identity()))
+
+    def _identity(self, excluded: Collection[str] = ()) -> dict[str, Any]:
+        """Returns plain values, without later fields at their default."""
+        values = self.model_dump(mode="json", exclude=set(excluded))
+        for name in list(values):
+            field, value = type(self).model_fields[name], getattr(self, name)
+            if isinstance(value, StageConfig):
+                values[name] = value._identity()
+            elif field_extra(field)["is_later"] and value == field.default:
+                del values[name]
+        return values
 
     def pin_inferred(self, changed: dict[str, Any]) -> dict[str, Any]:
         """Adds values that parsing would infer differently."""

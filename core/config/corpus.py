@@ -160,6 +160,7 @@ class CorpusConfig(StageConfig):
         basic=True,
         flag="corpus",
         artifact="corpus",
+        is_later=True,
         details="Its held-out documents are kept; the options of validation have no effect.",
     )
     train_split: str = option("train", "Split to train on.", group="Hub")

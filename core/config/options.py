@@ -83,6 +83,7 @@ def option(
     artifact: str = "",
     path: bool = False,
     identity: bool = True,
+    is_later: bool = False,
     options: Mapping[str, tuple[str, str]] | None = None,
     details: str = "",
     **bounds: Any,
@@ -94,6 +95,7 @@ def option(
         choices: Suggested values.
         path: Whether the web app confines it as a local path.
         identity: Whether it affects the result and fingerprint.
+        is_later: Whether older configs lack it; fingerprinted only if not default.
         options: Label and explanation by choice.
         **bounds: For pydantic's `Field`.
     """
@@ -105,6 +107,7 @@ def option(
         "artifact": artifact,
         "path": path,
         "identity": identity,
+        "is_later": is_later,
         "options": {value: list(texts) for value, texts in (options or {}).items()},
         "details": details,
     }
@@ -126,6 +129,7 @@ def field_extra(field: FieldInfo) -> dict[str, Any]:
         "artifact": "",
         "path": False,
         "identity": True,
+        "is_later": False,
         "options": {},
         "details": "",
     }
