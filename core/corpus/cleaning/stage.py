@@ -83,9 +83,12 @@ def _clean(
 def _references(config: CleanConfig, workspace: Workspace) -> list[CleanedSource]:
     names = filter(None, _BETWEEN_NAMES.split(config.against))
     return [
-        CleanedSource(CorpusConfig(source="corpus", corpus_name=name), workspace.find_own(
-            "corpus", name)) for name in names
-    ]  # fmt: skip
+        CleanedSource(
+            CorpusConfig(source="corpus", corpus_name=name),
+            workspace.find_own("corpus", name, field="against"),
+        )
+        for name in names
+    ]
 
 
 def _documents(corpus: Corpus, references: list[CleanedSource]) -> Iterator[tuple[int, str]]:
