@@ -541,7 +541,7 @@ class _Follower:
         return row
 
     def _print_news(self, row: RunRow) -> None:
-        for line in self._reading_lines():
+        for line in self._note_lines():
             _say(line)
         for warning in row.warnings[self._warned :]:
             _say(f"warning: {warning['message']}")
@@ -553,12 +553,13 @@ class _Follower:
             self._last_line = line
             _say(line)
 
-    def _reading_lines(self) -> list[str]:
+    def _note_lines(self) -> list[str]:
         from core.runs.folder import RunFolder
 
         events = RunFolder.of(self._workspace, self._run_id).events
         new, self._events_read = read_events(events, self._events_read)
-        return [str(one["message"]) for one in new if one["kind"] == "note" and one.get("reading")]
+        notes = [one for one in new if one["kind"] == "note"]
+        return [str(one["message"]) for one in notes if one.get("reading") or one.get("cleaning")]
 
     def _metric_lines(self) -> list[str]:
         rows = self._store.metrics_since(self._run_id, self._last_metric)

@@ -47,7 +47,7 @@ def clean(config: CleanConfig, workspace: Workspace, reporter: Reporter | None =
         draft.counts = {**report.summary(), "reading": corpus.reading, **corpus.cleaning}
         _write_report(report, draft.folder)
     for line in report.lines():
-        reporter.note(line)
+        reporter.note(line, cleaning=True)
     reporter.metrics(0, {name: report.kept.get(name, 0) for name in _REPORTED})
     assert draft.artifact
     return draft.artifact

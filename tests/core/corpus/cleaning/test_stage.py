@@ -425,3 +425,16 @@ def test_cleaned_corpus_is_trained_on_by_the_command_line(text: Path, home: Work
     assert model["state"] == "done" and model["metrics"]["eval_loss"] > 0
     failed = studio(home, "clean", "--path", str(text), "--name", "C", code=2)
     assert failed["error"]["field"] == "name"
+
+
+@pytest.mark.slow(10)
+def test_command_line_shows_what_each_step_did(text: Path, home: Workspace) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "core", "clean", "--path", str(text), "--name", "C"]
+        + ["--workers", "1", "--c4", "--workspace", str(home.root)],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    steps = home.find("corpus", "C").manifest.counts["steps"]
+    removed, changed = (steps["c4"][f"{what}_documents"] for what in ("removed", "changed"))
+    assert removed
+    assert f"C4 rules: removed {removed} documents, changed {changed}\n" in ended.stderr
