@@ -88,29 +88,36 @@ def _records(config: EvaluateConfig) -> Iterator[_Record]:
 
 def _hub_records(config: EvaluateConfig) -> Iterator[_Record]:
     corpus = CorpusConfig(source="hub", dataset_name=config.dataset_name, train_split=config.split)
-    source = HubSource(corpus)
-    chosen = [config.dataset_config] if config.dataset_config else source.configurations()
-    with _naming_split():
+    with _naming_options():
+        source = HubSource(corpus)
+        chosen = [config.dataset_config] if config.dataset_config else source.configurations()
         for configuration in chosen:
             for number, values in enumerate(source.rows(configuration), 1):
                 place = f"Row {number} of {config.dataset_name} ({configuration})"
                 yield _Record(place, configuration, values)
 
 
+# Options of a corpus, as an evaluation calls them, with the advice on each.
+_RENAMED = {
+    "train_split": ("split", "set split to an existing one"),
+    "source": ("dataset_name", "check that this machine is online, or set path to a file"),
+}
+
+
 @contextmanager
-def _naming_split() -> Iterator[None]:
-    """A corpus calls the split otherwise."""
+def _naming_options() -> Iterator[None]:
     try:
         yield
     except CorpusError as error:
-        if error.field != "train_split":
+        if error.field not in _RENAMED:
             raise
+        field, fix = _RENAMED[error.field]
         raise CorpusError(
             error.problem,
             expected=error.expected,
             received=error.received,
-            fix="set split to an existing one",
-            field="split",
+            fix=fix,
+            field=field,
         ) from error
 
 

@@ -157,6 +157,13 @@ def test_all_configurations_of_a_hub_dataset_are_read(tmp_path: Path) -> None:
     assert "Row 1 of nyu-mll/blimp (first_island) has no field 'good'" in refused[-1][1]
 
 
+@pytest.mark.slow
+def test_unreachable_hub_is_answered_with_a_file(tmp_path: Path) -> None:
+    ((field, message),) = read_on("http://127.0.0.1:9", tmp_path, [{}])
+    assert field == "dataset_name"
+    assert "can't be reached" in message and "set path to a file" in message
+
+
 def read_on(url: str, folder: Path, asked: list[dict[str, Any]]) -> list[Any]:
     """Reads in a process of its own: the Hub's client reads HF_ENDPOINT on import."""
     home = {"HF_ENDPOINT": url, "HF_HOME": str(folder / "home"), "HF_HUB_DISABLE_XET": "1"}
