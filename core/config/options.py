@@ -81,6 +81,7 @@ def option(
     flag: str = "",
     choices: tuple[str, ...] = (),
     artifact: str = "",
+    artifacts: str = "",
     path: bool = False,
     identity: bool = True,
     options: Mapping[str, tuple[str, str]] | None = None,
@@ -92,6 +93,7 @@ def option(
     Args:
         basic: Whether the basic form shows it.
         choices: Suggested values.
+        artifact, artifacts: Kind of the artifact that it names, or of several; see `split_names`.
         path: Whether the web app confines it as a local path.
         identity: Whether it affects the result and fingerprint.
         options: Label and explanation by choice.
@@ -103,12 +105,18 @@ def option(
         "flag": flag,
         "choices": list(choices),
         "artifact": artifact,
+        "artifacts": artifacts,
         "path": path,
         "identity": identity,
         "options": {value: list(texts) for value, texts in (options or {}).items()},
         "details": details,
     }
     return Field(default, title=title or None, description=help, json_schema_extra=extra, **bounds)
+
+
+def split_names(names: str) -> list[str]:
+    """Splits names separated by commas or white space."""
+    return names.replace(",", " ").split()
 
 
 def flag_of(name: str, field: FieldInfo) -> str:
@@ -124,6 +132,7 @@ def field_extra(field: FieldInfo) -> dict[str, Any]:
         "flag": "",
         "choices": [],
         "artifact": "",
+        "artifacts": "",
         "path": False,
         "identity": True,
         "options": {},

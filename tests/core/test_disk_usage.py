@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from core.config import CorpusConfig, ShardConfig
+from core.config import CleanConfig, CorpusConfig, ShardConfig
 from core.disk_usage import (
     delete_artifact,
     disk_usage_bytes,
@@ -71,6 +71,22 @@ def test_queued_run_needs_the_corpus_that_it_reads(workspace: Workspace, store: 
     [corpus] = workspace.list("corpus")
     with pytest.raises(RunError, match="needed by waiting"):
         delete_artifact(workspace, store, corpus)
+
+
+def test_queued_cleaning_needs_the_corpora_that_it_compares_with(
+    workspace: Workspace, store: Store
+) -> None:
+    for name in ("web", "books", "other"):
+        with workspace.new_artifact("corpus", name) as draft:
+            (draft.folder / "report.json").write_bytes(b"{}")
+    row = RunRow(
+        id="waiting", stage="clean", name="", state="queued",
+        config=CleanConfig(against="web, books").model_dump(mode="json"), after=[],
+        created=1.0, warnings=[], results={},
+    )  # fmt: skip
+    store.add_run(row)
+    needed = [one.artifact.name for one in list_artifact_usage(workspace, store) if one.needed_by]
+    assert sorted(needed) == ["books", "web"]
 
 
 @pytest.mark.parametrize("named", ["shards/rows", "{}/shards/rows/", "link/shards/rows"])
