@@ -16,7 +16,7 @@ from core.evaluation.stored import find_evaluations, fingerprint_of_weights
 from core.evaluation.subject import open_subject
 from core.runs.folder import RunFolder, RunRecord
 from core.runs.process import ProcessIdentity
-from core.training.checkpoint import Checkpoints, EvalResults, TrainingState
+from core.training.checkpoint import STATE_FILE, Checkpoints, EvalResults, TrainingState
 from core.workspace import Workspace, read_manifest
 from tests.checkpoints import make_tokenizer, write_checkpoint
 from tests.core.runs.support import stop_worker
@@ -176,6 +176,24 @@ def test_run_without_checkpoints_is_reported(workspace: Workspace) -> None:
     RunFolder.of(workspace, run).write_record(RunRecord(id=run, stage="train", config={}))
     with pytest.raises(CheckpointError, match="no checkpoint yet"), open_subject(run, workspace):
         pass
+
+
+def test_best_of_a_run_that_was_not_validated_is_reported(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    other = Workspace(tmp_path)
+    shutil.copytree(workspace.runs / RUN, other.runs / RUN)
+    for step in (10, 20):
+        shutil.rmtree(other.runs / RUN / "checkpoints" / f"step-{step:08}")
+    file = other.runs / RUN / "checkpoints" / "step-00000030" / STATE_FILE
+    state = json.loads(file.read_text())
+    file.write_text(json.dumps({**state, "evaluated": None}))
+    with (
+        pytest.raises(ConfigError, match=r"Expected: newest, or one of the steps 30\.") as caught,
+        open_subject(f"{RUN}@best", other),
+    ):
+        pass
+    assert "no checkpoint with a validation loss" in caught.value.problem
 
 
 def test_damaged_checkpoint_is_reported(workspace: Workspace, tmp_path: Path) -> None:
