@@ -14,7 +14,14 @@ from core.errors import RunError, StudioError
 from core.runs.folder import RunFolder
 from core.stages.registry import STAGES
 from core.store import ACTIVE_STATES, RunRow, Store
-from core.workspace import Artifact, Workspace, artifact_kinds, expand_path, remove_folder
+from core.workspace import (
+    Artifact,
+    Workspace,
+    artifact_kinds,
+    expand_path,
+    fingerprint_of_files,
+    remove_folder,
+)
 
 _RESUMABLE_STATES = ("stopped", "failed", "lost")
 _MOST_RUNS = 100_000
@@ -106,7 +113,15 @@ def _unseen_bytes(folder: Path, seen: set[tuple[int, int]]) -> int:
 
 
 def _is_made_from(made: Artifact, source: Artifact) -> bool:
-    return made.manifest.inputs.get(source.kind) == source.fingerprint
+    wanted = made.manifest.inputs.get(source.kind)
+    return bool(wanted) and wanted in (source.fingerprint, _weights_fingerprint(source))
+
+
+def _weights_fingerprint(artifact: Artifact) -> str:
+    """Returns what an evaluation records of a model, as `fingerprint_of_weights`."""
+    files = artifact.manifest.files
+    weights = {name: files[name] for name in files if name.endswith(".safetensors")}
+    return fingerprint_of_files(weights) if weights else ""
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,8 @@ from core.workspace.manifests import (
 from core.workspace.names import check_name, expand_path
 from core.workspace.places import make_folder, register_root, restrict_access
 
+_SHOWN_NAMES = 10
+
 logger = logging.getLogger(__name__)
 
 
@@ -205,7 +207,9 @@ class Workspace:
 
     def _known_names(self, kind: str) -> str:
         names = [artifact.name for artifact in self.list(kind)]
-        return ", ".join(names[:10]) if names else f"the {kind} in {self.root} (there are none yet)"
+        if not names:
+            return f"the {kind} in {self.root} (there are none yet)"
+        return ", ".join(names[:_SHOWN_NAMES]) + (", …" if len(names) > _SHOWN_NAMES else "")
 
 
 @dataclass

@@ -15,6 +15,7 @@ from core.disk_usage import (
     runs_that_need,
 )
 from core.errors import RunError
+from core.evaluation.stored import fingerprint_of_weights
 from core.runs.folder import RunFolder, RunRecord
 from core.store import RunRow, Store
 from core.workspace import Workspace
@@ -45,6 +46,18 @@ def test_artifacts_list_their_inputs_and_their_products(workspace: Workspace, st
     assert [one.name for one in shards.made_from] == ["words"]
     assert (tokenizer.made_from, shards.turned_into, tokenizer.needed_by) == ([], [], [])
     assert shards.bytes > 200_000 > tokenizer.bytes > 10_000
+
+
+def test_evaluation_is_listed_with_its_model(workspace: Workspace, store: Store) -> None:
+    with workspace.new_artifact("model", "writer") as draft:
+        (draft.folder / "config.json").write_bytes(b"{}")
+        (draft.folder / "model.safetensors").write_bytes(b"weights")
+    with workspace.new_artifact("evaluation", "writer-blimp") as draft:
+        weights = fingerprint_of_weights(workspace.folder("model") / "writer")
+        draft.inputs = {"model": weights}
+    found = {one.artifact.name: one for one in list_artifact_usage(workspace, store)}
+    assert [one.name for one in found["writer-blimp"].made_from] == ["writer"]
+    assert [one.name for one in found["writer"].turned_into] == ["writer-blimp"]
 
 
 def test_queued_run_is_listed_as_needing_its_artifact(workspace: Workspace, store: Store) -> None:
