@@ -116,7 +116,7 @@ def _run_stage(options: argparse.Namespace) -> int:
     at_once = stage.secret_variable in os.environ or stage.skips_queue(config, workspace)
     if at_once and not options.detach:
         _wait_for(workspace, awaited)
-        return _follow(workspace, _run_here(workspace, stage.name, config), as_json=options.json)
+        return _run_here(workspace, stage.name, config, as_json=options.json)
     run_id = submit(workspace, stage.name, config, after=awaited)
     mirror = getattr(config, "mirror", "")
     if mirror and not getattr(config, "target", ""):
@@ -126,20 +126,24 @@ def _run_stage(options: argparse.Namespace) -> int:
     return _follow(workspace, run_id, as_json=options.json)
 
 
-def _run_here(workspace: Workspace, stage: str, config: StageConfig) -> str:
+def _run_here(workspace: Workspace, stage: str, config: StageConfig, *, as_json: bool) -> int:
     """Keeps the stage's secrets in this process."""
     from core.runs.client import catch_up
     from core.runs.folder import new_run_id
     from core.runs.local import run_here
 
     run_id = new_run_id(stage)
+    is_interrupted = False
     # `_follow` reports errors and stops.
     try:
         with suppress(StudioError, RunStopped):
             run_here(stage, config, workspace, run_id, echo=sys.stderr)
+    except KeyboardInterrupt:
+        is_interrupted = True
     finally:
         catch_up(workspace)
-    return run_id
+    code = _follow(workspace, run_id, as_json=as_json)
+    return EXIT_INTERRUPTED if is_interrupted else code
 
 
 def _say_how_to_follow(mirror: str, run_id: str) -> None:
@@ -157,15 +161,15 @@ def _wait_for(workspace: Workspace, runs: Sequence[str]) -> None:
         try:
             row = _Follower(workspace, store, run_id).until_the_end()
         except KeyboardInterrupt:
-            _say("\nNothing is published.")
-            raise SystemExit(EXIT_FAILED) from None
+            _say("\nNothing was started.")
+            raise SystemExit(EXIT_INTERRUPTED) from None
         if row.state != "done":
-            raise _unpublishable(row)
+            raise _did_not_succeed(row)
 
 
-def _unpublishable(row: RunRow) -> RunError:
+def _did_not_succeed(row: RunRow) -> RunError:
     return RunError(
-        "The run to publish did not succeed",
+        "The run to wait for did not succeed",
         expected=f"{row.id} to be done",
         received=f"it is {row.state}",
         fix="read the error of that run, then start it again",
@@ -541,7 +545,7 @@ class _Follower:
         return row
 
     def _print_news(self, row: RunRow) -> None:
-        for line in self._reading_lines():
+        for line in self._note_lines():
             _say(line)
         for warning in row.warnings[self._warned :]:
             _say(f"warning: {warning['message']}")
@@ -553,12 +557,13 @@ class _Follower:
             self._last_line = line
             _say(line)
 
-    def _reading_lines(self) -> list[str]:
+    def _note_lines(self) -> list[str]:
         from core.runs.folder import RunFolder
 
         events = RunFolder.of(self._workspace, self._run_id).events
         new, self._events_read = read_events(events, self._events_read)
-        return [str(one["message"]) for one in new if one["kind"] == "note" and one.get("reading")]
+        notes = [one for one in new if one["kind"] == "note"]
+        return [str(one["message"]) for one in notes if one.get("reading") or one.get("cleaning")]
 
     def _metric_lines(self) -> list[str]:
         rows = self._store.metrics_since(self._run_id, self._last_metric)

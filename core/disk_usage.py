@@ -7,13 +7,21 @@ import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from core.config import CorpusConfig, StageConfig, field_extra
+from core.config import CorpusConfig, StageConfig, field_extra, split_names
 from core.errors import RunError, StudioError
 from core.runs.folder import RunFolder
 from core.stages.registry import STAGES
 from core.store import ACTIVE_STATES, RunRow, Store
-from core.workspace import Artifact, Workspace, artifact_kinds, expand_path, remove_folder
+from core.workspace import (
+    Artifact,
+    Workspace,
+    artifact_kinds,
+    expand_path,
+    fingerprint_of_files,
+    remove_folder,
+)
 
 _RESUMABLE_STATES = ("stopped", "failed", "lost")
 _MOST_RUNS = 100_000
@@ -105,7 +113,15 @@ def _unseen_bytes(folder: Path, seen: set[tuple[int, int]]) -> int:
 
 
 def _is_made_from(made: Artifact, source: Artifact) -> bool:
-    return made.manifest.inputs.get(source.kind) == source.fingerprint
+    wanted = made.manifest.inputs.get(source.kind)
+    return bool(wanted) and wanted in (source.fingerprint, _weights_fingerprint(source))
+
+
+def _weights_fingerprint(artifact: Artifact) -> str:
+    """Returns what an evaluation records of a model, as `fingerprint_of_weights`."""
+    files = artifact.manifest.files
+    weights = {name: files[name] for name in files if name.endswith(".safetensors")}
+    return fingerprint_of_files(weights) if weights else ""
 
 
 @dataclass(frozen=True)
@@ -130,10 +146,10 @@ def _claims(workspace: Workspace, store: Store) -> list[_Claim]:
 
 def _named(workspace: Workspace, row: RunRow, kind: str) -> set[str | Path]:
     values = [row.config, *(one for one in row.config.values() if isinstance(one, dict))]
-    fields = _naming_fields(kind)
-    names = [str(name) for one in values for field in fields if (name := one.get(field))]
+    names = _values_of(_naming_fields("artifact", kind), values)
+    lists = _values_of(_naming_fields("artifacts", kind), values)
     paths = [name for name in names if os.sep in name and "://" not in name]
-    found: set[str | Path] = set(names)
+    found: set[str | Path] = {*names, *(name for one in lists for name in split_names(one))}
     # Without a record, the run can't find it either.
     with suppress(StudioError):
         start = RunFolder.of(workspace, row.id).read_record().cwd if paths else ""
@@ -141,7 +157,11 @@ def _named(workspace: Workspace, row: RunRow, kind: str) -> set[str | Path]:
     return found
 
 
-def _naming_fields(kind: str) -> set[str]:
+def _values_of(fields: set[str], configs: list[dict[str, Any]]) -> list[str]:
+    return [str(value) for one in configs for field in fields if (value := one.get(field))]
+
+
+def _naming_fields(naming: str, kind: str) -> set[str]:
     models: tuple[type[StageConfig], ...] = (
         CorpusConfig,
         *(stage.config for stage in STAGES.values()),
@@ -150,7 +170,7 @@ def _naming_fields(kind: str) -> set[str]:
         name
         for model in models
         for name, field in model.model_fields.items()
-        if field_extra(field)["artifact"] == kind
+        if field_extra(field)[naming] == kind
     }
 
 

@@ -19,6 +19,7 @@ from core.config.options import (
     option,
     option_label,
     plain_type,
+    split_names,
     title_of,
 )
 from core.config.preflight import PreflightConfig
@@ -60,5 +61,6 @@ __all__ = [
     "option",
     "option_label",
     "plain_type",
+    "split_names",
     "title_of",
 ]

@@ -35,6 +35,7 @@ class CleanConfig(StageConfig):
         f"Cleaned corpora whose documents are not repeated, {_NAMES_PATTERN_HELP}.",
         title="Other corpora",
         group="Duplicates",
+        artifacts="corpus",
         details="Names in the workspace. With several sources, clean each against those before it.",
     )
     workers: int | None = option(

@@ -81,6 +81,7 @@ def option(
     flag: str = "",
     choices: tuple[str, ...] = (),
     artifact: str = "",
+    artifacts: str = "",
     path: bool = False,
     identity: bool = True,
     is_later: bool = False,
@@ -93,6 +94,7 @@ def option(
     Args:
         basic: Whether the basic form shows it.
         choices: Suggested values.
+        artifact, artifacts: Kind of the artifact that it names, or of several; see `split_names`.
         path: Whether the web app confines it as a local path.
         identity: Whether it affects the result and fingerprint.
         is_later: Whether older configs lack it; fingerprinted only if not default.
@@ -105,6 +107,7 @@ def option(
         "flag": flag,
         "choices": list(choices),
         "artifact": artifact,
+        "artifacts": artifacts,
         "path": path,
         "identity": identity,
         "is_later": is_later,
@@ -112,6 +115,11 @@ def option(
         "details": details,
     }
     return Field(default, title=title or None, description=help, json_schema_extra=extra, **bounds)
+
+
+def split_names(names: str) -> list[str]:
+    """Splits names separated by commas or white space."""
+    return names.replace(",", " ").split()
 
 
 def flag_of(name: str, field: FieldInfo) -> str:
@@ -127,6 +135,7 @@ def field_extra(field: FieldInfo) -> dict[str, Any]:
         "flag": "",
         "choices": [],
         "artifact": "",
+        "artifacts": "",
         "path": False,
         "identity": True,
         "is_later": False,

@@ -382,7 +382,8 @@ def _open_source(config: CorpusConfig, workspace: Workspace, reporter: Reporter)
     if config.source == "files":
         return FilesSource(config)
     if config.source == "corpus":
-        return CleanedSource(config, workspace.find("corpus", config.corpus_name))
+        found = workspace.find("corpus", config.corpus_name, field="corpus_name")
+        return CleanedSource(config, found)
     return HubSource(config)
 
 

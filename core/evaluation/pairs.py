@@ -13,6 +13,7 @@ from core.corpus.hub import HubSource
 from core.errors import ConfigError, CorpusError
 from core.events import Reporter
 from core.foreign_files import shown
+from core.tokenizer.roles import without_lone_surrogates
 
 _ROWS_BETWEEN_REPORTS = 1000
 
@@ -37,10 +38,11 @@ def read_pairs(config: EvaluateConfig, reporter: Reporter | None = None) -> list
     """Reads the pairs, at most `config.limit` per paradigm.
 
     Raises:
-        ConfigError: A field is missing.
+        ConfigError: A field is missing, or both sentences are read from the same.
         CorpusError: The data are unreadable, empty, or a sentence isn't text.
     """
     reporter = reporter or Reporter()
+    _check_fields(config)
     pairs: list[Pair] = []
     counts: Counter[str] = Counter()
     for number, record in enumerate(_records(config)):
@@ -62,6 +64,17 @@ def read_pairs(config: EvaluateConfig, reporter: Reporter | None = None) -> list
     return pairs
 
 
+def _check_fields(config: EvaluateConfig) -> None:
+    if config.good_field == config.bad_field:
+        raise ConfigError(
+            "Both sentences of a pair would be read from the same field",
+            expected="two different fields",
+            received=f"{config.good_field!r} twice",
+            fix="correct good_field or bad_field",
+            field="good_field",
+        )
+
+
 def _records(config: EvaluateConfig) -> Iterator[_Record]:
     if config.path:
         source = FilesSource(
@@ -75,29 +88,36 @@ def _records(config: EvaluateConfig) -> Iterator[_Record]:
 
 def _hub_records(config: EvaluateConfig) -> Iterator[_Record]:
     corpus = CorpusConfig(source="hub", dataset_name=config.dataset_name, train_split=config.split)
-    source = HubSource(corpus)
-    chosen = [config.dataset_config] if config.dataset_config else source.configurations()
-    with _naming_split():
+    with _naming_options():
+        source = HubSource(corpus)
+        chosen = [config.dataset_config] if config.dataset_config else source.configurations()
         for configuration in chosen:
             for number, values in enumerate(source.rows(configuration), 1):
                 place = f"Row {number} of {config.dataset_name} ({configuration})"
                 yield _Record(place, configuration, values)
 
 
+# Options of a corpus, as an evaluation calls them, with the advice on each.
+_RENAMED = {
+    "train_split": ("split", "set split to an existing one"),
+    "source": ("dataset_name", "check that this machine is online, or set path to a file"),
+}
+
+
 @contextmanager
-def _naming_split() -> Iterator[None]:
-    """A corpus calls the split otherwise."""
+def _naming_options() -> Iterator[None]:
     try:
         yield
     except CorpusError as error:
-        if error.field != "train_split":
+        if error.field not in _RENAMED:
             raise
+        field, fix = _RENAMED[error.field]
         raise CorpusError(
             error.problem,
             expected=error.expected,
             received=error.received,
-            fix="set split to an existing one",
-            field="split",
+            fix=fix,
+            field=field,
         ) from error
 
 
@@ -110,7 +130,7 @@ def _pair(record: _Record, config: EvaluateConfig) -> Pair:
 def _sentence(record: _Record, config: EvaluateConfig, option: str) -> str:
     value = _value(record, config, option)
     if isinstance(value, str) and value.strip():
-        return value
+        return without_lone_surrogates(value)
     name = getattr(config, option)
     raise CorpusError(
         f"{record.place} has no sentence in the field {name!r}",
@@ -122,12 +142,14 @@ def _sentence(record: _Record, config: EvaluateConfig, option: str) -> str:
 
 
 def _label(record: _Record, config: EvaluateConfig, option: str) -> str:
-    """Returns a label; the default field may be missing."""
+    """Returns a label, "" if there is none; the default field may be missing."""
     name = getattr(config, option)
     if not name or (name not in record.values and name == _default(option)):
         return ""
     value = _value(record, config, option)
-    return value if isinstance(value, str) else shown(value)
+    if value is None:
+        return ""
+    return without_lone_surrogates(value) if isinstance(value, str) else shown(value)
 
 
 def _value(record: _Record, config: EvaluateConfig, option: str) -> Any:

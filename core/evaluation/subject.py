@@ -101,15 +101,21 @@ def _find_step(run: RunFolder, wanted: str) -> tuple[Path, int]:
         )
     step = _choose_step(folder, steps, wanted)
     if step is None:
-        listed = ", ".join(map(str, steps[:_SHOWN_STEPS]))
-        raise ConfigError(
-            f"The run {run.path.name} has no checkpoint {wanted!r}",
-            expected=f"{NEWEST}, {BEST}, or one of the steps {listed}",
-            received=wanted,
-            fix="choose one of them; a run keeps only the newest and the best checkpoints",
-            field="model",
-        )
+        raise _no_such_step(run, folder, steps, wanted)
     return folder / checkpoint_name(step), step
+
+
+def _no_such_step(run: RunFolder, folder: Path, steps: list[int], wanted: str) -> ConfigError:
+    missing = "with a validation loss" if wanted == BEST else repr(wanted)
+    named = [NEWEST] if _best_step(folder, steps) is None else [NEWEST, BEST]
+    listed = ", ".join(map(str, steps[:_SHOWN_STEPS]))
+    return ConfigError(
+        f"The run {run.path.name} has no checkpoint {missing}",
+        expected=f"{', '.join(named)}, or one of the steps {listed}",
+        received=wanted,
+        fix="choose one of them; a run keeps only the newest and the best checkpoints",
+        field="model",
+    )
 
 
 def _choose_step(folder: Path, steps: list[int], wanted: str) -> int | None:

@@ -39,6 +39,9 @@ def execute_stage(
     except RunStopped as stopped:
         reporter.event("finished", state="stopped", reason=_stop_reason(stopped, reporter))
         raise
+    except KeyboardInterrupt:
+        reporter.event("finished", state="stopped", reason="aborted")
+        raise
     except BaseException as error:
         cause = _moved(workspace) or error
         reporter.event("finished", state="failed", **describe_failure(cause))

@@ -30,6 +30,8 @@ from core.workspace.manifests import (
 from core.workspace.names import check_name, expand_path
 from core.workspace.places import make_folder, register_root, restrict_access
 
+_SHOWN_NAMES = 10
+
 logger = logging.getLogger(__name__)
 
 
@@ -79,24 +81,32 @@ class Workspace:
                 logger.warning("%s", error)
         return sorted(found, key=lambda artifact: -artifact.manifest.created)
 
-    def find(self, kind: str, reference: str) -> Artifact:
-        """Finds an artifact by name or folder; raises ConfigError."""
-        shelf = self.folder(kind)
-        for folder in (shelf / reference, expand_path(reference, field=kind)):
+    def find(self, kind: str, reference: str, *, field: str = "") -> Artifact:
+        """Finds an artifact by name or folder.
+
+        Args:
+            field: Option with the reference; default: named as the kind.
+
+        Raises:
+            ConfigError: There is none.
+        """
+        shelf, field = self.folder(kind), field or kind
+        for folder in (shelf / reference, expand_path(reference, field=field)):
             if reference and (folder / MANIFEST_FILE).is_file():
                 ours = folder.parent == shelf
                 found = read_artifact(folder) if ours else Artifact(folder, read_manifest(folder))
-                return _of_kind(kind, found)
+                return _of_kind(kind, found, field)
         known = f"{self._known_names(kind)}, or a folder with a {MANIFEST_FILE}"
-        raise _unknown(kind, reference, known)
+        raise _unknown(kind, reference, known, field)
 
-    def find_own(self, kind: str, name: str) -> Artifact:
-        """Finds an artifact by name only; raises ConfigError."""
-        folder = self.folder(kind) / expand_path(name, field=kind)
+    def find_own(self, kind: str, name: str, *, field: str = "") -> Artifact:
+        """Finds an artifact by name only, otherwise as `find`."""
+        field = field or kind
+        folder = self.folder(kind) / expand_path(name, field=field)
         is_name = folder.parent == self.folder(kind) and not name.startswith(".")
         if not is_name or not (folder / MANIFEST_FILE).is_file():
-            raise _unknown(kind, name, self._known_names(kind))
-        return _of_kind(kind, read_artifact(folder))
+            raise _unknown(kind, name, self._known_names(kind), field)
+        return _of_kind(kind, read_artifact(folder), field)
 
     def find_made(self, kind: str, fingerprint: str) -> Artifact | None:
         found = (one for one in self.list(kind) if one.fingerprint == fingerprint)
@@ -197,7 +207,9 @@ class Workspace:
 
     def _known_names(self, kind: str) -> str:
         names = [artifact.name for artifact in self.list(kind)]
-        return ", ".join(names[:10]) if names else f"the {kind} in {self.root} (there are none yet)"
+        if not names:
+            return f"the {kind} in {self.root} (there are none yet)"
+        return ", ".join(names[:_SHOWN_NAMES]) + (", …" if len(names) > _SHOWN_NAMES else "")
 
 
 @dataclass
@@ -238,25 +250,24 @@ class Draft:
         )
 
 
-def _unknown(kind: str, reference: str, known: str) -> ConfigError:
+def _unknown(kind: str, reference: str, known: str, field: str) -> ConfigError:
+    verb = "were" if folder_of_kind(kind) == kind else "was"
     return ConfigError(
-        f"The shards {reference!r} were not found"
-        if folder_of_kind(kind) == kind
-        else f"The {kind} {reference!r} was not found",
+        f"The {kind} {reference!r} {verb} not found" if reference else f"No {kind} {verb} chosen",
         expected=f"one of {known}",
         received=reference or "nothing",
-        fix=f"choose an existing name, or run the {kind} stage first",
-        field=kind,
+        fix="choose an existing name, or make one first",
+        field=field,
     )
 
 
-def _of_kind(kind: str, artifact: Artifact) -> Artifact:
+def _of_kind(kind: str, artifact: Artifact, field: str) -> Artifact:
     if artifact.kind != kind:
         raise ConfigError(
             f"{artifact.path} has the wrong kind",
             expected=f"a folder of kind {kind}",
             received=f"a folder of kind {artifact.kind}",
-            field=kind,
+            field=field,
             fix=f"choose one from {folder_of_kind(kind)}/",
         )
     return artifact

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from core.config import CorpusConfig, ShardConfig
+from core.config import CleanConfig, CorpusConfig, ShardConfig
 from core.disk_usage import (
     delete_artifact,
     disk_usage_bytes,
@@ -15,6 +15,7 @@ from core.disk_usage import (
     runs_that_need,
 )
 from core.errors import RunError
+from core.evaluation.stored import fingerprint_of_weights
 from core.runs.folder import RunFolder, RunRecord
 from core.store import RunRow, Store
 from core.workspace import Workspace
@@ -47,6 +48,18 @@ def test_artifacts_list_their_inputs_and_their_products(workspace: Workspace, st
     assert shards.bytes > 200_000 > tokenizer.bytes > 10_000
 
 
+def test_evaluation_is_listed_with_its_model(workspace: Workspace, store: Store) -> None:
+    with workspace.new_artifact("model", "writer") as draft:
+        (draft.folder / "config.json").write_bytes(b"{}")
+        (draft.folder / "model.safetensors").write_bytes(b"weights")
+    with workspace.new_artifact("evaluation", "writer-blimp") as draft:
+        weights = fingerprint_of_weights(workspace.folder("model") / "writer")
+        draft.inputs = {"model": weights}
+    found = {one.artifact.name: one for one in list_artifact_usage(workspace, store)}
+    assert [one.name for one in found["writer-blimp"].made_from] == ["writer"]
+    assert [one.name for one in found["writer"].turned_into] == ["writer-blimp"]
+
+
 def test_queued_run_is_listed_as_needing_its_artifact(workspace: Workspace, store: Store) -> None:
     config = ShardConfig(tokenizer="words").model_dump(mode="json")
     row = RunRow(
@@ -71,6 +84,22 @@ def test_queued_run_needs_the_corpus_that_it_reads(workspace: Workspace, store: 
     [corpus] = workspace.list("corpus")
     with pytest.raises(RunError, match="needed by waiting"):
         delete_artifact(workspace, store, corpus)
+
+
+def test_queued_cleaning_needs_the_corpora_that_it_compares_with(
+    workspace: Workspace, store: Store
+) -> None:
+    for name in ("web", "books", "other"):
+        with workspace.new_artifact("corpus", name) as draft:
+            (draft.folder / "report.json").write_bytes(b"{}")
+    row = RunRow(
+        id="waiting", stage="clean", name="", state="queued",
+        config=CleanConfig(against="web, books").model_dump(mode="json"), after=[],
+        created=1.0, warnings=[], results={},
+    )  # fmt: skip
+    store.add_run(row)
+    needed = [one.artifact.name for one in list_artifact_usage(workspace, store) if one.needed_by]
+    assert sorted(needed) == ["books", "web"]
 
 
 @pytest.mark.parametrize("named", ["shards/rows", "{}/shards/rows/", "link/shards/rows"])

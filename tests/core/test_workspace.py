@@ -147,6 +147,23 @@ def test_missing_artifact_error_lists_the_existing_ones(tmp_path: Path) -> None:
         workspace.find("tokenizer", "two")
 
 
+def test_long_list_of_artifacts_is_marked_as_cut(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    for number in range(11):
+        make_artifact(workspace, f"words{number}")
+    with pytest.raises(ConfigError, match=r"(words\d+, ){10}…, or a folder"):
+        workspace.find("tokenizer", "two")
+
+
+def test_missing_artifact_error_tells_what_to_do(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    with pytest.raises(ConfigError, match="existing name, or make one first"):
+        workspace.find("corpus", "web")
+    with pytest.raises(ConfigError, match="No shards were chosen") as caught:
+        workspace.find("shards", "")
+    assert caught.value.field == "shards"
+
+
 def test_artifact_of_another_kind_is_refused(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     make_artifact(workspace)

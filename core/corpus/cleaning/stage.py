@@ -9,7 +9,7 @@ from pathlib import Path
 
 import orjson
 
-from core.config import CleanConfig, CorpusConfig
+from core.config import CleanConfig, CorpusConfig, split_names
 from core.corpus.cleaned import CleanedSource
 from core.corpus.cleaning.language import chosen_languages
 from core.corpus.cleaning.parts import REFERENCE, TRAIN, VALIDATION
@@ -22,7 +22,6 @@ from core.events import Reporter
 from core.workspace import Artifact, Workspace
 
 REPORT_FILE = "report.json"
-_BETWEEN_NAMES = re.compile(r"[,\s]+")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -47,7 +46,7 @@ def clean(config: CleanConfig, workspace: Workspace, reporter: Reporter | None =
         draft.counts = {**report.summary(), "reading": corpus.reading, **corpus.cleaning}
         _write_report(report, draft.folder)
     for line in report.lines():
-        reporter.note(line)
+        reporter.note(line, cleaning=True)
     reporter.metrics(0, {name: report.kept.get(name, 0) for name in _REPORTED})
     assert draft.artifact
     return draft.artifact
@@ -81,11 +80,13 @@ def _clean(
 
 
 def _references(config: CleanConfig, workspace: Workspace) -> list[CleanedSource]:
-    names = filter(None, _BETWEEN_NAMES.split(config.against))
     return [
-        CleanedSource(CorpusConfig(source="corpus", corpus_name=name), workspace.find_own(
-            "corpus", name)) for name in names
-    ]  # fmt: skip
+        CleanedSource(
+            CorpusConfig(source="corpus", corpus_name=name),
+            workspace.find_own("corpus", name, field="against"),
+        )
+        for name in split_names(config.against)
+    ]
 
 
 def _documents(corpus: Corpus, references: list[CleanedSource]) -> Iterator[tuple[int, str]]:

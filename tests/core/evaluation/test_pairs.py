@@ -78,6 +78,18 @@ def test_other_field_names_are_options(tmp_path: Path) -> None:
     assert pair[:4] == ("a", "b", "3", "x")
 
 
+def test_missing_label_is_no_paradigm(tmp_path: Path) -> None:
+    nothing = {"UID": None, "linguistics_term": None}
+    (pair,) = read_pairs(EvaluateConfig(path=write(tmp_path / "a.jsonl", {**ROW, **nothing})))
+    assert (pair.paradigm, pair.phenomenon) == ("a", "")
+
+
+def test_lone_surrogates_are_replaced(tmp_path: Path) -> None:
+    row = {"sentence_good": "a\ud800", "sentence_bad": "b\udfff", "UID": "c\ud800"}
+    (pair,) = read_pairs(EvaluateConfig(path=write(tmp_path / "a.jsonl", row)))
+    assert pair[:3] == ("a?", "b?", "c?")
+
+
 def test_limit_counts_pairs_of_a_paradigm(tmp_path: Path) -> None:
     rows = [{**ROW, "UID": name} for name in ("one", "two", "one", "one", "two")]
     pairs = read_pairs(EvaluateConfig(path=write(tmp_path / "a.jsonl", *rows), limit=1))
@@ -92,6 +104,7 @@ def test_limit_counts_pairs_of_a_paradigm(tmp_path: Path) -> None:
         (json.dumps(ROW), {"paradigm_field": "kind"}, "paradigm_field", "no field 'kind'"),
         (json.dumps({**ROW, "sentence_bad": " "}), {}, "bad_field", "an empty text"),
         (json.dumps({**ROW, "sentence_good": 3}), {}, "good_field", "Received: 3"),
+        (json.dumps(ROW), {"good_field": "sentence_bad"}, "good_field", "the same field"),
         ("", {}, "path", "no minimal pairs"),
         ("\n\n", {}, "path", "no minimal pairs"),
         ("It runs.\nIt run.\n", {}, "path", "Line 1 of .* is not a JSON object"),
@@ -142,6 +155,13 @@ def test_all_configurations_of_a_hub_dataset_are_read(tmp_path: Path) -> None:
         "dataset_config", "split", "dataset_name", "good_field",
     ]  # fmt: skip
     assert "Row 1 of nyu-mll/blimp (first_island) has no field 'good'" in refused[-1][1]
+
+
+@pytest.mark.slow
+def test_unreachable_hub_is_answered_with_a_file(tmp_path: Path) -> None:
+    ((field, message),) = read_on("http://127.0.0.1:9", tmp_path, [{}])
+    assert field == "dataset_name"
+    assert "can't be reached" in message and "set path to a file" in message
 
 
 def read_on(url: str, folder: Path, asked: list[dict[str, Any]]) -> list[Any]:

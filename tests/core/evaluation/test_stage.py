@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,11 +20,12 @@ from core.evaluation.stored import find_evaluations, fingerprint_of_weights
 from core.evaluation.subject import open_subject
 from core.runs.folder import RunFolder, RunRecord
 from core.runs.process import ProcessIdentity
-from core.training.checkpoint import Checkpoints, EvalResults, TrainingState
+from core.training.checkpoint import STATE_FILE, Checkpoints, EvalResults, TrainingState
 from core.workspace import Workspace, read_manifest
 from tests.checkpoints import make_tokenizer, write_checkpoint
 from tests.core.runs.support import stop_worker
 
+ROOT = Path(__file__).parents[3]
 RUN = "train-20250102-030405-ab12"
 PAIRS = [
     {"sentence_good": "The ship runs.", "sentence_bad": "The ship run.", "UID": "agreement",
@@ -153,6 +158,40 @@ def test_checkpoint_of_a_running_run_is_evaluated_at_once(
     assert process == ProcessIdentity.of_this()
 
 
+@pytest.mark.slow
+def test_interrupted_evaluation_is_stopped(workspace: Workspace, tmp_path: Path) -> None:
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in PAIRS * 100_000))
+    run = RunFolder.of(workspace, RUN)
+    run.write_processes(run=ProcessIdentity.of_this())
+    words = ["evaluate", "--model", RUN, "--path", str(path), "--name", "interrupted", "--json"]
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "core", *words, "--workspace", str(workspace.root)],
+            cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        while not any(b"reading pairs" in file.read_bytes() for file in events_of(workspace)):
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        out, errors = process.communicate(timeout=100)
+    finally:
+        (run.path / "process.json").unlink()
+    assert process.returncode == 130, errors
+    found = json.loads(out.splitlines()[-1])
+    assert (found["state"], "error" in found, found["artifact"]) == ("stopped", False, None)
+    assert not (workspace.folder("evaluation") / "interrupted").exists()
+
+
+def events_of(workspace: Workspace) -> list[Path]:
+    folders = workspace.runs.glob("evaluate-*")
+    return [
+        one / "events.jsonl"
+        for one in folders
+        if (one / "events.jsonl").exists() and b"interrupted" in (one / "run.json").read_bytes()
+    ]
+
+
 @pytest.mark.parametrize(
     ("reference", "kind", "words"),
     [
@@ -176,6 +215,24 @@ def test_run_without_checkpoints_is_reported(workspace: Workspace) -> None:
     RunFolder.of(workspace, run).write_record(RunRecord(id=run, stage="train", config={}))
     with pytest.raises(CheckpointError, match="no checkpoint yet"), open_subject(run, workspace):
         pass
+
+
+def test_best_of_a_run_that_was_not_validated_is_reported(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    other = Workspace(tmp_path)
+    shutil.copytree(workspace.runs / RUN, other.runs / RUN)
+    for step in (10, 20):
+        shutil.rmtree(other.runs / RUN / "checkpoints" / f"step-{step:08}")
+    file = other.runs / RUN / "checkpoints" / "step-00000030" / STATE_FILE
+    state = json.loads(file.read_text())
+    file.write_text(json.dumps({**state, "evaluated": None}))
+    with (
+        pytest.raises(ConfigError, match=r"Expected: newest, or one of the steps 30\.") as caught,
+        open_subject(f"{RUN}@best", other),
+    ):
+        pass
+    assert "no checkpoint with a validation loss" in caught.value.problem
 
 
 def test_damaged_checkpoint_is_reported(workspace: Workspace, tmp_path: Path) -> None:

@@ -219,8 +219,9 @@ def test_cleaning_that_leaves_nothing_names_the_step(tmp_path: Path, workspace: 
 def test_errors_come_before_cleaning(text: Path, workspace: Workspace) -> None:
     with pytest.raises(ConfigError, match="'xx' can't be identified"):
         clean(clean_config(text, languages="xx"), workspace)
-    with pytest.raises(ConfigError, match="corpus 'missing' was not found"):
+    with pytest.raises(ConfigError, match="corpus 'missing' was not found") as caught:
         clean(clean_config(text, against="missing"), workspace)
+    assert caught.value.field == "against"
     clean(clean_config(text), workspace)
     with pytest.raises(ConfigError, match="'C' is taken"):
         clean(clean_config(text), workspace)
@@ -331,9 +332,10 @@ def test_damaged_corpus_is_reported_by_file(text: Path, workspace: Workspace) ->
 
 
 def test_missing_corpus_is_named(workspace: Workspace) -> None:
-    with pytest.raises(ConfigError, match="corpus 'nothing' was not found"):
+    with pytest.raises(ConfigError, match="corpus 'nothing' was not found") as caught:
         open_corpus(CorpusConfig(corpus_name="nothing"), workspace)
-    with pytest.raises(ConfigError):
+    assert caught.value.field == "corpus_name"
+    with pytest.raises(ConfigError, match="No corpus was chosen"):
         open_corpus(CorpusConfig(source="corpus"), workspace)
 
 
@@ -423,3 +425,16 @@ def test_cleaned_corpus_is_trained_on_by_the_command_line(text: Path, home: Work
     assert model["state"] == "done" and model["metrics"]["eval_loss"] > 0
     failed = studio(home, "clean", "--path", str(text), "--name", "C", code=2)
     assert failed["error"]["field"] == "name"
+
+
+@pytest.mark.slow(10)
+def test_command_line_shows_what_each_step_did(text: Path, home: Workspace) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "core", "clean", "--path", str(text), "--name", "C"]
+        + ["--workers", "1", "--c4", "--workspace", str(home.root)],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    steps = home.find("corpus", "C").manifest.counts["steps"]
+    removed, changed = (steps["c4"][f"{what}_documents"] for what in ("removed", "changed"))
+    assert removed
+    assert f"C4 rules: removed {removed} documents, changed {changed}\n" in ended.stderr
