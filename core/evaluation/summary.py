@@ -41,7 +41,8 @@ def _text_line(name: str, one: Mapping[str, Any]) -> str:
 
 def _line(name: str, one: Mapping[str, Any]) -> str:
     low, high = (f"{100 * bound:.1f}" for bound in one["interval"])
-    return f"{_share(name, one['accuracy'])}  ({low} to {high}), {one['pairs']:,} pairs"
+    noun = "pair" if one["pairs"] == 1 else "pairs"
+    return f"{_share(name, one['accuracy'])}  ({low} to {high}), {one['pairs']:,} {noun}"
 
 
 def _share(name: str, share: float) -> str:

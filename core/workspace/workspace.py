@@ -209,7 +209,8 @@ class Workspace:
         names = [artifact.name for artifact in self.list(kind)]
         if not names:
             return f"the {kind} in {self.root} (there are none yet)"
-        return ", ".join(names[:_SHOWN_NAMES]) + (", …" if len(names) > _SHOWN_NAMES else "")
+        more = len(names) - _SHOWN_NAMES
+        return ", ".join(names[:_SHOWN_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 @dataclass

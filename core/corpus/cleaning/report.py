@@ -180,7 +180,7 @@ class Report:
     def lines(self) -> list[str]:
         """Returns a line per step for the log."""
         return [
-            f"{title_of_step(step)}: removed {counts['removed_documents']:,} documents, changed "
+            f"{title_of_step(step)}: documents removed {counts['removed_documents']:,}, changed "
             f"{counts['changed_documents']:,}"
             for step, counts in self._steps()
         ]

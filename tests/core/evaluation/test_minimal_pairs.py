@@ -12,6 +12,7 @@ import pytest
 from core.errors import ConfigError
 from core.evaluation.minimal_pairs import ScoredPair, score_pairs, summarize_pairs
 from core.evaluation.pairs import Pair
+from core.evaluation.summary import summarize
 from core.inference.likelihood import TokenScorer
 from core.workspace import Workspace
 from tests.core.evaluation.models import (
@@ -166,3 +167,9 @@ def test_unsuitable_sentence_is_refused_with_its_line(
     with pytest.raises(ConfigError, match=words) as caught:
         score_pairs(scorer, as_pairs([("the house", sentence)]))
     assert "Line 1 of a.jsonl" in str(caught.value)
+
+
+def test_table_counts_a_single_pair_in_the_singular() -> None:
+    scored = ScoredPair(Pair("a", "b", "order", "", "Line 1"), -1.0, -2.0)
+    table = summarize({"task": "minimal_pairs", **summarize_pairs([scored])})
+    assert "100.0 %  (20.7 to 100.0), 1 pair\n" in table

@@ -437,4 +437,4 @@ def test_command_line_shows_what_each_step_did(text: Path, home: Workspace) -> N
     steps = home.find("corpus", "C").manifest.counts["steps"]
     removed, changed = (steps["c4"][f"{what}_documents"] for what in ("removed", "changed"))
     assert removed
-    assert f"C4 rules: removed {removed} documents, changed {changed}\n" in ended.stderr
+    assert f"C4 rules: documents removed {removed}, changed {changed}\n" in ended.stderr
