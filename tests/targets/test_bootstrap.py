@@ -18,6 +18,8 @@ from core.targets.ssh_target import SshTarget
 from core.targets.target import Job, Machine
 from tests.targets.ssh_server import running_ssh_server
 
+pytestmark = pytest.mark.long
+
 RUN = "train-20260101-000000-abcd"
 
 

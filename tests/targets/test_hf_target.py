@@ -15,6 +15,8 @@ from core.targets.hf import JobsTarget
 from core.targets.target import Job, Machine, open_target
 from tests.targets.hub_jobs_server import JobServer
 
+pytestmark = pytest.mark.long
+
 TOKEN = "hf_of_ada"
 # Jobs look for this code in a bucket that doesn't exist: they run for some seconds, and fail.
 JOB = Job("run-1", 1, "hf://buckets/ada/pretrain-studio", "0" * 64, secrets={"HF_TOKEN": TOKEN})

@@ -23,6 +23,8 @@ from core.targets.store import ObjectStore
 from tests.targets.hub_client import hub_process, open_there
 from tests.targets.hub_jobs_server import Bucket, BucketFile, JobServer
 
+pytestmark = pytest.mark.long
+
 TOKEN = "hf_of_ada"
 ADDRESS = "hf://buckets/ada/runs/studio"
 

@@ -27,6 +27,8 @@ from core.targets.target import Job, Machine, open_target
 from tests.core.runs.support import wait_for
 from tests.targets import fake_sky
 
+pytestmark = pytest.mark.long
+
 RUN = "train-20260101-000000-abcd"
 NAME = f"studio-{RUN}-1"
 SECRET = "hf_never_to_be_shown"

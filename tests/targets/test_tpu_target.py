@@ -26,6 +26,8 @@ from tests.core.runs.support import wait_for
 from tests.targets.tpu_server import USER_TOKEN, TpuServer
 from tests.targets.tpu_support import PROJECT, ZONE, sign_in
 
+pytestmark = pytest.mark.long
+
 PARENT = f"projects/{PROJECT}/locations/{ZONE}"
 ADDRESS = f"tpu://v5litepod-8?zone={ZONE}&project={PROJECT}"
 RUN = "train-20260102-030405-abcd"

@@ -26,6 +26,8 @@ from tests.ui.browser import Visitor, find_chromium, running_app, visiting
 from ui.parts import remote
 from ui.parts.run_rows import progress_of, summarize
 
+pytestmark = pytest.mark.long
+
 TPU = "tpu://v5e-8?zone=us-west4-a&spot=1"
 USED = {"hours": 1.25, "price_per_hour": 9.6, "cost": 12.0}
 # An interpreter that runs the bootstrap script and never gets its code.

@@ -22,6 +22,8 @@ from tests.ui.test_preflight import FITTING, put_report
 from ui.forms import Form
 from ui.parts import cost, where
 
+pytestmark = pytest.mark.long
+
 TPU = "tpu://v5e-8?zone=us-west4-a&spot=1"
 
 

@@ -25,6 +25,8 @@ from tests.core.evaluation.models import (
 from tests.engines import ENGINES, run_on
 from tests.texts import sentences
 
+pytestmark = pytest.mark.long
+
 SENTENCES = sentences(12, seed=5)
 PAIRS = [
     ("The small house sleeps.", "The small house sleep."),

@@ -22,6 +22,8 @@ from tests.core.corpus.cleaning.support import (
     write_documents,
 )
 
+pytestmark = pytest.mark.long
+
 COPIES, LENGTH, VOCABULARY = 3000, 200, 20_000
 
 
