@@ -30,12 +30,11 @@ from core.targets.errors import MirrorError, NoRoomError, TargetError, Unavailab
 from core.targets.mirror import Listing, RunMirror, exit_name, heartbeat_name, log_name
 from core.targets.schema import AGAIN, MOST_EVENTS_BYTES, Exit, StopRequest, parse_events
 from core.training.checkpoint import CHECKPOINTS_FOLDER, checkpoint_name, checkpoint_steps
-from core.workspace import Artifact, Workspace, commit_folder, write_atomically
+from core.workspace import Artifact, Workspace, write_atomically
 from core.workspace.places import (
     WorkspaceMovedError,
     check_not_moved,
     guarding_workspaces,
-    make_folder,
     private_files,
 )
 
@@ -359,23 +358,9 @@ class Follower:
     def _fetch_checkpoint(self, listing: Listing) -> None:
         """Fetches the newest checkpoint, for use here; a damaged one is passed over."""
         self._fetched_at = time.monotonic()
-        for checkpoint in self._mirror.find_checkpoints(listing):
-            final = self._checkpoint_path(checkpoint.step)
-            if final.exists():
-                return
-            draft = final.with_name(f".{final.name}.draft")
-            shutil.rmtree(draft, ignore_errors=True)
-            make_folder(draft)
-            try:
-                self._mirror.download_checkpoint(checkpoint, draft)
-                commit_folder(draft, final)
-            except MirrorError as error:
-                print(error, file=sys.stderr, flush=True)
-                continue
-            finally:
-                shutil.rmtree(draft, ignore_errors=True)
-            self._remove_older(final)
-            return
+        parent = self._folder.path / CHECKPOINTS_FOLDER
+        if fetched := self._mirror.fetch_newest_checkpoint(listing, parent):
+            self._remove_older(fetched)
 
     def _remove_older(self, newest: Path) -> None:
         for step in checkpoint_steps(newest.parent):

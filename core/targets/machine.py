@@ -41,8 +41,8 @@ from core.targets.mirror import Listing, RunMirror, StoredCheckpoint
 from core.targets.opening import open_store
 from core.targets.publisher import STATE_FILE, ending_reason
 from core.targets.schema import AGAIN, CheckpointReference, Claim, RunSpec
-from core.training.checkpoint import CHECKPOINTS_FOLDER, checkpoint_name
-from core.workspace import Workspace, commit_folder, write_atomically
+from core.training.checkpoint import CHECKPOINTS_FOLDER
+from core.workspace import Workspace, write_atomically
 from core.workspace.places import make_folder, private_files
 
 _T = TypeVar("_T")
@@ -173,10 +173,10 @@ def _restore(
     mirror: RunMirror, folder: RunFolder, found: list[StoredCheckpoint], *, must: bool = False
 ) -> StoredCheckpoint | None:
     """Downloads the first of these checkpoints that is whole."""
+    parent = folder.path / CHECKPOINTS_FOLDER
     for checkpoint in found:
-        final = folder.path / CHECKPOINTS_FOLDER / checkpoint_name(checkpoint.step)
         try:
-            _patiently(partial(_download, mirror, checkpoint, final))
+            _patiently(partial(mirror.fetch_checkpoint, checkpoint, parent))
         except MirrorError as error:
             if must:
                 raise
@@ -184,14 +184,6 @@ def _restore(
         else:
             return checkpoint
     return None
-
-
-def _download(mirror: RunMirror, checkpoint: StoredCheckpoint, final: Path) -> None:
-    draft = final.with_name(f".{final.name}.draft")
-    shutil.rmtree(draft, ignore_errors=True)
-    make_folder(draft)
-    mirror.download_checkpoint(checkpoint, draft)
-    commit_folder(draft, final)
 
 
 def _wait_for_claim(mirror: RunMirror, launch: int) -> Claim:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ from core.workspace import (
     MANIFEST_FILE,
     MOST_MANIFEST_BYTES,
     Manifest,
+    commit_folder,
     hash_file,
     parse_manifest,
 )
@@ -360,6 +362,30 @@ class RunMirror:
         """Downloads and verifies what the run made into a new folder; returns its manifest."""
         name = f"{_incarnation(incarnation)}/artifact"
         return download_folder(self.store, self._name(name), files, folder)
+
+    def fetch_checkpoint(self, checkpoint: StoredCheckpoint, parent: Path) -> Path:
+        """Downloads and verifies a checkpoint; its folder, which is returned, appears whole."""
+        final = parent / checkpoint_name(checkpoint.step)
+        draft = final.with_name(f".{final.name}.draft")
+        shutil.rmtree(draft, ignore_errors=True)
+        make_folder(draft)
+        try:
+            self.download_checkpoint(checkpoint, draft)
+            commit_folder(draft, final)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+        return final
+
+    def fetch_newest_checkpoint(self, listing: Listing, parent: Path) -> Path | None:
+        """Fetches the newest checkpoint that is whole; None if it is there already, or none is."""
+        for checkpoint in self.find_checkpoints(listing):
+            if (parent / checkpoint_name(checkpoint.step)).exists():
+                return None
+            try:
+                return self.fetch_checkpoint(checkpoint, parent)
+            except MirrorError as error:
+                print(error, file=sys.stderr, flush=True)
+        return None
 
     def find_checkpoints(self, listing: Listing) -> list[StoredCheckpoint]:
         """Returns the complete checkpoints of the newest incarnation's chain, newest first.

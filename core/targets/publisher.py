@@ -163,10 +163,12 @@ class Publisher:
         self._pass_on_stop(listing)
 
     def _check_current(self, listing: Listing) -> None:
-        if listing.newest > self._number:
+        try:
+            self._mirror.check_newest(self._number, listing)
+        except SupersededError:
             self._superseded.set()
             self._kill()
-            raise self._mirror.superseded(f"incarnation {listing.newest}")
+            raise
 
     def _send_events(self) -> None:
         """Sends the events since the last call, in segments.

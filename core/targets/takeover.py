@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,14 +10,12 @@ from core.errors import RunError
 from core.runs.folder import RunFolder, RunRecord
 from core.stages.registry import parse_stage_config
 from core.targets.blobs import place_inputs
-from core.targets.errors import MirrorError
 from core.targets.follower import Follower
 from core.targets.mirror import RunMirror, exit_name, run_address
 from core.targets.received import check_references, parse_received
 from core.targets.schema import Input, RunSpec
-from core.training.checkpoint import CHECKPOINTS_FOLDER, checkpoint_name
-from core.workspace import MANIFEST_FILE, Workspace, commit_folder, read_manifest
-from core.workspace.places import make_folder
+from core.training.checkpoint import CHECKPOINTS_FOLDER
+from core.workspace import MANIFEST_FILE, Workspace, read_manifest
 
 
 def take_over(workspace: Workspace, address: str, changes: dict[str, Any]) -> RunRecord:
@@ -48,7 +44,7 @@ def take_over(workspace: Workspace, address: str, changes: dict[str, Any]) -> Ru
         followed = run_address(mirror.store.address, spec.id)
         folder.write_record(replace(record, follows=followed))
         Follower(folder, workspace).copy_events()
-    _fetch_checkpoint(mirror, folder)
+    mirror.fetch_newest_checkpoint(mirror.look(), folder.path / CHECKPOINTS_FOLDER)
     mirror.clear_stop()
     folder.write_record(record)
     return record
@@ -97,22 +93,3 @@ def _has(workspace: Workspace, one: Input) -> bool:
         received=str(folder),
         fix="use another workspace: --workspace FOLDER",
     )
-
-
-def _fetch_checkpoint(mirror: RunMirror, folder: RunFolder) -> None:
-    for checkpoint in mirror.find_checkpoints(mirror.look()):
-        final = folder.path / CHECKPOINTS_FOLDER / checkpoint_name(checkpoint.step)
-        if final.exists():
-            return
-        draft = final.with_name(f".{final.name}.draft")
-        shutil.rmtree(draft, ignore_errors=True)
-        make_folder(draft)
-        try:
-            mirror.download_checkpoint(checkpoint, draft)
-            commit_folder(draft, final)
-        except MirrorError as error:
-            print(error, file=sys.stderr)
-            continue
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
-        return
