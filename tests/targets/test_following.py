@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -28,6 +26,7 @@ from tests.core.runs.support import (
     wait_until_ended,
 )
 from tests.core.training.test_trainer import make_inputs
+from tests.targets.homes import kill_followers
 from tests.targets.ssh_server import running_ssh_server
 
 pytestmark = [pytest.mark.slow(60), pytest.mark.long]
@@ -48,11 +47,6 @@ def home(tmp_path: Path) -> Iterator[Workspace]:
     yield workspace
     stop_worker(workspace)
     kill_followers(workspace)
-
-
-def kill_followers(workspace: Workspace) -> None:
-    for one in processes_with(b"core.targets.follower\0" + str(workspace.root).encode()):
-        os.kill(one.pid, signal.SIGKILL)
 
 
 def config(mirror: str, name: str) -> TrainConfig:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -16,7 +15,6 @@ import core
 from core import Workspace
 from core.runs.client import submit
 from core.runs.folder import RunFolder
-from core.runs.worker import is_worker_running
 from core.targets.code import pack_code
 from core.targets.machines import list_machines
 from tests.core.runs.support import (
@@ -27,9 +25,10 @@ from tests.core.runs.support import (
     wait_until_ended,
 )
 from tests.core.training.test_trainer import make_inputs
+from tests.targets.homes import copied_workspace
 from tests.targets.hub_client import client_environment
 from tests.targets.hub_jobs_server import JobServer
-from tests.targets.test_following import kill_followers, weights
+from tests.targets.test_following import weights
 from tests.targets.test_launching import config, phases
 
 pytestmark = [pytest.mark.slow(120), pytest.mark.long]
@@ -83,12 +82,9 @@ def server(
 
 @pytest.fixture
 def home(tmp_path: Path, server: JobServer) -> Iterator[Workspace]:
-    workspace = Workspace(tmp_path / "home")
-    shutil.copytree(make_inputs(tmp_path / "inputs").root, workspace.root)
-    yield workspace
-    if is_worker_running(workspace):
-        stop_worker(workspace)
-    kill_followers(workspace)
+    inputs = make_inputs(tmp_path / "inputs").root
+    with copied_workspace(inputs, tmp_path / "home") as workspace:
+        yield workspace
 
 
 def has_checkpoint(server: JobServer, incarnation: int) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +18,6 @@ from core import TrainConfig, Workspace
 from core.events import read_events
 from core.runs.client import request_stop, resume_run, submit
 from core.runs.folder import RunFolder
-from core.runs.worker import is_worker_running
 from core.store import RunRow, Store
 from core.targets.machines import list_machines
 from tests.core.runs.support import (
@@ -30,8 +28,9 @@ from tests.core.runs.support import (
     wait_until_ended,
 )
 from tests.core.training.test_trainer import make_inputs
-from tests.targets.ssh_server import SshServer, running_ssh_server
-from tests.targets.test_following import kill_followers, weights
+from tests.targets.homes import copied_workspace, kill_followers, machine_processes, ssh_machine
+from tests.targets.ssh_server import SshServer
+from tests.targets.test_following import weights
 
 pytestmark = [pytest.mark.slow(60), pytest.mark.long]
 STEPS = 12_000
@@ -50,21 +49,14 @@ def settings_that_do_not_travel(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def home(inputs: Path, tmp_path: Path) -> Iterator[Workspace]:
-    workspace = Workspace(tmp_path / "home")
-    shutil.copytree(inputs, workspace.root)
-    yield workspace
-    if is_worker_running(workspace):
-        stop_worker(workspace)
-    kill_followers(workspace)
+    with copied_workspace(inputs, tmp_path / "home") as workspace:
+        yield workspace
 
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SshServer]:
-    with running_ssh_server(tmp_path / "ssh") as server:
-        monkeypatch.setenv("STUDIO_SSH_COMMAND", server.command)
+    with ssh_machine(tmp_path, monkeypatch) as server:
         yield server
-        for one in machine_processes(tmp_path):
-            one.kill()
 
 
 def config(target: str, name: str, **fields: object) -> TrainConfig:
@@ -79,18 +71,6 @@ def config(target: str, name: str, **fields: object) -> TrainConfig:
 
 def address(server: SshServer) -> str:
     return f"{server.address}?python={sys.executable}"
-
-
-def machine_processes(folder: Path) -> list[psutil.Process]:
-    """Finds the processes that the ssh server's home has started, outermost first."""
-    found = []
-    for one in psutil.process_iter():
-        try:
-            if one.environ().get("HOME") == str(folder / "ssh" / "home"):
-                found.append(one)
-        except psutil.Error:
-            continue
-    return [one for one in found if one.name() not in ("sshd", "sh", "bash")]
 
 
 def phases(workspace: Workspace, run_id: str) -> list[str]:

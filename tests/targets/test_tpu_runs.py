@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -17,7 +16,6 @@ import pytest
 
 from core import TrainConfig, Workspace
 from core.runs.client import ensure_worker, submit
-from core.runs.worker import is_worker_running
 from core.store import Store
 from core.targets.machines import list_machines
 from tests.core.runs.support import (
@@ -28,7 +26,8 @@ from tests.core.runs.support import (
     wait_until_ended,
 )
 from tests.core.training.test_trainer import make_inputs
-from tests.targets.test_following import kill_followers, weights
+from tests.targets.homes import copied_workspace, kill_followers
+from tests.targets.test_following import weights
 from tests.targets.tpu_server import TpuServer
 from tests.targets.tpu_support import PROJECT, ZONE, sign_in
 
@@ -47,12 +46,8 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def home(inputs: Path, tmp_path: Path) -> Iterator[Workspace]:
-    workspace = Workspace(tmp_path / "home")
-    shutil.copytree(inputs, workspace.root)
-    yield workspace
-    if is_worker_running(workspace):
-        stop_worker(workspace)
-    kill_followers(workspace)
+    with copied_workspace(inputs, tmp_path / "home") as workspace:
+        yield workspace
 
 
 @pytest.fixture

@@ -10,15 +10,13 @@ from typing import Any
 
 import pytest
 
-from core.runs.worker import is_worker_running
 from core.store import Store
 from core.targets.machines import list_machines
 from core.workspace import Workspace
-from tests.core.runs.support import metrics_in_events, stop_worker
+from tests.core.runs.support import metrics_in_events
 from tests.core.training.test_trainer import make_inputs
-from tests.targets.ssh_server import SshServer, running_ssh_server
-from tests.targets.test_following import kill_followers
-from tests.targets.test_launching import machine_processes
+from tests.targets.homes import ssh_machine, stopped_at_the_end
+from tests.targets.ssh_server import SshServer
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting
 
 pytestmark = [pytest.mark.slow(120), pytest.mark.long]
@@ -38,19 +36,14 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
     workspace = make_inputs(tmp_path / "workspace")
     # The other tokenizer isn't needed, and would be suggested.
     shutil.rmtree(workspace.folder("tokenizer") / "others")
-    yield workspace
-    if is_worker_running(workspace):
-        stop_worker(workspace)
-    kill_followers(workspace)
+    with stopped_at_the_end(workspace):
+        yield workspace
 
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SshServer]:
-    with running_ssh_server(tmp_path / "ssh") as server:
-        monkeypatch.setenv("STUDIO_SSH_COMMAND", server.command)
+    with ssh_machine(tmp_path, monkeypatch) as server:
         yield server
-        for one in machine_processes(tmp_path):
-            one.kill()
 
 
 def choose_machine(visitor: Visitor, server: SshServer) -> None:
