@@ -254,7 +254,7 @@ class Draft:
 def _unknown(kind: str, reference: str, known: str, field: str) -> ConfigError:
     verb = "were" if folder_of_kind(kind) == kind else "was"
     return ConfigError(
-        f"The {kind} {reference!r} {verb} not found" if reference else f"No {kind} {verb} chosen",
+        f"The {kind} {reference!r} {verb} not found",
         expected=f"one of {known}",
         received=reference or "nothing",
         fix="choose an existing name, or make one first",

@@ -335,7 +335,9 @@ def test_missing_corpus_is_named(workspace: Workspace) -> None:
     with pytest.raises(ConfigError, match="corpus 'nothing' was not found") as caught:
         open_corpus(CorpusConfig(corpus_name="nothing"), workspace)
     assert caught.value.field == "corpus_name"
-    with pytest.raises(ConfigError, match="No corpus was chosen"):
+    with pytest.raises(
+        ConfigError, match="The corpus '' was not found. Expected: .* Received: nothing"
+    ):
         open_corpus(CorpusConfig(source="corpus"), workspace)
 
 
@@ -403,6 +405,7 @@ def studio(workspace: Workspace, *arguments: str, code: int = 0) -> Any:
     return json.loads(ended.stdout.splitlines()[-1])
 
 
+@pytest.mark.long
 @pytest.mark.slow(90)
 def test_cleaned_corpus_is_trained_on_by_the_command_line(text: Path, home: Workspace) -> None:
     told = studio(
