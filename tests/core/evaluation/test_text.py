@@ -18,6 +18,8 @@ from tests.core.evaluation.models import LENGTH, Reference, write_models
 from tests.engines import ENGINES, run_on
 from tests.texts import sentences
 
+pytestmark = pytest.mark.long
+
 DOCUMENTS = ["", *sentences(6, seed=2), "  ", "Ünïcode 한국어", "The golden " * 40]
 EVALUATE = """
 import json, sys

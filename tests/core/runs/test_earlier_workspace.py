@@ -245,6 +245,7 @@ def _run_commands(workspace: Workspace, commands: list[tuple[str, str]]) -> str:
     return run
 
 
+@pytest.mark.long
 @pytest.mark.slow(6)
 @pytest.mark.parametrize("commands", _COMMANDS.values(), ids=_COMMANDS)
 def test_command_of_an_earlier_readme_succeeds(
@@ -254,6 +255,7 @@ def test_command_of_an_earlier_readme_succeeds(
     stop_worker(workspace)
 
 
+@pytest.mark.long
 @pytest.mark.slow(5)
 @pytest.mark.parametrize("commands", _BACKGROUND_COMMANDS.values(), ids=_BACKGROUND_COMMANDS)
 def test_background_command_of_an_earlier_readme_succeeds(
@@ -265,6 +267,7 @@ def test_background_command_of_an_earlier_readme_succeeds(
     assert row.state == "stopped"
 
 
+@pytest.mark.long
 @pytest.mark.slow(6)
 def test_python_lines_of_an_earlier_readme_succeed(workspace: Workspace) -> None:
     output = _run(workspace.root.parent, "-c", _SCRIPT)
