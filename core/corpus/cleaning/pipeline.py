@@ -30,10 +30,10 @@ from core.corpus.cleaning.parts import (
     split_parts,
     write_batch,
 )
-from core.corpus.cleaning.pool import TaskMap
 from core.corpus.cleaning.report import Report, Tally, steps_in_use
 from core.corpus.cleaning.steps import filter_texts, near_keys, normalize_texts, text_keys
 from core.events import Reporter
+from core.parts.pool import TaskMap
 
 SPLIT_FOLDERS = {"train": TRAIN, "validation": VALIDATION}
 # Higher levels take twice the time for a few percent.

@@ -14,11 +14,11 @@ from core.corpus.cleaned import CleanedSource
 from core.corpus.cleaning.language import chosen_languages
 from core.corpus.cleaning.parts import REFERENCE, TRAIN, VALIDATION
 from core.corpus.cleaning.pipeline import Cleaning
-from core.corpus.cleaning.pool import count_workers, open_pool
 from core.corpus.cleaning.report import Report, title_of_step
 from core.corpus.reading import Corpus, open_corpus
 from core.errors import CorpusError
 from core.events import Reporter
+from core.parts.pool import count_workers, open_pool
 from core.workspace import Artifact, Workspace
 
 REPORT_FILE = "report.json"

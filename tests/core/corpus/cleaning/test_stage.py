@@ -18,12 +18,12 @@ from core import CleanConfig, CorpusConfig, Workspace
 from core.config import ShardConfig, TokenizerConfig
 from core.corpus import open_corpus
 from core.corpus.cleaning import parts
-from core.corpus.cleaning.pool import count_workers, open_pool
 from core.corpus.cleaning.stage import REPORT_FILE, clean, derive_name
 from core.corpus.previewing import preview_apart
 from core.errors import ConfigError, CorpusError, RunError
 from core.events import Reporter, RunStopped
 from core.hub.cards import CardNotes, shards_card
+from core.parts.pool import count_workers, open_pool
 from core.shards.build import build
 from core.tokenizer import train as train_tokenizer
 from core.workspace import hash_file
@@ -281,7 +281,7 @@ def test_script_without_a_guard_cleans(text: Path, workspace: Workspace, tmp_pat
 def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     code = (
         "import time\n"
-        "from core.corpus.cleaning.pool import open_pool\n"
+        "from core.parts.pool import open_pool\n"
         "from core.events import Reporter\n"
         "if __name__ == '__main__':\n"
         "    with open_pool(2, Reporter()) as run:\n"
@@ -336,7 +336,7 @@ def test_missing_corpus_is_named(workspace: Workspace) -> None:
         open_corpus(CorpusConfig(corpus_name="nothing"), workspace)
     assert caught.value.field == "corpus_name"
     with pytest.raises(
-        ConfigError, match="The corpus '' was not found. Expected: .* Received: nothing"
+        ConfigError, match=r"The corpus '' was not found. Expected: .* Received: nothing"
     ):
         open_corpus(CorpusConfig(source="corpus"), workspace)
 

@@ -109,7 +109,7 @@ def _end_with_parent() -> None:
 
 def _broken(workers: int) -> RunError:
     return RunError(
-        "A process that cleans text ended unexpectedly",
+        "A process that works on parts of the corpus ended unexpectedly",
         expected=f"{workers} processes until the end",
         received="one that was killed, ran out of memory or could not start",
         fix="set workers to a lower number; in a script, call the stage below "

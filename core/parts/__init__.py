@@ -1,0 +1,1 @@
+"""Numbered parts of a corpus, and processes that work on them."""
