@@ -5,6 +5,7 @@ from __future__ import annotations
 from core.config import (
     CleanConfig,
     EvaluateConfig,
+    FinetuneConfig,
     PreflightConfig,
     PushConfig,
     QuickstartConfig,
@@ -54,6 +55,15 @@ def evaluate(config: EvaluateConfig, workspace: Workspace | None = None) -> Arti
         The figures as `manifest.counts`; see docs/evaluation.md.
     """
     return run_stage("evaluate", config, workspace)
+
+
+def finetune(config: FinetuneConfig, workspace: Workspace | None = None) -> Artifact:
+    """Fine-tunes a model on labelled examples.
+
+    Returns:
+        The model; the results are in `manifest.counts`, see docs/finetuning.md.
+    """
+    return run_stage("finetune", config, workspace)
 
 
 def preflight(config: PreflightConfig, workspace: Workspace | None = None) -> Artifact:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from core.backends.schedule import LearningRateSchedule
 from core.config import TrainConfig
 from core.errors import CheckpointError, ConfigError
 from core.objectives.mlm import log_frequencies
@@ -29,6 +30,7 @@ INPUT_NAMES = (
     "attention_mask",
     "masked_positions",
     "decoder_input_ids",
+    "token_type_ids",
     "dropout_seed",
 )
 
@@ -72,6 +74,15 @@ class Backend(Protocol):
     def evaluate_step(self, batch: Mapping[str, DeviceValue]) -> DeviceValue:
         """Returns sums of losses, correct predictions and weights, (3,)."""
 
+    def predict_step(self, batch: Mapping[str, DeviceValue]) -> DeviceValue:
+        """Returns the logits of a batch, float32 (B, K, …); on one device only."""
+
+    def set_schedule(self, schedule: LearningRateSchedule) -> None:
+        """Replaces the learning-rate schedule by one of the same kind, without recompiling.
+
+        On TensorFlow, the first call precedes the first step.
+        """
+
     def fetch(self, values: Sequence[DeviceValue]) -> NDArray[np.float32]:
         """Waits for values, stacked on the host."""
 
@@ -100,8 +111,12 @@ def learned_from(
     batch: Mapping[str, DeviceValue],
 ) -> tuple[dict[str, DeviceValue], DeviceValue, DeviceValue]:
     """Splits a batch into inputs, labels and label weights."""
-    inputs = {name: batch[name] for name in INPUT_NAMES if name in batch}
-    return inputs, batch["labels"], batch["label_weights"]
+    return inputs_of(batch), batch["labels"], batch["label_weights"]
+
+
+def inputs_of(batch: Mapping[str, DeviceValue]) -> dict[str, DeviceValue]:
+    """Returns a batch's inputs to the model."""
+    return {name: batch[name] for name in INPUT_NAMES if name in batch}
 
 
 def dropout_seeds(number: int, parts: int, replica: int = 0) -> NDArray[np.int32]:

@@ -27,7 +27,13 @@ class KerasSchedule(keras.optimizers.schedules.LearningRateSchedule):
         self._numbers: Tensor = None
 
     def __call__(self, step: Tensor) -> Tensor:
-        return self.schedule.at(ops.cast(step, "float32"), ops, self._numbers)
+        given = self._numbers
+        numbers = None if given is None else ops.unstack(given, len(self.schedule.numbers))
+        return self.schedule.at(ops.cast(step, "float32"), ops, numbers)
+
+    def take_from(self, numbers: Any) -> None:
+        """Reads the schedule's numbers, (6,), from a variable of the backend from now on."""
+        self._numbers = numbers
 
     @contextmanager
     def given(self, numbers: Tensor) -> Iterator[None]:

@@ -4,6 +4,7 @@ from core.config.base import StageConfig, config_error, describe_expected, finge
 from core.config.clean import CleanConfig
 from core.config.corpus import CorpusConfig
 from core.config.evaluate import EvaluateConfig
+from core.config.finetune import FinetuneConfig
 from core.config.options import (
     DTYPES,
     HUB_ID_PATTERN,
@@ -39,6 +40,7 @@ __all__ = [
     "Dtype",
     "EvaluateConfig",
     "Family",
+    "FinetuneConfig",
     "PreflightConfig",
     "PresetName",
     "PushConfig",

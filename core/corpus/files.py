@@ -9,7 +9,7 @@ import re
 import shutil
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -115,6 +115,32 @@ class FilesSource:
         for file in self._files[part]:
             with _naming(file):
                 yield from self._rows_of(file)
+
+    def table_rows(self, part: str) -> Iterator[Row]:
+        """Yields the rows of tables of any format; raises CorpusError for plain text."""
+        for file in self._files[part]:
+            with _naming(file):
+                if file.format in ("csv", "tsv", "parquet"):
+                    yield from self._rows_of_table(file)
+                else:
+                    yield from self._rows_of(file)
+
+    def _rows_of_table(self, file: TextFile) -> Iterator[Row]:
+        config = self._config
+        with unpacked(file.packed, config.max_unpack_ratio) as (stream, compression):
+            if file.format == "parquet":
+                with _seekable(stream, compression) as seekable:
+                    table = ParquetTexts(file.shown, seekable, config.max_document_mb)
+                    yield from _numbered(file, table.rows())
+                return
+            decoder = self._decoder(file)
+            lines = decoder.lines(decoder.blocks(stream))
+            found = read_csv(
+                file.shown, lines, config, is_tsv=file.format == "tsv", count=Findings().count
+            )
+            cells = itertools.chain(found.sample, found.rows)
+            pairs = (dict(zip(found.columns, row, strict=False)) for row in cells if any(row))
+            yield from _numbered(file, pairs)
 
     def _rows_of(self, file: TextFile) -> Iterator[Row]:
         if file.format not in ("json", "jsonl"):
@@ -297,6 +323,11 @@ class _Table:
     has_rows: bool
     text_column: Callable[[], str]
     texts: Callable[[str], Iterator[str]]
+
+
+def _numbered(file: TextFile, rows: Iterable[dict[str, Any]]) -> Iterator[Row]:
+    for number, values in enumerate(rows, 1):
+        yield Row(file.path, f"Row {number} of {file.shown}", values)
 
 
 def _without(files: list[TextFile], held_out: list[TextFile]) -> list[TextFile]:

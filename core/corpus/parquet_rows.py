@@ -64,6 +64,14 @@ class ParquetTexts:
                     else:
                         yield from (value_at(row, column)[1] or "" for row in batch.to_pylist())
 
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yields whole rows; raises CorpusError for too large a page, or damage."""
+        with self._explaining():
+            for group in range(self._file.metadata.num_row_groups):
+                count = min((self._rows_at_once(group, name) for name in self.columns), default=1)
+                for batch in self._file.iter_batches(count, row_groups=[group]):
+                    yield from batch.to_pylist()
+
     def _rows_at_once(self, group: int, name: str) -> int:
         most = self._max_document_mb * 1_000_000 * _DOCUMENTS_PER_PAGE
         metadata = self._file.metadata.row_group(group)

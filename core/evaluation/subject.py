@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from core.config import EvaluateConfig
+from core.config import EvaluateConfig, FinetuneConfig
 from core.errors import CheckpointError, ConfigError, RunError
 from core.evaluation.stored import fingerprint_of_weights
 from core.events import Reporter
@@ -73,7 +73,7 @@ def open_subject(
         yield Subject(folder, name, fingerprint_of_weights(folder), run.path.name, step)
 
 
-def is_of_running_run(config: EvaluateConfig, workspace: Workspace) -> bool:
+def is_of_running_run(config: EvaluateConfig | FinetuneConfig, workspace: Workspace) -> bool:
     """Checks for a checkpoint of a run whose end a queued evaluation would await."""
     if find_here(config.model, workspace):
         return False

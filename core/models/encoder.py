@@ -105,14 +105,18 @@ class EncoderForMaskedLM(LanguageModel):
         self.built = True
 
     def states(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        """Computes hidden states at masked positions (B, K, H), or all (B, L, H).
+        """Computes the head's states at masked positions (B, K, H), or all (B, L, H)."""
+        return self.lm_head(self.hidden_states(inputs))
+
+    def hidden_states(self, inputs: Mapping[str, Tensor]) -> Tensor:
+        """Computes the last layer's states at masked positions (B, K, H), or all (B, L, H).
 
         Packed sequences take `text_starts` (B, L), not `attention_mask`; padding is a document.
         """
         ids, seed = inputs["input_ids"], inputs.get("dropout_seed")
         check_length(ids.shape[1], self.architecture)
         bias, position_ids = self._bias_and_places(ids, inputs)
-        hidden = self.embeddings(ids, seed, position_ids)
+        hidden = self.embeddings(ids, seed, position_ids, inputs.get("token_type_ids"))
         wanted = [None] * (len(self.layer_stack) - 1) + [inputs.get("masked_positions")]
         for layer, (own_bias, angles), positions in zip(
             self.layer_stack, self.layer_inputs(ids.shape[1], bias), wanted, strict=True
@@ -120,8 +124,7 @@ class EncoderForMaskedLM(LanguageModel):
             apply = kernels.rematerialized_layer(layer) if self.remat else layer
             # (B, L, H), or (B, K, H) after the last layer.
             hidden = apply(hidden, own_bias, seed, angles, None, None, positions)
-        hidden = hidden if self.final_norm is None else self.final_norm(hidden)
-        return self.lm_head(hidden)
+        return hidden if self.final_norm is None else self.final_norm(hidden)
 
     def output_weights(self) -> tuple[Tensor, Tensor]:
         return self.embeddings.words.full_matrix(), self.lm_head.bias

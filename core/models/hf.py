@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,7 @@ __all__ = [
     "parse_config",
     "read_architecture",
     "read_weights",
+    "tensors_of",
     "weight_mappings",
     "write_config",
     "write_model",
@@ -72,14 +74,21 @@ def write_weights(
     from safetensors.numpy import save_file
 
     write_config(folder, architecture)
-    tensors = {
-        name: part
-        for tie in weight_mappings(architecture)
-        for name, part in zip(tie.names, _to_hf(tie, weights[tie.path]), strict=True)
-    }
+    tensors = tensors_of(weights, weight_mappings(architecture))
     for name in find_family(architecture.model_type).zero_tensors:
         tensors[name] = np.zeros((1, architecture.vocab_size), np.float32)
     save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+
+
+def tensors_of(
+    weights: Mapping[str, NDArray[np.float32]], mappings: Iterable[WeightMapping]
+) -> dict[str, NDArray[np.float32]]:
+    """Returns the tensors of a file, from weights by variable path."""
+    return {
+        name: part
+        for tie in mappings
+        for name, part in zip(tie.names, _to_hf(tie, weights[tie.path]), strict=True)
+    }
 
 
 def write_config(folder: Path, architecture: Architecture) -> None:
@@ -118,13 +127,16 @@ def read_architecture(path: str | Path) -> Architecture:
 
 
 def read_weights(
-    folder: str | Path, architecture: Architecture | None = None
+    folder: str | Path,
+    architecture: Architecture | None = None,
+    mappings: Sequence[WeightMapping] | None = None,
 ) -> dict[str, NDArray[np.float32]]:
-    """Reads a checkpoint's weights, float32, by variable path."""
+    """Reads a checkpoint's weights, float32, by variable path; of `mappings`, if given."""
     folder = expand_path(folder)
     architecture = architecture or read_architecture(folder)
     with Weights(folder) as files:
-        return {tie.path: _from_hf(tie, parts) for tie, parts in files.read(architecture)}
+        found = files.read(architecture, mappings=mappings)
+        return {tie.path: _from_hf(tie, parts) for tie, parts in found}
 
 
 def load_model(folder: str | Path, dtype: str = "float32") -> keras.Model:

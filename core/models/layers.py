@@ -253,21 +253,27 @@ class Embeddings(keras.layers.Layer):
         build_all([part for part in parts if part is not None], input_shape)
 
     def call(
-        self, ids: Tensor, dropout_seed: Tensor | None = None, places: Tensor | None = None
+        self,
+        ids: Tensor,
+        dropout_seed: Tensor | None = None,
+        places: Tensor | None = None,
+        segments: Tensor | None = None,
     ) -> Tensor:
-        """Computes hidden states (B, L, H); `places` are position ids."""
+        """Computes hidden states (B, L, H); `places` are position ids, `segments` default to 0."""
         hidden = self.words(ids)
         if self.positions is not None:
-            hidden = hidden + self._added(ids.shape[1], places)
+            hidden = hidden + self._added(ids.shape[1], places, segments)
         hidden = hidden if self.norm is None else self.norm(hidden)
         return self.dropout(hidden, dropout_seed)
 
-    def _added(self, length: int, places: Tensor | None) -> Tensor:
+    def _added(self, length: int, places: Tensor | None, segments: Tensor | None) -> Tensor:
         if places is None:
             added = self.positions.first(length, start=self.options.first_position)
         else:
             added = self.positions(places)
-        return added if self.segments is None else added + self.segments.first(1)
+        if self.segments is None:
+            return added
+        return added + (self.segments.first(1) if segments is None else self.segments(segments))
 
 
 class Attention(keras.layers.Layer):

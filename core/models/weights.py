@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -61,11 +61,13 @@ class Weights:
     def tensors(self) -> dict[str, Tensor]:
         return self._tensors
 
-    def check(self, architecture: Architecture) -> None:
+    def check(
+        self, architecture: Architecture, mappings: Sequence[WeightMapping] | None = None
+    ) -> None:
         """Checks names, shapes, dtypes and declared sizes, without reading values."""
         needed = [
             self._find(name, tie, architecture)
-            for tie in weight_mappings(architecture)
+            for tie in mappings or weight_mappings(architecture)
             for name in tie.names
         ]
         declared = sum(tensor.nbytes for tensor in needed)
@@ -80,14 +82,21 @@ class Weights:
             )
 
     def read(
-        self, architecture: Architecture, dtype: Any = np.float32
+        self,
+        architecture: Architecture,
+        dtype: Any = np.float32,
+        mappings: Sequence[WeightMapping] | None = None,
     ) -> Iterator[tuple[WeightMapping, list[NDArray[Any]]]]:
-        """Checks all tensors, then yields each mapping and its tensors as stored."""
-        self.check(architecture)
-        self._check_zeros(architecture)
-        if find_family(architecture.model_type).tied_heads:
+        """Checks all tensors, then yields each mapping and its tensors as stored.
+
+        `mappings` are those of a model without the language-model head.
+        """
+        self.check(architecture, mappings)
+        if mappings is None:
+            self._check_zeros(architecture)
+        if mappings is None and find_family(architecture.model_type).tied_heads:
             self._check_heads(architecture)
-        for tie in weight_mappings(architecture):
+        for tie in mappings or weight_mappings(architecture):
             parts = (self._find(name, tie, architecture) for name in tie.names)
             yield tie, [_shaped(part.read(dtype), tie) for part in parts]
 

@@ -15,6 +15,7 @@ from typing import Any
 from core.config import (
     CleanConfig,
     EvaluateConfig,
+    FinetuneConfig,
     PreflightConfig,
     PushConfig,
     ShardConfig,
@@ -221,6 +222,20 @@ register(
         name_deriver="core.evaluation.stage:derive_name",
         reports_top_level=True,
         summarizer="core.evaluation.summary:summarize",
+        queue_skipper="core.evaluation.subject:is_of_running_run",
+    )
+)
+register(
+    Stage(
+        name="finetune",
+        title="Fine-tuning",
+        help="Fine-tune a model on labelled texts or words.",
+        config=FinetuneConfig,
+        function="core.finetuning.stage:run",
+        api="finetune",
+        artifact=MODEL,
+        name_deriver="core.finetuning.stage:derive_name",
+        summarizer="core.finetuning.summary:summarize",
         queue_skipper="core.evaluation.subject:is_of_running_run",
     )
 )

@@ -19,12 +19,14 @@ from core.backends.base import (
     check_divisible,
     check_state,
     dropout_seeds,
+    inputs_of,
     learned_from,
     variables_by_path,
 )
 from core.backends.devices import Devices
 from core.backends.jax.mesh import DeviceMesh, to_devices, to_host
 from core.backends.optimizers import KerasSchedule, schedule_of
+from core.backends.schedule import LearningRateSchedule
 from core.models.head import LanguageModel
 from core.objectives.objective import Batch
 
@@ -86,6 +88,14 @@ class JaxBackend:
         self._wait_for_room(sums)
         return sums
 
+    def predict_step(self, batch: Mapping[str, Array]) -> Array:
+        logits = self._predict(self._state.trainable, self._state.non_trainable, batch)
+        self._wait_for_room(logits)
+        return logits
+
+    def set_schedule(self, schedule: LearningRateSchedule) -> None:
+        self._schedule = self._put_replicated(np.array(schedule.numbers, np.float32))
+
     def fetch(self, values: Sequence[Array]) -> NDArray[np.float32]:
         return np.stack([to_host(value) for value in values])
 
@@ -132,6 +142,7 @@ class JaxBackend:
             )
         whole = None if self._mesh is None else self._mesh.whole()
         self._evaluate = jax.jit(within(make_evaluate_step(self.model)), out_shardings=whole)
+        self._predict = jax.jit(within(make_predict_step(self.model)), out_shardings=whole)
         self._largest = jax.jit(jnp.max, out_shardings=whole)
 
     def _shardings(self) -> tuple[TrainState, Any]:
@@ -250,6 +261,20 @@ def make_evaluate_step(
         return jnp.append(sums, batch["label_weights"].sum())
 
     return evaluate_step
+
+
+def make_predict_step(
+    model: LanguageModel,
+) -> Callable[[list[Array], list[Array], Mapping[str, Array]], Array]:
+    """Builds the step that returns logits."""
+
+    def predict_step(
+        trainable: list[Array], non_trainable: list[Array], batch: Mapping[str, Array]
+    ) -> Array:
+        with weights_of(model, trainable, non_trainable):
+            return model.call(inputs_of(batch))
+
+    return predict_step
 
 
 def weights_of(

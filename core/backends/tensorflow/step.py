@@ -15,10 +15,13 @@ from core.backends.base import (
     check_divisible,
     check_state,
     dropout_seeds,
+    inputs_of,
     learned_from,
     variables_by_path,
 )
 from core.backends.devices import Devices
+from core.backends.optimizers import schedule_of
+from core.backends.schedule import LearningRateSchedule
 from core.objectives.objective import Batch
 
 Tensor = Any
@@ -36,6 +39,8 @@ class TensorFlowBackend:
         # At small sizes on CPU the graph is as fast as XLA and compiles in half the time.
         self._train = tf.function(self._train_all, autograph=False, jit_compile=False)
         self._evaluate = tf.function(self._evaluate_all, autograph=False, jit_compile=False)
+        self._predict = tf.function(self._logits, autograph=False, jit_compile=False)
+        self._schedule: tf.Variable | None = None
 
     def part(self, batch_size: int) -> slice:
         """Returns all: there is one process."""
@@ -72,6 +77,17 @@ class TensorFlowBackend:
     def evaluate_step(self, batch: Mapping[str, Tensor]) -> Tensor:
         return self._evaluate(batch)
 
+    def predict_step(self, batch: Mapping[str, Tensor]) -> Tensor:
+        return self._predict(batch)
+
+    def set_schedule(self, schedule: LearningRateSchedule) -> None:
+        numbers = np.array(schedule.numbers, np.float32)
+        if self._schedule is None:
+            assert self.optimizer is not None
+            self._schedule = tf.Variable(numbers, trainable=False)
+            schedule_of(self.optimizer).take_from(self._schedule)
+        self._schedule.assign(numbers)
+
     def fetch(self, values: Sequence[Tensor]) -> NDArray[np.float32]:
         return np.stack([value.numpy() for value in values])
 
@@ -90,6 +106,9 @@ class TensorFlowBackend:
 
     def _train_all(self, batches: list[Mapping[str, Tensor]]) -> Tensor:
         return tf.stack([self._on_all(self._train_step, batch) for batch in batches])
+
+    def _logits(self, batch: Mapping[str, Tensor]) -> Tensor:
+        return self.model.call(inputs_of(batch))
 
     def _evaluate_all(self, batch: Mapping[str, Tensor]) -> Tensor:
         return self._on_all(self._evaluate_step, batch)

@@ -1,0 +1,197 @@
+"""Options of fine-tuning a model on a labelled task."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import field_validator
+from pydantic_core import PydanticCustomError
+
+from core.config.base import StageConfig
+from core.config.options import option, split_names
+
+FinetuneTask = Literal["classification", "regression", "token_classification"]
+GlueTask = Literal[
+    "", "cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli",
+]  # fmt: skip
+
+
+class FinetuneConfig(StageConfig):
+    """Options for fine-tuning a model on labelled examples."""
+
+    name: str = option(
+        "",
+        "Name of the fine-tuned model; empty: from the model and the data.",
+        group="Model",
+        identity=False,
+    )
+    model: str = option(
+        "",
+        "Name in the workspace, a folder, a Hub id, or a run's checkpoint.",
+        group="Model",
+        basic=True,
+        artifact="model",
+    )
+    task: FinetuneTask = option(
+        "classification",
+        "What the model learns to predict.",
+        options={
+            "classification": ("Classification", "A class for each text or pair of texts"),
+            "regression": ("Regression", "A number for each text or pair of texts"),
+            "token_classification": ("Token classification", "A tag for each word"),
+        },
+        group="Model",
+        basic=True,
+    )
+    glue: GlueTask = option(
+        "",
+        "A GLUE task by name; it sets the task, the dataset and its columns.",
+        title="GLUE task",
+        group="Data",
+        details="Read from nyu-mll/glue on the Hub; the results are those on its validation split, "
+        "as the labels of its test split are not public.",
+    )
+    train_path: str = option(
+        "",
+        "Training examples: CSV, TSV, JSON lines, Parquet, CoNLL-U or columns.",
+        title="Training file",
+        group="Data",
+        basic=True,
+        path=True,
+    )
+    validation_path: str = option(
+        "",
+        "Development set for early stopping; empty: part of the training examples.",
+        title="Development file",
+        group="Data",
+        path=True,
+    )
+    test_path: str = option(
+        "",
+        "Examples for the results; empty: the development set.",
+        title="Test file",
+        group="Data",
+        basic=True,
+        path=True,
+    )
+    dataset_name: str = option(
+        "", "Dataset on the Hub, if there is no training file.", title="Dataset", group="Hub"
+    )
+    dataset_config: str = option(
+        "", "Configuration of the dataset; empty means its only one.", title="Configuration",
+        group="Hub",
+    )  # fmt: skip
+    train_split: str = option("train", "Split with the training examples.", group="Hub")
+    validation_split: str = option(
+        "", "Split for early stopping; empty: part of the training split.", group="Hub"
+    )
+    test_split: str = option("", "Split for the results; empty: none.", group="Hub")
+    text_column: str = option(
+        "", "Column with the text or the words; empty: found by its usual name.", group="Columns"
+    )
+    text_pair_column: str = option(
+        "", "Column with the second text of a pair; empty: none, or found by its usual name.",
+        group="Columns",
+    )  # fmt: skip
+    label_column: str = option(
+        "",
+        "Column with the label, number or tag; empty: found by its usual name.",
+        details="In CoNLL-U: upos (default), xpos or deprel; in other column files, a number from "
+        "1; by default the last one.",
+        group="Columns",
+    )
+    encoding: str = option(
+        "", "Character encoding, such as utf-16 or cp949; empty means UTF-8.", group="Data"
+    )
+    quoting: Literal["auto", "yes", "no"] = option(
+        "auto", "Whether quotation marks enclose cells of a CSV or TSV file.", group="Data"
+    )
+    csv_header: Literal["yes", "no"] = option(
+        "yes",
+        "Whether the first row of a CSV or TSV file names the columns.",
+        title="CSV header",
+        options={"yes": ("Yes", ""), "no": ("No", "the columns are called 1, 2, 3")},
+        group="Data",
+    )
+    limit: int | None = option(
+        None, "Read at most this many training examples; empty means all.", group="Data", ge=2
+    )
+    max_seq_length: int = option(
+        128,
+        "Longer texts are cut off at this many tokens; long sentences to tag are split.",
+        group="Training",
+        ge=8,
+        le=65_536,
+    )
+    num_train_epochs: int = option(
+        3, "Passes over the training examples.", group="Training", basic=True, ge=1, le=1000
+    )
+    per_replica_batch_size: int = option(
+        32, "Examples per step.", title="Batch size", group="Training", basic=True, ge=1, le=65_536
+    )
+    learning_rates: str = option(
+        "1e-4 3e-4",
+        "Peak learning rates to try; the best on the development set is used.",
+        details="BERT's authors tried 2e-5 to 5e-5 for base and large models, and up to 3e-4 for "
+        "small ones.",
+        group="Training",
+        basic=True,
+    )
+    num_seeds: int = option(
+        1,
+        "Trainings with the best learning rate, each with its own seed.",
+        details="They differ in the head's first weights, the order and dropout. The results are "
+        "the mean and the standard deviation.",
+        title="Seeds",
+        group="Training",
+        basic=True,
+        ge=1,
+        le=100,
+    )
+    seed: int = option(0, "First random seed.", group="Training", ge=0, lt=1 << 31)
+    patience: int = option(
+        2,
+        "Stop after this many epochs without a better result on the development set.",
+        details="The weights of the best epoch are kept.",
+        group="Training",
+        ge=1,
+    )
+    warmup_ratio: float = option(
+        0.1, "Share of the steps in which the learning rate rises.", group="Training", ge=0, le=1
+    )
+    weight_decay: float = option(0.01, "AdamW's weight decay.", group="Training", ge=0, le=1)
+    engine: Literal["auto", "tensorflow", "jax"] = option(
+        "auto", "Library that computes.", group="Device", identity=False
+    )
+    device: Literal["auto", "cpu", "gpu", "tpu"] = option(
+        "auto", "Device that computes; fine-tuning uses one.", group="Device", identity=False
+    )
+    dtype_policy: Literal["auto", "float32", "mixed_bfloat16"] = option(
+        "float32", "Precision of the training.", title="Precision", group="Device"
+    )
+
+    @field_validator("learning_rates")
+    @classmethod
+    def _check_rates(cls, value: str) -> str:
+        try:
+            rates = [float(one) for one in split_names(value)]
+        except ValueError:
+            rates = []
+        if not rates or not all(0 < rate <= 1 for rate in rates):
+            raise PydanticCustomError(
+                "learning_rates", "one or more numbers between 0 and 1, such as 1e-4 3e-4"
+            )
+        return value
+
+    @property
+    def rates(self) -> list[float]:
+        """The learning rates to try, without repetitions."""
+        return list(dict.fromkeys(float(one) for one in split_names(self.learning_rates)))
+
+    @classmethod
+    def parse(cls, values: dict[str, Any]) -> FinetuneConfig:
+        """Makes a config; several learning rates may also be a list of numbers."""
+        rates = values.get("learning_rates")
+        if isinstance(rates, list):
+            values = {**values, "learning_rates": " ".join(map(str, rates))}
+        return cls(**values)

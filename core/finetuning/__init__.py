@@ -1,0 +1,1 @@
+"""Fine-tunes models on labelled tasks; importing it imports no backend."""

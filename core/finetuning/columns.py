@@ -1,0 +1,79 @@
+"""Finds the columns of a table with texts and labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from core.errors import ConfigError
+
+TEXTS = ("text", "sentence", "document", "review", "content", "comment")
+PAIRS = (
+    ("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"),
+    ("question", "sentence"), ("text1", "text2"), ("text", "text_pair"),
+)  # fmt: skip
+LABELS = ("label", "labels", "class", "target", "score", "sentiment")
+WORDS = ("tokens", "words")
+TAGS = ("tags", "ner_tags", "pos_tags", "upos", "labels", "label")
+
+
+def find_text_columns(columns: Sequence[str], text: str, pair: str) -> tuple[str, ...]:
+    """Returns the column of the text, or the two of a pair, as named or by their usual names.
+
+    Raises:
+        ConfigError: There is no such column.
+    """
+    if text:
+        return tuple(
+            _named(columns, name, option)
+            for name, option in ((text, "text_column"), (pair, "text_pair_column"))
+            if name
+        )
+    if pair:
+        raise _unclear(columns, "text_column", "the first text of the pair", TEXTS)
+    for names in PAIRS:
+        if set(names) <= set(columns):
+            return names
+    return (_usual(columns, TEXTS, "text_column", "the text"),)
+
+
+def find_label_column(columns: Sequence[str], wanted: str, usual: Sequence[str] = LABELS) -> str:
+    """Returns the column of the label, as named or by its usual name; raises ConfigError."""
+    if wanted:
+        return _named(columns, wanted, "label_column")
+    return _usual(columns, usual, "label_column", "the label")
+
+
+def find_words_column(columns: Sequence[str], wanted: str) -> str:
+    """Returns the column with lists of words; raises ConfigError."""
+    if wanted:
+        return _named(columns, wanted, "text_column")
+    return _usual(columns, WORDS, "text_column", "the list of words")
+
+
+def _named(columns: Sequence[str], name: str, option: str) -> str:
+    if name in columns:
+        return name
+    raise ConfigError(
+        f"The examples have no column {name!r}",
+        expected="one of the columns " + (", ".join(columns[:20]) or "(none)"),
+        received=name,
+        fix=f"set {option} to an existing column",
+        field=option,
+    )
+
+
+def _usual(columns: Sequence[str], usual: Sequence[str], option: str, what: str) -> str:
+    found = [name for name in usual if name in columns]
+    if len(found) == 1 or (found and found[0] == usual[0]):
+        return found[0]
+    raise _unclear(columns, option, what, usual)
+
+
+def _unclear(columns: Sequence[str], option: str, what: str, usual: Sequence[str]) -> ConfigError:
+    return ConfigError(
+        f"It is unclear which column has {what}",
+        expected=f"exactly one column named {', '.join(usual)}",
+        received="the columns " + (", ".join(columns[:20]) or "(none)"),
+        fix=f"set {option} to the right column",
+        field=option,
+    )

@@ -1,0 +1,37 @@
+"""Labelled examples of a task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Example(NamedTuple):
+    """A text or a pair of texts with its class or number; `place` names it in errors."""
+
+    texts: tuple[str, ...]
+    label: str
+    place: str = ""
+
+
+class Sentence(NamedTuple):
+    """The words of a sentence and their tags."""
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+    place: str = ""
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Examples to train, to stop early, and for the results.
+
+    Attributes:
+        test_name: What the results are measured on.
+    """
+
+    train: Sequence[Example | Sentence]
+    validation: Sequence[Example | Sentence]
+    test: Sequence[Example | Sentence]
+    test_name: str

@@ -1,0 +1,66 @@
+"""The classes of a task."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from core.errors import CorpusError
+
+MOST_LABELS = 10_000
+LONGEST_LABEL = 200
+_NUMBER = re.compile(r"-?\d{1,9}")
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The names of the classes by number."""
+
+    names: tuple[str, ...]
+
+    def number(self, name: str) -> int:
+        return self.names.index(name)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @classmethod
+    def of(cls, values: Iterable[str]) -> Labels:
+        """Collects names in order: numbers by value, others by alphabet.
+
+        Raises:
+            CorpusError: There are fewer than two classes, or so many that it must be a mistake.
+        """
+        counts = Counter(values)
+        names = sorted(counts, key=_key(counts))
+        if not 2 <= len(names) <= MOST_LABELS:
+            raise CorpusError(
+                f"The training examples have {len(names):,} different labels",
+                expected=f"2 to {MOST_LABELS:,} classes",
+                received=", ".join(names[:5]) or "no labels",
+                fix="set label_column to the column with the classes, or task to regression",
+                field="label_column",
+            )
+        return cls(tuple(names))
+
+
+def check_known(labels: Labels, values: Sequence[str], where: str) -> None:
+    """Raises CorpusError for a label that the training examples lack."""
+    known = set(labels.names)
+    if unknown := sorted({value for value in values if value not in known}):
+        raise CorpusError(
+            f"{where} has labels that the training examples lack",
+            expected=", ".join(labels.names[:20]),
+            received=", ".join(unknown[:10]),
+            fix="correct the labels, or add training examples of each class",
+            field="label_column",
+        )
+
+
+def _key(names: Iterable[str]) -> Callable[[str], Any]:
+    if all(_NUMBER.fullmatch(name) for name in names):
+        return int
+    return str

@@ -1,0 +1,182 @@
+"""Reads and writes fine-tuned models in Hugging Face's format."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.errors import CheckpointError, ConfigError
+from core.finetuning.heads import (
+    SUFFIXES,
+    Head,
+    Kind,
+    body_mappings,
+    classifier_class,
+    find_head,
+    head_mappings,
+)
+from core.finetuning.labels import LONGEST_LABEL, MOST_LABELS
+from core.foreign_files import read_json, shown
+from core.models import hf
+from core.models.architecture import Architecture
+from core.tokenizer import StudioTokenizer
+from core.tokenizer.roles import CONFIG_FILE as TOKENIZER_CONFIG_FILE
+
+Weights = Mapping[str, NDArray[np.float32]]
+
+_MOST_CONFIG_BYTES = 4 << 20
+_SEGMENTS = "token_type_ids"
+_INPUTS = ["input_ids", _SEGMENTS, "attention_mask"]
+
+
+@dataclass(frozen=True)
+class ClassifierConfig:
+    """What a fine-tuned model predicts.
+
+    Attributes:
+        labels: Names of the classes; empty for regression.
+    """
+
+    architecture: Architecture
+    kind: Kind
+    labels: tuple[str, ...]
+
+    @property
+    def head(self) -> Head:
+        return find_head(self.architecture, self.kind)
+
+    @property
+    def outputs(self) -> int:
+        return len(self.labels) or 1
+
+    def values(self) -> dict[str, Any]:
+        """Returns the values of `config.json`."""
+        values = hf.config_values(self.architecture)
+        values["architectures"] = [classifier_class(self.architecture, self.kind)]
+        names = self.labels or ("LABEL_0",)
+        values["id2label"] = {str(number): name for number, name in enumerate(names)}
+        values["label2id"] = {name: number for number, name in enumerate(names)}
+        if self.kind == "sequence":
+            kind = "single_label_classification" if self.labels else "regression"
+            values["problem_type"] = kind
+        if self.architecture.model_type == "modernbert":
+            values["classifier_pooling"] = "cls"
+        values["classifier_dropout"] = self.head.dropout
+        return values
+
+
+def write_classifier(folder: Path, weights: Weights, config: ClassifierConfig) -> None:
+    """Writes `config.json` and `model.safetensors`; weights are named by variable path."""
+    from safetensors.numpy import save_file
+
+    architecture, head = config.architecture, config.head
+    mappings = [
+        *body_mappings(architecture, head),
+        *head_mappings(architecture, head, config.outputs),
+    ]
+    text = json.dumps(config.values(), indent=2, ensure_ascii=False)
+    (folder / hf.CONFIG_FILE).write_text(text + "\n", "utf-8")
+    tensors = hf.tensors_of(weights, mappings)
+    save_file(tensors, folder / hf.WEIGHTS_FILE, metadata={"format": "pt"})
+
+
+def write_tokenizer(folder: Path, tokenizer: StudioTokenizer, *, segments: bool) -> None:
+    """Copies the tokenizer; with `segments`, transformers passes token type ids to the model."""
+    tokenizer.copy_to(folder)
+    if not segments:
+        return
+    path = folder / TOKENIZER_CONFIG_FILE
+    values = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    values["model_input_names"] = _INPUTS
+    path.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", "utf-8")
+
+
+def passes_segments(folder: Path) -> bool:
+    """Returns whether transformers passes token type ids to a model."""
+    path = folder / TOKENIZER_CONFIG_FILE
+    values = read_json(path, _MOST_CONFIG_BYTES) if path.is_file() else {}
+    names = values.get("model_input_names") if isinstance(values, dict) else None
+    return isinstance(names, list) and _SEGMENTS in names
+
+
+def is_classifier(folder: Path) -> bool:
+    """Returns whether a folder has a fine-tuned model."""
+    return _kind_of(_read_values(folder)) is not None
+
+
+def read_classifier_config(folder: Path) -> ClassifierConfig:
+    """Reads what a fine-tuned model predicts.
+
+    Raises:
+        CheckpointError: The file is missing or damaged.
+        ConfigError: The model isn't fine-tuned, or not supported.
+    """
+    architecture, values = hf.read_architecture(folder), _read_values(folder)
+    kind = _kind_of(values)
+    if kind is None:
+        raise ConfigError(
+            f"The model in {folder} isn't fine-tuned for classification",
+            expected=" or ".join(f"a model …{suffix}" for suffix in SUFFIXES.values()),
+            received=shown(values.get("architectures")),
+            fix="fine-tune it first: python -m core finetune",
+            field="model",
+        )
+    if values.get("classifier_pooling", "cls") != "cls":
+        raise ConfigError(
+            f"The classifier in {folder} pools in an unsupported way",
+            expected="classifier_pooling: cls",
+            received=shown(values["classifier_pooling"]),
+            fix="use another model",
+            field="model",
+        )
+    regresses = values.get("problem_type") == "regression"
+    return ClassifierConfig(architecture, kind, () if regresses else _labels(values, folder))
+
+
+def read_classifier_weights(folder: Path, config: ClassifierConfig) -> Weights:
+    """Reads all weights of a fine-tuned model, float32, by variable path."""
+    head = config.head
+    mappings = [
+        *body_mappings(config.architecture, head),
+        *head_mappings(config.architecture, head, config.outputs),
+    ]
+    return hf.read_weights(folder, config.architecture, mappings)
+
+
+def read_body_weights(folder: Path, architecture: Architecture, head: Head) -> Weights:
+    """Reads the weights of any model that a classifier starts from."""
+    return hf.read_weights(folder, architecture, list(body_mappings(architecture, head)))
+
+
+def _read_values(folder: Path) -> dict[str, Any]:
+    values = read_json(folder / hf.CONFIG_FILE, _MOST_CONFIG_BYTES)
+    return values if isinstance(values, dict) else {}
+
+
+def _kind_of(values: Mapping[str, Any]) -> Kind | None:
+    classes = values.get("architectures")
+    name = str(classes[0]) if isinstance(classes, list) and classes else ""
+    return next((kind for kind, suffix in SUFFIXES.items() if name.endswith(suffix)), None)
+
+
+def _labels(values: Mapping[str, Any], folder: Path) -> tuple[str, ...]:
+    found = values.get("id2label", {"0": "LABEL_0", "1": "LABEL_1"})
+    names = [found.get(str(number)) for number in range(len(found))] if _is_small(found) else []
+    if not names or not all(isinstance(one, str) and len(one) <= LONGEST_LABEL for one in names):
+        raise CheckpointError(
+            f"The classes in the config of {folder} can't be read",
+            expected=f'id2label: {{"0": "first", …}}, at most {MOST_LABELS:,} short names',
+            received=shown(found),
+            fix="copy or download the model again",
+        )
+    return tuple(map(str, names))
+
+
+def _is_small(found: Any) -> bool:
+    return isinstance(found, dict) and 1 <= len(found) <= MOST_LABELS

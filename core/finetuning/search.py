@@ -1,0 +1,75 @@
+"""Chooses a learning rate, trains with several seeds, and compares with random weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from core.config.finetune import FinetuneConfig
+from core.finetuning.session import State
+from core.finetuning.training import Trained, Trainer
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """The trainings with the chosen learning rate, and the best learning rate's score.
+
+    Attributes:
+        rates: The development score of each learning rate.
+    """
+
+    trained: Sequence[Trained]
+    rates: dict[float, float]
+
+    @property
+    def learning_rate(self) -> float:
+        return self.trained[0].learning_rate
+
+    @property
+    def best(self) -> Trained:
+        """The training with the best score on the development set."""
+        return max(self.trained, key=lambda one: one.score)
+
+
+def count_trainings(config: FinetuneConfig) -> int:
+    """Counts the trainings of one search."""
+    return len(config.rates) + config.num_seeds - 1
+
+
+def search(
+    trainer: Trainer, config: FinetuneConfig, pretrained: State, note: str, *, keep: bool
+) -> SearchResult:
+    """Tries each learning rate with the first seed, and the best one with the other seeds.
+
+    The weights of at most two trainings are in memory.
+    """
+    tried: dict[float, float] = {}
+    first: Trained | None = None
+    for rate in config.rates:
+        found = trainer.run(pretrained, rate, config.seed, note, keep=keep)
+        tried[rate] = found.score
+        if first is None or found.score > first.score:
+            first = found
+    assert first is not None
+    trained = [first]
+    for seed in range(config.seed + 1, config.seed + config.num_seeds):
+        found = trainer.run(pretrained, first.learning_rate, seed, note, keep=keep)
+        best = max(trained, key=lambda one: one.score)
+        if found.score > best.score:
+            trained = [_without_weights(one) for one in trained]
+        else:
+            found = _without_weights(found)
+        trained.append(found)
+    return SearchResult(trained, tried)
+
+
+def mean_and_spread(values: Sequence[float]) -> tuple[float, float]:
+    """Returns the mean and the sample standard deviation, 0 for one value."""
+    return fmean(values), stdev(values) if len(values) > 1 else 0.0
+
+
+def _without_weights(one: Trained) -> Trained:
+    return Trained(
+        one.learning_rate, one.seed, one.epoch, one.score, one.validation, one.outputs, None
+    )

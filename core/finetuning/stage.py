@@ -1,0 +1,196 @@
+"""The fine-tuning stage."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from core.config.finetune import FinetuneConfig
+from core.evaluation.subject import Subject, open_subject
+from core.events import Reporter
+from core.finetuning.data import read_splits
+from core.finetuning.encoding import TextEncoder
+from core.finetuning.examples import Splits
+from core.finetuning.glue import with_glue
+from core.finetuning.heads import find_head
+from core.finetuning.saving import (
+    ClassifierConfig,
+    read_body_weights,
+    write_classifier,
+    write_tokenizer,
+)
+from core.finetuning.search import SearchResult, count_trainings, mean_and_spread, search
+from core.finetuning.session import Session, train_config
+from core.finetuning.tasks import Prepared, Task, make_task
+from core.finetuning.training import Progress, Trainer
+from core.inference.models import load_tokenizer
+from core.models import hf
+from core.tokenizer import StudioTokenizer
+from core.workspace import Artifact, Workspace
+
+REPORT_FILE = "finetuning.json"
+_LONGEST_PART = 40
+
+
+def run(config: FinetuneConfig, workspace: Workspace, reporter: Reporter | None = None) -> Artifact:
+    """Fine-tunes a model, and the same architecture from random weights.
+
+    Returns:
+        The model with the best development score; its counts are the results.
+
+    Raises:
+        ConfigError, CorpusError, HubError: The model or the data are missing or don't fit.
+        RunStopped: The reporter requested it; nothing is kept.
+    """
+    reporter = reporter or Reporter()
+    config = with_glue(config)
+    name = config.name or derive_name(config)
+    if config.name:
+        workspace.check_new_name("model", name)
+    with open_subject(config.model, workspace, reporter) as subject:
+        reporter.progress(0, None, "", "reading examples")
+        tuning = _Finetuning(config, subject, read_splits(config), reporter)
+        results = tuning.run()
+        with workspace.new_artifact("model", name, exact=bool(config.name)) as draft:
+            tuning.write(draft.folder)
+            (draft.folder / REPORT_FILE).write_text(
+                json.dumps(results, indent=2, ensure_ascii=False) + "\n", "utf-8"
+            )
+            draft.counts = results
+            draft.config = config.model_dump(mode="json")
+            draft.inputs = {
+                "model": subject.fingerprint,
+                "tokenizer": tuning.tokenizer.fingerprint,
+            }
+            draft.run = reporter.folder.name if reporter.folder else ""
+    assert draft.artifact is not None
+    return draft.artifact
+
+
+def derive_name(config: FinetuneConfig) -> str:
+    """Returns a default name such as my-model-sentiment."""
+    data = config.glue or Path(config.train_path).stem or config.dataset_name.rpartition("/")[2]
+    return f"{_plain(Path(config.model).name)}-{_plain(data)}"
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")[:_LONGEST_PART] or "task"
+
+
+class _Finetuning:
+    def __init__(
+        self, config: FinetuneConfig, subject: Subject, splits: Splits, reporter: Reporter
+    ) -> None:
+        self._config = config
+        self._subject = subject
+        self._splits = splits
+        self._reporter = reporter
+        self._task: Task = make_task(config, splits)
+        architecture = hf.read_architecture(subject.folder)
+        kind = "token" if config.task == "token_classification" else "sequence"
+        names = self._task.labels.names if self._task.labels else ()
+        self._classifier = ClassifierConfig(architecture, kind, names)  # type: ignore[arg-type]
+        self._head = find_head(architecture, self._classifier.kind)
+        self.tokenizer: StudioTokenizer = load_tokenizer(subject.folder, architecture.vocab_size)
+        self._uses_segments = _are_pairs(splits) and architecture.type_vocab_size > 1
+        self._pretrained: SearchResult | None = None
+
+    def run(self) -> dict[str, Any]:
+        from core.backends.precision import choose_precision
+        from core.backends.selection import select_backend
+
+        started = time.monotonic()
+        settings = train_config(self._config)
+        devices = select_backend(settings)
+        self._reporter.event("device", description=devices.describe())
+        policy = str(settings.dtype_policy)
+        if policy == "auto":
+            policy, why = choose_precision(devices)
+            self._reporter.note(f"Precision: {why}")
+        encoder = TextEncoder(
+            self.tokenizer,
+            self._classifier.architecture,
+            self._head,
+            self._config.max_seq_length,
+            uses_segments=self._uses_segments,
+        )
+        train, validation, test = self._prepare(encoder)
+        weights = read_body_weights(self._subject.folder, self._classifier.architecture, self._head)
+        session = Session(self._config, self._classifier, devices, encoder.longest, policy)
+        trainer = self._trainer(session, train, validation, test)
+        self._pretrained = search(
+            trainer, self._config, weights, "fine-tuning the model", keep=True
+        )
+        random = search(trainer, self._config, {}, "fine-tuning random weights", keep=False)
+        return {
+            **self._results(test, self._pretrained, random),
+            "device": devices.describe(),
+            "seconds": round(time.monotonic() - started, 2),
+        }
+
+    def write(self, folder: Path) -> None:
+        """Writes the best model and its tokenizer."""
+        assert self._pretrained is not None and self._pretrained.best.weights is not None
+        write_classifier(folder, self._pretrained.best.weights, self._classifier)
+        write_tokenizer(folder, self.tokenizer, segments=self._uses_segments)
+
+    def _prepare(self, encoder: TextEncoder) -> tuple[Prepared, Prepared, Prepared]:
+        splits, prepare = self._splits, self._task.prepare
+        validation = prepare(splits.validation, encoder)
+        is_same = splits.test is splits.validation
+        test = validation if is_same else prepare(splits.test, encoder)
+        return prepare(splits.train, encoder), validation, test
+
+    def _trainer(
+        self, session: Session, train: Prepared, validation: Prepared, test: Prepared
+    ) -> Trainer:
+        steps = -(-len(train.data) // session.batch_size) * self._config.num_train_epochs
+        progress = Progress(self._reporter, 2 * count_trainings(self._config) * steps)
+        return Trainer(session, self._task, train, validation, test, progress)
+
+    def _results(
+        self, test: Prepared, pretrained: SearchResult, random: SearchResult
+    ) -> dict[str, Any]:
+        per_seed = [self._task.measure(test, one.outputs) for one in pretrained.trained]
+        of_random = [self._task.measure(test, one.outputs) for one in random.trained]
+        majority = self._task.baseline(self._splits.train, self._splits.test)
+        return {
+            **_summary("", per_seed),
+            **{f"majority_{name}": value for name, value in majority.items()},
+            **_summary("random_init_", of_random),
+            "metric": self._task.metric,
+            "task": self._config.task,
+            "model": self._subject.name,
+            "labels": list(self._classifier.labels),
+            "learning_rate": pretrained.learning_rate,
+            "random_init_learning_rate": random.learning_rate,
+            "learning_rates": {f"{rate:g}": score for rate, score in pretrained.rates.items()},
+            "per_seed": [
+                {"seed": one.seed, "epoch": one.epoch, "validation": one.validation, "test": found}
+                for one, found in zip(pretrained.trained, per_seed, strict=True)
+            ],
+            "train_examples": len(self._splits.train),
+            "validation_examples": len(self._splits.validation),
+            "test_examples": len(self._splits.test),
+            "test_name": self._splits.test_name,
+        }
+
+
+def _summary(prefix: str, results: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Returns the mean over seeds of each metric, and the spread if there are several."""
+    found: dict[str, float] = {}
+    for name in results[0]:
+        mean, spread = mean_and_spread([one[name] for one in results])
+        found[f"{prefix}{name}"] = mean
+        if len(results) > 1:
+            found[f"{prefix}{name}_std"] = spread
+    return found
+
+
+def _are_pairs(splits: Splits) -> bool:
+    first = splits.train[0]
+    return hasattr(first, "texts") and len(first.texts) > 1

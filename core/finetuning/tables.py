@@ -1,0 +1,139 @@
+"""Reads examples from tables: CSV, TSV, JSON lines, Parquet, and datasets on the Hub."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+from core.config import CorpusConfig
+from core.config.finetune import FinetuneConfig
+from core.corpus.files import FilesSource
+from core.corpus.hub import HubSource
+from core.errors import ConfigError, CorpusError
+from core.finetuning.columns import (
+    TAGS,
+    find_label_column,
+    find_text_columns,
+    find_words_column,
+)
+from core.finetuning.examples import Example, Sentence
+from core.foreign_files import shown
+from core.tokenizer.roles import without_lone_surrogates
+
+Records = Iterator[tuple[str, Mapping[str, Any]]]
+
+
+def file_records(config: FinetuneConfig, path: str, field: str) -> Records:
+    """Yields the place and values of each row of files."""
+    corpus = CorpusConfig(
+        source="files",
+        path=path,
+        encoding=config.encoding,
+        quoting=config.quoting,
+        csv_header=config.csv_header,
+    )
+    with _renamed("path", field):
+        source = FilesSource(corpus)
+    for row in source.table_rows("train"):
+        yield row.place, row.values
+
+
+def hub_records(config: FinetuneConfig, split: str) -> Records:
+    """Yields the place and values of each row of a split on the Hub."""
+    corpus = CorpusConfig(source="hub", dataset_name=config.dataset_name, train_split=split)
+    source = HubSource(corpus)
+    for number, values in enumerate(source.rows(config.dataset_config), 1):
+        yield f"Row {number} of {config.dataset_name} ({split})", values
+
+
+def read_examples(config: FinetuneConfig, records: Records) -> Iterator[Example]:
+    """Makes examples of texts; raises ConfigError and CorpusError for unsuitable columns."""
+    columns, records = _with_columns(records)
+    if not columns:
+        return
+    texts = find_text_columns(columns, config.text_column, config.text_pair_column)
+    label = find_label_column(columns, config.label_column)
+    for place, values in records:
+        found = tuple(_text(values.get(name), name, place) for name in texts)
+        yield Example(found, _label(values.get(label), label, place, config), place)
+
+
+def read_word_lists(config: FinetuneConfig, records: Records) -> Iterator[Sentence]:
+    """Makes sentences of rows with lists of words and tags."""
+    columns, records = _with_columns(records)
+    if not columns:
+        return
+    words = find_words_column(columns, config.text_column)
+    tags = find_label_column(columns, config.label_column, TAGS)
+    for place, values in records:
+        found, named = values.get(words), values.get(tags)
+        if not isinstance(found, list) or not isinstance(named, list) or len(found) != len(named):
+            raise CorpusError(
+                f"{place} has no word for each tag",
+                expected=f"lists of equal length in {words!r} and {tags!r}",
+                received=f"{shown(found)} and {shown(named)}",
+                fix="correct the data, or set text_column and label_column",
+                field="text_column",
+            )
+        yield Sentence(
+            tuple(_text(one, words, place) for one in found),
+            tuple(_label(one, tags, place, config) for one in named),
+            place,
+        )
+
+
+def _with_columns(records: Records) -> tuple[Sequence[str], Records]:
+    first = next(records, None)
+    if first is None:
+        return [], records
+    return list(map(str, first[1])), chain([first], records)
+
+
+def _text(value: Any, column: str, place: str) -> str:
+    if isinstance(value, str):
+        return without_lone_surrogates(value)
+    raise CorpusError(
+        f"{place} has no text in the column {column!r}",
+        expected="text",
+        received=shown(value),
+        fix="correct the data, or set text_column and text_pair_column to columns of text",
+        field="text_column",
+    )
+
+
+def _label(value: Any, column: str, place: str, config: FinetuneConfig) -> str:
+    is_plain = isinstance(value, str | int | float) and str(value).strip()
+    if is_plain and not (config.task == "regression" and not _is_number(value)):
+        return without_lone_surrogates(
+            str(int(value) if isinstance(value, bool) else value).strip()
+        )
+    raise CorpusError(
+        f"{place} has no {'number' if config.task == 'regression' else 'label'} in the column "
+        f"{column!r}",
+        expected="a number" if config.task == "regression" else "a class",
+        received=shown(value),
+        fix="correct the data, or set label_column to the right column",
+        field="label_column",
+    )
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        return abs(float(value)) < float("inf")
+    except ValueError:
+        return False
+
+
+class _renamed:
+    """Names this stage's option in errors about a corpus's option."""
+
+    def __init__(self, theirs: str, ours: str) -> None:
+        self._theirs, self._ours = theirs, ours
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, ConfigError | CorpusError) and error.field == self._theirs:
+            error.field = self._ours

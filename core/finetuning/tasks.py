@@ -1,0 +1,195 @@
+"""What the tasks have in common: sequences to train on, and metrics of the model's outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.config.finetune import FinetuneConfig
+from core.finetuning.alignment import Window
+from core.finetuning.batches import LabelledSequences
+from core.finetuning.encoding import TextEncoder, TokenSequence, check_not_empty
+from core.finetuning.examples import Example, Sentence, Splits
+from core.finetuning.glue import TASKS
+from core.finetuning.labels import Labels, check_known
+from core.finetuning.metrics import classification_metrics, regression_metrics, tagging_metrics
+
+Outputs = Sequence[NDArray[np.float32]]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Encoded examples, and how to measure a model's outputs for them."""
+
+    data: LabelledSequences
+    examples: Sequence[Any]
+    windows: Sequence[Window] = ()
+
+
+class Task(Protocol):
+    """A kind of task.
+
+    Attributes:
+        labels: The classes; None for regression.
+        outputs: Logits per text or token.
+        metric: Selects the best epoch and learning rate; higher is better.
+    """
+
+    labels: Labels | None
+    outputs: int
+    metric: str
+
+    def prepare(self, examples: Sequence[Any], encoder: TextEncoder) -> Prepared:
+        """Encodes examples."""
+
+    def measure(self, prepared: Prepared, outputs: Outputs) -> dict[str, float]:
+        """Computes the metrics of logits, one array per sequence."""
+
+    def baseline(self, train: Sequence[Any], test: Sequence[Any]) -> dict[str, float]:
+        """Computes the metrics of always predicting the same: the majority class or the mean."""
+
+
+class Classification:
+    """A class per text."""
+
+    def __init__(self, splits: Splits, config: FinetuneConfig) -> None:
+        train = cast("Sequence[Example]", splits.train)
+        self.labels: Labels | None = Labels.of(one.label for one in train)
+        if config.glue:
+            self.labels = Labels(TASKS[config.glue].labels)
+        for name, part in (
+            ("The development set", splits.validation),
+            ("The test set", splits.test),
+        ):
+            check_known(self.labels, [one.label for one in cast("Sequence[Example]", part)], name)
+        self.outputs = len(self.labels)
+        self.metric = TASKS[config.glue].metrics[0] if config.glue else "accuracy"
+
+    def prepare(self, examples: Sequence[Any], encoder: TextEncoder) -> Prepared:
+        assert self.labels is not None
+        numbers = {name: number for number, name in enumerate(self.labels.names)}
+        values = [np.array([numbers[one.label]], np.int32) for one in examples]
+        return _prepared_texts(examples, values, encoder)
+
+    def measure(self, prepared: Prepared, outputs: Outputs) -> dict[str, float]:
+        return self._metrics(prepared.examples, [int(one[0].argmax()) for one in outputs])
+
+    def baseline(self, train: Sequence[Any], test: Sequence[Any]) -> dict[str, float]:
+        assert self.labels is not None
+        most = np.bincount(self._numbers(train), minlength=self.outputs).argmax()
+        return self._metrics(test, [int(most)] * len(test))
+
+    def _metrics(self, examples: Sequence[Any], predicted: Sequence[int]) -> dict[str, float]:
+        truth = self._numbers(examples)
+        return classification_metrics(truth, np.array(predicted, np.int64), self.outputs)
+
+    def _numbers(self, examples: Sequence[Any]) -> NDArray[np.int64]:
+        assert self.labels is not None
+        numbers = {name: number for number, name in enumerate(self.labels.names)}
+        return np.array([numbers[one.label] for one in examples], np.int64)
+
+
+class Regression:
+    """A number per text."""
+
+    labels: Labels | None = None
+    outputs = 1
+    metric = "pearson"
+
+    def prepare(self, examples: Sequence[Any], encoder: TextEncoder) -> Prepared:
+        values = [np.array([float(one.label)], np.float32) for one in examples]
+        return _prepared_texts(examples, values, encoder)
+
+    def measure(self, prepared: Prepared, outputs: Outputs) -> dict[str, float]:
+        predicted = np.array([float(one[0, 0]) for one in outputs], np.float64)
+        return regression_metrics(_values(prepared.examples), predicted)
+
+    def baseline(self, train: Sequence[Any], test: Sequence[Any]) -> dict[str, float]:
+        return regression_metrics(_values(test), np.full(len(test), _values(train).mean()))
+
+
+class Tagging:
+    """A tag per word."""
+
+    def __init__(self, splits: Splits) -> None:
+        train = cast("Sequence[Sentence]", splits.train)
+        self.labels: Labels | None = Labels.of(tag for one in train for tag in one.tags)
+        self.outputs = len(self.labels)
+        self.metric = "span_f1" if "span_f1" in self.baseline(train, train) else "accuracy"
+
+    def prepare(self, examples: Sequence[Any], encoder: TextEncoder) -> Prepared:
+        windows = encoder.windows([one.words for one in examples])
+        sequences = [TokenSequence(one.ids) for one in windows]
+        check_not_empty(sequences, [examples[one.sentence].place for one in windows])
+        pairs = [self._labels(examples[one.sentence].tags, one) for one in windows]
+        data = LabelledSequences(sequences, [one for one, _ in pairs], [two for _, two in pairs])
+        return Prepared(data, examples, windows)
+
+    def measure(self, prepared: Prepared, outputs: Outputs) -> dict[str, float]:
+        tags = self.tags_of(prepared, outputs)
+        return tagging_metrics([one.tags for one in prepared.examples], tags)
+
+    def tags_of(self, prepared: Prepared, outputs: Outputs) -> list[list[str]]:
+        """Returns each word's predicted tag, by sentence."""
+        assert self.labels is not None
+        return join_windows(prepared.windows, outputs, self.labels.names, len(prepared.examples))
+
+    def baseline(self, train: Sequence[Any], test: Sequence[Any]) -> dict[str, float]:
+        assert self.labels is not None
+        counts = dict.fromkeys(self.labels.names, 0)
+        for one in train:
+            for tag in one.tags:
+                counts[tag] += 1
+        most = max(counts, key=lambda name: counts[name])
+        truth = [one.tags for one in test]
+        return tagging_metrics(truth, [[most] * len(tags) for tags in truth])
+
+    def _labels(
+        self, tags: Sequence[str], window: Window
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """Labels first subwords; unknown tags, which only tests have, weigh nothing."""
+        assert self.labels is not None
+        numbers = {name: number for number, name in enumerate(self.labels.names)}
+        labels = np.zeros(len(window.ids), np.int32)
+        weights = np.zeros(len(window.ids), np.float32)
+        words = zip(window.positions, window.has_own, strict=True)
+        for number, (position, has_own) in enumerate(words, window.first):
+            if has_own and tags[number] in numbers:
+                labels[position] = numbers[tags[number]]
+                weights[position] = 1
+        return labels, weights
+
+
+def make_task(config: FinetuneConfig, splits: Splits) -> Task:
+    """Makes the task that a config names."""
+    if config.task == "token_classification":
+        return Tagging(splits)
+    return Classification(splits, config) if config.task == "classification" else Regression()
+
+
+def join_windows(
+    windows: Sequence[Window], outputs: Outputs, names: Sequence[str], sentences: int
+) -> list[list[str]]:
+    """Returns the most probable tag of each word, by sentence."""
+    found: list[list[str]] = [[] for _ in range(sentences)]
+    for window, logits in zip(windows, outputs, strict=True):
+        chosen = logits[window.positions].argmax(axis=-1)
+        found[window.sentence] += [names[number] for number in chosen]
+    return found
+
+
+def _prepared_texts(
+    examples: Sequence[Any], labels: Sequence[NDArray[np.generic]], encoder: TextEncoder
+) -> Prepared:
+    sequences = encoder.encode([one.texts for one in examples])
+    check_not_empty(sequences, [one.place for one in examples])
+    weights = [np.ones(1, np.float32)] * len(sequences)
+    return Prepared(LabelledSequences(sequences, labels, weights), examples)
+
+
+def _values(examples: Sequence[Any]) -> NDArray[np.float64]:
+    return np.array([float(one.label) for one in examples], np.float64)

@@ -1,0 +1,161 @@
+"""Trains a classifier once, with early stopping on the development set."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.errors import RunError
+from core.events import Reporter
+from core.finetuning.batches import shuffled_batches
+from core.finetuning.session import Session, State, make_schedule
+from core.finetuning.tasks import Outputs, Prepared, Task
+
+_LOGS_PER_EPOCH = 10
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The best epoch of a training.
+
+    Attributes:
+        score: The task's metric on the development set.
+        outputs: Logits for the test set.
+        weights: None unless they were to be kept.
+    """
+
+    learning_rate: float
+    seed: int
+    epoch: int
+    score: float
+    validation: dict[str, float]
+    outputs: Outputs
+    weights: dict[str, NDArray[np.float32]] | None
+
+
+@dataclass
+class Progress:
+    """Counts the steps of all trainings, for the curves and the progress bar."""
+
+    reporter: Reporter
+    total: int
+    done: int = 0
+
+    def add(self, note: str) -> None:
+        self.reporter.raise_if_stopped()
+        self.done += 1
+        self.reporter.progress(min(self.done, self.total), self.total, "steps", note)
+
+    def skip_to(self, step: int) -> None:
+        """Continues after the steps that early stopping saved."""
+        self.done = step
+
+
+class Trainer:
+    """Trains from given weights, and remembers the data."""
+
+    def __init__(
+        self,
+        session: Session,
+        task: Task,
+        train: Prepared,
+        validation: Prepared,
+        test: Prepared,
+        progress: Progress,
+    ) -> None:
+        self._session = session
+        self._task = task
+        self._train = train
+        self._validation = validation
+        self._test = test
+        self._progress = progress
+        self._lengths = [len(one.ids) for one in train.data.sequences]
+        self.steps_per_epoch = -(-len(self._lengths) // session.batch_size)
+
+    def run(self, pretrained: State, rate: float, seed: int, note: str, *, keep: bool) -> Trained:
+        """Trains with a learning rate and a seed; keeps the best epoch.
+
+        Args:
+            pretrained: Weights by variable path; empty: all random.
+            note: Names the training in the log.
+            keep: Whether to return the weights.
+
+        Raises:
+            RunStopped: The reporter requested it.
+        """
+        config, first = self._session.config, self._progress.done
+        steps = config.num_train_epochs * self.steps_per_epoch
+        self._session.start(pretrained, make_schedule(config, rate, steps), seed)
+        best: Trained | None = None
+        for epoch in range(1, config.num_train_epochs + 1):
+            self._run_epoch(epoch, seed, rate, steps, note)
+            score, validation = self._evaluate(epoch)
+            if best is None or score > best.score:
+                outputs = self._session.predict(self._test.data)
+                weights = self._session.weights() if keep else None
+                best = Trained(rate, seed, epoch, score, validation, outputs, weights)
+            elif epoch - best.epoch >= config.patience:
+                break
+        assert best is not None
+        self._progress.skip_to(first + steps)
+        self._progress.reporter.note(
+            f"{note}: learning rate {rate:g}, seed {seed}: {self._task.metric} {best.score:.4f} on "
+            f"the development set after epoch {best.epoch}"
+        )
+        return best
+
+    def _run_epoch(self, epoch: int, seed: int, rate: float, steps: int, note: str) -> None:
+        schedule = make_schedule(self._session.config, rate, steps)
+        losses: list[Any] = []
+        batches = shuffled_batches(self._lengths, self._session.batch_size, 1000 * seed + epoch)
+        often = max(1, len(batches) // _LOGS_PER_EPOCH)
+        for number, chosen in enumerate(batches, 1):
+            step = (epoch - 1) * len(batches) + number
+            losses.append(self._session.step(self._train.data, chosen, step))
+            self._progress.add(note)
+            if number % often == 0 or number == len(batches):
+                loss = float(self._session.fetch(losses).mean())
+                losses = []
+                _check_finite(loss, rate)
+                figures = {"loss": loss, "learning_rate": float(schedule.at(step - 1)),
+                           "epoch": step / len(batches)}  # fmt: skip
+                self._progress.reporter.metrics(self._progress.done, figures)
+
+    def _evaluate(self, epoch: int) -> tuple[float, dict[str, float]]:
+        outputs = self._session.predict(self._validation.data)
+        found = self._task.measure(self._validation, outputs)
+        figures = {"eval_loss": mean_loss(self._validation, outputs, self._task)}
+        figures |= {f"eval_{name}": value for name, value in found.items()}
+        self._progress.reporter.metrics(self._progress.done, figures)
+        return found[self._task.metric], found
+
+
+def mean_loss(prepared: Prepared, outputs: Outputs, task: Task) -> float:
+    """Computes the mean cross-entropy in nats, or the mean squared error."""
+    total = weight = 0.0
+    data = prepared.data
+    for logits, labels, weights in zip(outputs, data.labels, data.weights, strict=True):
+        found = logits[: len(labels)].astype(np.float64)
+        if task.labels is None:
+            losses = (found[:, 0] - labels) ** 2
+        else:
+            shifted = found - found.max(axis=-1, keepdims=True)
+            chosen = shifted[np.arange(len(labels)), labels.astype(np.intp)]
+            losses = np.log(np.exp(shifted).sum(axis=-1)) - chosen
+        total += float(losses @ weights)
+        weight += float(weights.sum())
+    return total / max(weight, 1.0)
+
+
+def _check_finite(loss: float, rate: float) -> None:
+    if not math.isfinite(loss):
+        raise RunError(
+            "The training diverged",
+            expected="a finite loss",
+            received=f"{loss} with the learning rate {rate:g}",
+            fix="set learning_rates to lower values, or dtype_policy to float32",
+        )
