@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     )
     from core.corpus.cleaning.preview import preview_cleaning
     from core.errors import StudioError
+    from core.finetuning.inference import classify, tag
     from core.inference import fill_mask, generate, generate_stream, perplexity
     from core.workspace import Artifact, Workspace
 
@@ -52,6 +53,7 @@ _HOMES = {
     "TrainConfig": "core.config",
     "Workspace": "core.workspace",
     "build_shards": "core.api",
+    "classify": "core.finetuning.inference",
     "clean": "core.api",
     "evaluate": "core.api",
     "fill_mask": "core.inference",
@@ -63,6 +65,7 @@ _HOMES = {
     "preview_cleaning": "core.corpus.cleaning.preview",
     "push": "core.api",
     "quickstart": "core.api",
+    "tag": "core.finetuning.inference",
     "train": "core.api",
     "train_tokenizer": "core.api",
 }
@@ -82,6 +85,7 @@ __all__ = [
     "TrainConfig",
     "Workspace",
     "build_shards",
+    "classify",
     "clean",
     "evaluate",
     "fill_mask",
@@ -93,6 +97,7 @@ __all__ = [
     "preview_cleaning",
     "push",
     "quickstart",
+    "tag",
     "train",
     "train_tokenizer",
 ]

@@ -100,6 +100,8 @@ def build_parser(prog: str = "python -m core", epilog: str = "") -> argparse.Arg
     _add_fill_mask(commands, common)
     _add_generate(commands, common)
     _add_perplexity(commands, common)
+    _add_classify(commands, common)
+    _add_tag(commands, common)
     _add_runs(commands, common)
     _add_artifacts(commands, common)
     _add_targets(commands, common)
@@ -294,6 +296,40 @@ def _run_perplexity(options: argparse.Namespace) -> int:
         print(f"{loss:>8}  {one['token_str']!r}")
     kind = "perplexity" if found["kind"] == "exact" else "pseudo-perplexity"
     print(f"{kind} {found['perplexity']:.2f}, {found['loss']:.3f} nats per token")
+    return EXIT_DONE
+
+
+def _run_classify(options: argparse.Namespace) -> int:
+    from core.finetuning.inference import classify
+    from core.inference import force_cpu
+
+    force_cpu()
+    found = classify(
+        options.model,
+        options.text,
+        text_pair=options.text_pair,
+        workspace=_workspace(options),
+        dtype=options.dtype,
+    )
+    if options.json:
+        print(json.dumps(found, ensure_ascii=False))
+        return EXIT_DONE
+    for one in found:
+        print(f"{one['score']:8.4f}  {one['label']}")
+    return EXIT_DONE
+
+
+def _run_tag(options: argparse.Namespace) -> int:
+    from core.finetuning.inference import tag
+    from core.inference import force_cpu
+
+    force_cpu()
+    found = tag(options.model, options.text, workspace=_workspace(options), dtype=options.dtype)
+    if options.json:
+        print(json.dumps(found, ensure_ascii=False))
+        return EXIT_DONE
+    for one in found:
+        print(f"{one['score']:8.4f}  {one['tag']:12}  {one['word']}")
     return EXIT_DONE
 
 
@@ -722,6 +758,27 @@ def _add_perplexity(commands: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument("words", nargs="*", metavar="MODEL TEXT")
     parser.add_argument("--model", default="", help="model name, checkpoint folder or Hub id")
     parser.add_argument("--text", default="", help="text to score")
+    _add_dtype(parser)
+
+
+def _add_classify(commands: Any, common: argparse.ArgumentParser) -> None:
+    about = "Classify a text, or a pair of texts, with a fine-tuned model."
+    parser = _add_command(commands, common, "classify", about, _run_classify)
+    parser.add_argument("words", nargs="*", metavar="MODEL TEXT")
+    parser.add_argument("--model", default="", help="model name, checkpoint folder or Hub id")
+    parser.add_argument("--text", default="", help="text to classify")
+    parser.add_argument(
+        "--text-pair", "--text_pair", default="", help="second text, for a model of pairs"
+    )
+    _add_dtype(parser)
+
+
+def _add_tag(commands: Any, common: argparse.ArgumentParser) -> None:
+    about = "Tag the words of a text with a fine-tuned model."
+    parser = _add_command(commands, common, "tag", about, _run_tag)
+    parser.add_argument("words", nargs="*", metavar="MODEL TEXT")
+    parser.add_argument("--model", default="", help="model name, checkpoint folder or Hub id")
+    parser.add_argument("--text", default="", help="words, separated by spaces")
     _add_dtype(parser)
 
 

@@ -104,7 +104,14 @@ class FinetuneConfig(StageConfig):
         "", "Character encoding, such as utf-16 or cp949; empty means UTF-8.", group="Data"
     )
     quoting: Literal["auto", "yes", "no"] = option(
-        "auto", "Whether quotation marks enclose cells of a CSV or TSV file.", group="Data"
+        "auto",
+        "Whether quotation marks enclose cells of a CSV or TSV file.",
+        options={
+            "auto": ("Automatic", "yes in CSV; no in TSV, whose definition has no quoting"),
+            "yes": ("Yes", "Marks enclose cells, which can span several lines"),
+            "no": ("No", "Marks are text, and each line is a row"),
+        },
+        group="Data",
     )
     csv_header: Literal["yes", "no"] = option(
         "yes",

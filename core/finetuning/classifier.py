@@ -78,7 +78,7 @@ class Classifier(LanguageModel):
 
     def summed_loss(self, inputs: Mapping[str, Tensor], labels: Tensor, weights: Tensor) -> Tensor:
         """Sums weighted cross-entropies in nats, or squared errors."""
-        return ops.sum(self._losses(self.call(inputs), labels) * weights)
+        return ops.sum(self._losses_of(self.call(inputs), labels) * weights)
 
     def evaluate_batch(
         self, inputs: Mapping[str, Tensor], labels: Tensor, weights: Tensor
@@ -87,10 +87,10 @@ class Classifier(LanguageModel):
         logits = self.call(inputs)
         right = ops.cast(ops.equal(ops.argmax(logits, axis=-1), labels), "float32")
         return ops.stack(
-            [ops.sum(self._losses(logits, labels) * weights), ops.sum(right * weights)]
+            [ops.sum(self._losses_of(logits, labels) * weights), ops.sum(right * weights)]
         )
 
-    def _losses(self, logits: Tensor, labels: Tensor) -> Tensor:
+    def _losses_of(self, logits: Tensor, labels: Tensor) -> Tensor:
         if self.regresses:
             return ops.square(logits[..., 0] - labels)
         chosen = ops.one_hot(labels, self.outputs, dtype="float32")

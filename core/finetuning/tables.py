@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
+from pathlib import PurePath
 from typing import Any
 
 from core.config import CorpusConfig
@@ -26,11 +27,13 @@ Records = Iterator[tuple[str, Mapping[str, Any]]]
 
 def file_records(config: FinetuneConfig, path: str, field: str) -> Records:
     """Yields the place and values of each row of files."""
+    # https://www.iana.org/assignments/media-types/text/tab-separated-values
+    is_tsv = ".tsv" in PurePath(path).suffixes
     corpus = CorpusConfig(
         source="files",
         path=path,
         encoding=config.encoding,
-        quoting=config.quoting,
+        quoting="no" if is_tsv and config.quoting == "auto" else config.quoting,
         csv_header=config.csv_header,
     )
     with _renamed("path", field):
