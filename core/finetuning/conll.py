@@ -20,6 +20,8 @@ _LAYERS = {"upos": 3, "xpos": 4, "deprel": 7}
 _PLAIN_ID = re.compile(r"\d+")
 # Multiword tokens, such as 1-2, and empty nodes, such as 1.1.
 _OTHER_ID = re.compile(r"\d+[-.]\d+")
+# A comment is "# name = value" or "# newpar"; in other column files, # is a word with a tag.
+_COMMENT = re.compile(r"#\s*\S+\s*(=|$)")
 _DOCUMENT_START = "-DOCSTART-"
 
 
@@ -37,21 +39,29 @@ def read_sentences(config: FinetuneConfig, path: str, field: str) -> Iterator[Se
     number = 0
     for name, blocks in FilesSource(corpus).documents_by_file("train"):
         for block in blocks:
-            lines = [one for one in block.split("\n") if one.strip()]
-            rows = [re.split(r"\t|\s+" if "\t" not in one else "\t", one) for one in lines
-                    if not one.startswith("#") or "\t" in one]  # fmt: skip
+            rows = [_cells(line) for line in block.split("\n") if _is_row(line)]
             number += 1
             place = f"Sentence {number} of {name}"
             if sentence := _sentence(rows, config.label_column, place):
                 yield sentence
 
 
+def _is_row(line: str) -> bool:
+    """Leaves out blank lines and comments; a column file may have the word #."""
+    return bool(line.strip()) and not _COMMENT.match(line)
+
+
+def _cells(line: str) -> list[str]:
+    return line.split("\t") if "\t" in line else line.split()
+
+
 def _sentence(rows: list[list[str]], column: str, place: str) -> Sentence | None:
-    if rows and all(_is_conllu(row) for row in rows):
+    plain = [row for row in rows if not row[0].startswith("#")]
+    if plain and all(_is_conllu(row) for row in plain):
         layer = _LAYERS.get(column or "upos")
         if layer is None:
             raise _no_column(column, ", ".join(_LAYERS))
-        rows = [row for row in rows if _PLAIN_ID.fullmatch(row[0])]
+        rows = [row for row in plain if _PLAIN_ID.fullmatch(row[0])]
         pairs = [(row[_WORD], row[layer]) for row in rows]
     else:
         rows = [row for row in rows if row[0] != _DOCUMENT_START]

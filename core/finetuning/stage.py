@@ -14,7 +14,7 @@ from core.evaluation.subject import Subject, open_subject
 from core.events import Reporter
 from core.finetuning.data import read_splits
 from core.finetuning.encoding import TextEncoder
-from core.finetuning.examples import Splits
+from core.finetuning.examples import Example, Splits
 from core.finetuning.glue import with_glue
 from core.finetuning.heads import find_head
 from core.finetuning.saving import (
@@ -193,4 +193,4 @@ def _summary(prefix: str, results: Sequence[Mapping[str, float]]) -> dict[str, f
 
 def _are_pairs(splits: Splits) -> bool:
     first = splits.train[0]
-    return hasattr(first, "texts") and len(first.texts) > 1
+    return isinstance(first, Example) and len(first.texts) > 1

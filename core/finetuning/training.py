@@ -141,7 +141,7 @@ def mean_loss(prepared: Prepared, outputs: Outputs, task: Task) -> float:
     for logits, labels, weights in zip(outputs, data.labels, data.weights, strict=True):
         found = logits[: len(labels)].astype(np.float64)
         if task.labels is None:
-            losses = (found[:, 0] - labels) ** 2
+            losses = (found[:, 0] - labels.astype(np.float64)) ** 2
         else:
             shifted = found - found.max(axis=-1, keepdims=True)
             chosen = shifted[np.arange(len(labels)), labels.astype(np.intp)]

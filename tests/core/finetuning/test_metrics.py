@@ -1,0 +1,85 @@
+"""Metrics equal their definitions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from core.finetuning.metrics import (
+    classification_metrics,
+    pearson,
+    ranks,
+    regression_metrics,
+    tagging_metrics,
+)
+from core.finetuning.spans import Span, spans_of, uses_spans
+
+
+def test_binary_metrics_equal_their_formulas() -> None:
+    truth = np.array([1, 1, 1, 0, 0, 0, 0, 1])
+    predicted = np.array([1, 0, 1, 0, 1, 0, 0, 1])
+    found = classification_metrics(truth, predicted, 2)
+    # Three true positives, one false one, one false negative, three true negatives.
+    assert found["accuracy"] == 6 / 8
+    assert found["f1"] == pytest.approx(2 * 3 / (2 * 3 + 1 + 1))
+    assert found["matthews"] == pytest.approx((3 * 3 - 1 * 1) / (4 * 4 * 4 * 4) ** 0.5)
+    assert found["matthews"] == pytest.approx(np.corrcoef(truth, predicted)[0, 1])
+    assert found["f1_macro"] == pytest.approx(6 / 8)
+
+
+def test_matthews_of_several_classes_is_the_correlation_of_indicators() -> None:
+    generator = np.random.default_rng(0)
+    truth, predicted = generator.integers(0, 4, (2, 200))
+    predicted[:120] = truth[:120]
+    one, other = np.eye(4)[truth], np.eye(4)[predicted]
+    one, other = one - one.mean(axis=0), other - other.mean(axis=0)
+    expected = (one * other).sum() / np.sqrt((one**2).sum() * (other**2).sum())
+    found = classification_metrics(truth, predicted, 4)
+    assert found["matthews"] == pytest.approx(expected)
+    assert "f1" not in found
+
+
+def test_macro_f1_leaves_out_classes_that_never_occur() -> None:
+    found = classification_metrics(np.array([0, 0, 1]), np.array([0, 1, 1]), 5)
+    assert found["f1_macro"] == pytest.approx(2 / 3)
+
+
+def test_constant_prediction_has_no_correlation() -> None:
+    assert classification_metrics(np.array([0, 1]), np.array([1, 1]), 2)["matthews"] == 0
+    assert pearson(np.array([1.0, 2.0]), np.array([3.0, 3.0])) == 0
+
+
+def test_correlations_equal_those_of_scipy() -> None:
+    generator = np.random.default_rng(1)
+    truth = generator.integers(0, 6, 100) / 2  # with ties
+    predicted = truth + generator.normal(size=100)
+    found = regression_metrics(truth, predicted)
+    assert found["pearson"] == pytest.approx(stats.pearsonr(truth, predicted)[0])
+    assert found["spearman"] == pytest.approx(stats.spearmanr(truth, predicted)[0])
+    assert found["mse"] == pytest.approx(((truth - predicted) ** 2).mean())
+    assert np.array_equal(ranks(truth), stats.rankdata(truth))
+
+
+@pytest.mark.parametrize(
+    ("tags", "spans"),
+    [
+        (["B-PER", "I-PER", "O", "B-LOC"], [Span(0, 2, "PER"), Span(3, 4, "LOC")]),
+        (["I-PER", "I-PER"], [Span(0, 2, "PER")]),
+        (["B-PER", "B-PER", "I-LOC"], [Span(0, 1, "PER"), Span(1, 2, "PER"), Span(2, 3, "LOC")]),
+        (["O", "O"], []),
+    ],
+)
+def test_spans_are_read_like_conlleval(tags: list[str], spans: list[Span]) -> None:
+    assert spans_of(tags) == spans
+
+
+def test_span_needs_all_its_words() -> None:
+    found = tagging_metrics([["B-A", "I-A", "O", "B-B"]], [["B-A", "O", "O", "B-B"]])
+    assert found["accuracy"] == 3 / 4
+    assert (found["span_precision"], found["span_recall"], found["span_f1"]) == (0.5, 0.5, 0.5)
+
+
+def test_parts_of_speech_are_no_spans() -> None:
+    assert not uses_spans(["NOUN", "VERB"]) and not uses_spans(["O"])
+    assert "span_f1" not in tagging_metrics([["NOUN", "VERB"]], [["NOUN", "NOUN"]])
