@@ -306,7 +306,7 @@ def core_commands_in(page: str) -> list[list[str]]:
         "README.md",
         *(
             f"docs/{name}.md"
-            for name in ("tpu", "gpu", "flags", "hub", "cli", "evaluation", "corpus")
+            for name in ("tpu", "gpu", "flags", "hub", "cli", "evaluation", "corpus", "finetuning")
         ),
     ],
 )

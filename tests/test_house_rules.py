@@ -19,6 +19,8 @@ LIGHT = (
     "core.config",
     "core.corpus",
     "core.evaluation.stage",
+    "core.finetuning.inference",
+    "core.finetuning.stage",
     "core.inference",
     "core.inference.generation",
     "core.models.registry",

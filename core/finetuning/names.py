@@ -1,4 +1,11 @@
-"""Titles of the metrics of fine-tuning, the most telling first."""
+"""Titles of the metrics of fine-tuning, the most telling first, and its manifests."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from core.config.finetune import FinetuneTask
+from core.workspace import Manifest
 
 METRICS = {
     "accuracy": "Accuracy",
@@ -12,3 +19,8 @@ METRICS = {
     "span_recall": "Span recall",
     "mse": "Mean squared error",
 }
+
+
+def is_of_finetuning(manifest: Manifest) -> bool:
+    """Returns whether a manifest has the results of fine-tuning."""
+    return manifest.kind == "model" and manifest.counts.get("task") in get_args(FinetuneTask)

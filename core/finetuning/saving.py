@@ -107,7 +107,8 @@ def passes_segments(folder: Path) -> bool:
 
 def is_classifier(folder: Path) -> bool:
     """Returns whether a folder has a fine-tuned model."""
-    return _kind_of(_read_values(folder)) is not None
+    has_config = (folder / hf.CONFIG_FILE).is_file()
+    return has_config and _kind_of(_read_values(folder)) is not None
 
 
 def read_classifier_config(folder: Path) -> ClassifierConfig:

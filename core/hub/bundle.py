@@ -12,10 +12,10 @@ from typing import Any, Literal
 from core.config import TrainConfig, field_extra
 from core.curves import Curve, draw_curves
 from core.errors import CheckpointError, StudioError
+from core.hub.card_notes import CardNotes
 from core.hub.cards import (
     CURVES_FILE,
     LOG_FILE,
-    CardNotes,
     model_card,
     shards_card,
     tokenizer_card,

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from core.config import TrainConfig, title_of
 from core.corpus.cleaning.report import STEPS, title_of_step
+from core.finetuning.saving import is_classifier
 from core.hub.card_evaluations import describe_evaluations, stored_results
-from core.hub.client import hub_id, parse_hub_id
+from core.hub.card_notes import CardNotes
+from core.hub.classifier_card import classifier_card
+from core.hub.client import parse_hub_id
 from core.hub.facts import ModelFacts, corpus_of
 from core.models.families import title_of_family
 from core.report.titles import accuracy_title
@@ -61,46 +62,15 @@ _ONLY_WITH = {
     "whole_word_mask": ("objective", "mlm"),
 }
 _CLEANING_COUNTS = ("removed_documents", "changed_documents")
-_BETWEEN_CODES = re.compile(r"[,\s]+")
 _STUDIO = "Pretrain Studio"
 
 
-@dataclass(frozen=True)
-class CardNotes:
-    """Card content that only the author knows.
-
-    Attributes:
-        license: Hub licence id, such as apache-2.0.
-        language: Comma-separated ISO 639 codes.
-    """
-
-    repo_id: str
-    license: str = ""
-    language: str = ""
-    description: str = ""
-    branch: str = ""
-
-    @property
-    def name(self) -> str:
-        return self.repo_id.rsplit("/", 1)[-1]
-
-    @property
-    def reference(self) -> str:
-        """The argument for the studio's commands."""
-        return hub_id(self.repo_id, self.branch)
-
-    @property
-    def arguments(self) -> str:
-        """Arguments for `from_pretrained` and `pipeline`."""
-        return f'"{self.repo_id}"' + (f', revision="{self.branch}"' if self.branch else "")
-
-    @property
-    def languages(self) -> list[str]:
-        return [code for code in _BETWEEN_CODES.split(self.language) if code]
-
-
 def model_card(facts: ModelFacts, notes: CardNotes) -> str:
+    """Returns the card of a pretrained or a fine-tuned model."""
     from huggingface_hub import ModelCardData
+
+    if is_classifier(facts.folder):
+        return classifier_card(facts, notes)
 
     kind = facts.architecture.kind
     results = [*_eval_results(facts), *stored_results(facts.evaluations, _TASKS[kind])]

@@ -12,6 +12,7 @@ from core.config import TrainConfig
 from core.errors import StudioError
 from core.evaluation.stored import find_evaluations
 from core.events import EVENTS_FILE, read_events
+from core.finetuning.names import is_of_finetuning
 from core.models.architecture import Architecture
 from core.models.families import objectives_of_family
 from core.models.hf import read_architecture
@@ -41,6 +42,7 @@ class ModelFacts:
         config: Training config with resolved `auto` values.
         seconds: Duration over all attempts.
         evaluations: The workspace's evaluations of these weights.
+        finetuning: The manifest of a fine-tuned model.
     """
 
     folder: Path
@@ -58,6 +60,7 @@ class ModelFacts:
     shards: Manifest | None = None
     tokenizer_manifest: Manifest | None = None
     evaluations: tuple[Manifest, ...] = ()
+    finetuning: Manifest | None = None
 
     @property
     def objective(self) -> str:
@@ -115,6 +118,7 @@ def gather_facts(folder: Path, workspace: Workspace, run: Path | None = None) ->
         shards=_made_from(workspace, "shards", fingerprints),
         tokenizer_manifest=_made_from(workspace, "tokenizer", fingerprints),
         evaluations=tuple(find_evaluations(folder, workspace)),
+        finetuning=manifest if manifest and is_of_finetuning(manifest) else None,
     )
 
 
@@ -128,6 +132,8 @@ def _manifest(folder: Path) -> Manifest | None:
 def _of_manifest(manifest: Manifest | None) -> dict[str, Any]:
     if manifest is None or manifest.kind != "model":
         return {}
+    if is_of_finetuning(manifest):
+        return {"fingerprints": manifest.inputs}
     return {
         "config": _training_config(manifest.config),
         "figures": _numbers(manifest.counts),

@@ -13,7 +13,7 @@ from core.config import TrainConfig
 from core.errors import StudioError
 from core.events import Reporter, RunStopped, StopMode
 from core.hub.bundle import model_bundle
-from core.hub.cards import CardNotes
+from core.hub.card_notes import CardNotes
 from core.hub.client import LOG_IN, is_signed_in, without_secrets
 from core.hub.facts import gather_facts
 from core.hub.ids import flaw_of_hub_id

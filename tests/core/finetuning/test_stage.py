@@ -12,11 +12,12 @@ import pytest
 
 from core import classify, tag
 from core.__main__ import main
-from core.config import FinetuneConfig
+from core.config import FinetuneConfig, PushConfig
 from core.errors import ConfigError, CorpusError
 from core.finetuning.data import read_splits
 from core.finetuning.stage import derive_name
 from core.finetuning.summary import summarize
+from core.hub.push import preview
 from core.workspace import Workspace, read_manifest
 from tests.core.evaluation.models import write_models
 from tests.core.finetuning.reference import Reference
@@ -94,6 +95,7 @@ def test_classifier_learns_and_works_in_transformers(
     assert (manifest.kind, manifest.name) == ("model", "mood")
     assert manifest.counts["labels"] == ["negative", "positive"]
     assert "random weights" in summarize(metrics)
+    check_card(workspace, metrics)
 
     texts = ["the bad ship horse cat", "the ship good horse cat"]
     ours = [classify("mood", text, workspace=workspace) for text in texts]
@@ -106,6 +108,22 @@ def test_classifier_learns_and_works_in_transformers(
         )
     with pytest.raises(ConfigError, match="classifies texts"):
         tag("mood", texts[0], workspace=workspace)
+
+
+def check_card(workspace: Workspace, metrics: dict[str, Any]) -> None:
+    """Checks that the card has the results in `model-index`, and no local path."""
+    from huggingface_hub import ModelCard
+
+    config = PushConfig(model="mood", repo_id="me/mood", dry_run=True)
+    text = preview(config, workspace).receipt.card
+    card = ModelCard(text)
+    assert card.data.pipeline_tag == "text-classification"
+    found = {one.metric_name: one.metric_value for one in card.data.eval_results or []}
+    assert found["Accuracy"] == round(metrics["accuracy"], 6)
+    assert found["Accuracy, baseline"] == round(metrics["majority_accuracy"], 6)
+    assert str(workspace.root) not in text and "BertForSequenceClassification" in text
+    with pytest.raises(ConfigError, match="Space can't show a fine-tuned model"):
+        preview(config.model_copy(update={"space": True}), workspace)
 
 
 @pytest.mark.long

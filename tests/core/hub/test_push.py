@@ -16,7 +16,8 @@ from core.demo import find_checkpoint
 from core.errors import CheckpointError, ConfigError, HubError, StudioError
 from core.evaluation import stage as evaluation
 from core.events import RunStopped
-from core.hub.cards import CardNotes, model_card, tokenizer_card
+from core.hub.card_notes import CardNotes
+from core.hub.cards import model_card, tokenizer_card
 from core.hub.client import parse_hub_id, without_secrets
 from core.hub.facts import gather_facts
 from core.hub.push import check, preview, run

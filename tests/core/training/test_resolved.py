@@ -10,7 +10,8 @@ import pytest
 from core.__main__ import main
 from core.api import build_shards, train_tokenizer
 from core.config import CorpusConfig, ShardConfig, TokenizerConfig
-from core.hub.cards import CardNotes, model_card
+from core.hub.card_notes import CardNotes
+from core.hub.cards import model_card
 from core.hub.facts import gather_facts
 from core.report import list_settings, report_page
 from core.runs.client import config_of

@@ -22,7 +22,8 @@ from core.corpus.cleaning.stage import REPORT_FILE, clean, derive_name
 from core.corpus.previewing import preview_apart
 from core.errors import ConfigError, CorpusError, RunError
 from core.events import Reporter, RunStopped
-from core.hub.cards import CardNotes, shards_card
+from core.hub.card_notes import CardNotes
+from core.hub.cards import shards_card
 from core.parts.pool import count_workers, open_pool
 from core.shards.build import build
 from core.tokenizer import train as train_tokenizer
