@@ -53,12 +53,16 @@ class Stretch(TextFile):
     encoding: str = ""
 
     @classmethod
-    def whole(cls, file: TextFile) -> Stretch:
-        """Raises OSError if the file can't be read."""
+    def whole(cls, file: TextFile, members: int = 1) -> Stretch:
+        """Raises OSError if the file can't be read.
+
+        Args:
+            members: That an archive has.
+        """
         facts = file.path.stat()
         return cls(
             file.path, file.format, file.member,
-            bytes=facts.st_size, file_bytes=facts.st_size, modified_ns=facts.st_mtime_ns,
+            bytes=facts.st_size // members, file_bytes=facts.st_size, modified_ns=facts.st_mtime_ns,
         )  # fmt: skip
 
     @property
