@@ -3,23 +3,30 @@
 Runs with and without a mirror are trained in turn; the ratio of their step times is what counts.
 The mirror is a folder. The delay is the time from a metric's event on the machine until another
 workspace's database has it. With `--target`, two runs are launched there, of which the first one
-installs the packages unless the machine has them.
+installs the packages unless the machine has them. `--target hf` and `--target tpu` launch them
+against servers on this machine that play Hugging Face's and Google's part, with new machines each
+time, so that both runs install the packages.
 
-    python -m benchmarks.remote [--rounds 3] [--steps 300] [--target ssh://host]
+    python -m benchmarks.remote [--rounds 3] [--steps 300] [--target ssh://host|hf|tpu]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+import pytest
 
 from benchmarks.corpora import core, events_of, prepare_corpus
 from benchmarks.sides import describe_machine
@@ -28,6 +35,10 @@ from core.runs.client import follow_run
 from core.runs.folder import RunFolder
 from core.store import Store
 from core.workspace import Workspace
+from tests.targets.hub_client import client_environment
+from tests.targets.hub_jobs_server import JobServer
+from tests.targets.tpu_server import TpuServer
+from tests.targets.tpu_support import PROJECT, ZONE, sign_in
 
 _POLL_SECONDS = 0.2
 _WITHIN_SECONDS = 1800.0
@@ -41,11 +52,66 @@ def main() -> None:
     parser.add_argument("--target", default="")
     options = parser.parse_args()
     prepare_corpus(options.folder, "docs")
-    found: dict[str, Any] = measure_overhead(options.folder, options.rounds, options.steps)
-    found["delay_seconds"] = measure_delay(options.folder, options.steps)
+    found: dict[str, Any] = {}
+    if options.rounds:
+        found = measure_overhead(options.folder, options.rounds, options.steps)
+        found["delay_seconds"] = measure_delay(options.folder, options.steps)
     if options.target:
-        found["launches"] = [launch(options.folder, options.target) for _ in range(2)]
+        with reached(options.target, options.folder) as flags:
+            found["launches"] = [launch(options.folder, flags) for _ in range(2)]
     print(json.dumps(found))
+
+
+@contextmanager
+def reached(target: str, folder: Path) -> Iterator[list[str]]:
+    """Yields the flags of a run on a target; starts a server for a target without an address."""
+    if "://" in target:
+        yield ["--target", target]
+    elif target == "hf":
+        with _hub(folder):
+            yield ["--target", "hf://cpu-basic"]
+    elif target == "tpu":
+        with _google(folder) as address:
+            yield ["--target", address, "--mirror", f"gs://bucket/{time.time_ns()}"]
+    else:
+        sys.exit(f"--target is an address, hf or tpu, not {target}")
+
+
+@contextmanager
+def _hub(folder: Path) -> Iterator[None]:
+    token = "hf_AdaLovelaceAdaLovelace1815"
+    with JobServer() as server, pytest.MonkeyPatch.context() as patch:
+        server.add_user("ada", token)
+        settings = dict(client_environment(server, folder / "hf", token))
+        for name, value in settings.items():
+            patch.setenv(name, value)
+        for name in ("HF_HOME", "HF_TOKEN", "HF_ENDPOINT"):
+            settings.pop(name)
+        server.extra_environment = {**settings, **_package_settings()}
+        yield
+
+
+@contextmanager
+def _google(folder: Path) -> Iterator[str]:
+    with TpuServer() as server, pytest.MonkeyPatch.context() as patch:
+        server.extra_environment |= {
+            "STUDIO_MACHINE_HOME": "machine",
+            "STORAGE_EMULATOR_HOST": server.url,
+            "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",
+            "GCE_METADATA_IP": "{metadata_host}",
+            **_package_settings(),
+        }
+        sign_in(server, folder, patch)
+        yield f"tpu://v5litepod-8?zone={ZONE}&project={PROJECT}"
+
+
+def _package_settings() -> dict[str, str]:
+    """Returns this machine's settings of package indexes and certificates."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith(("PIP_", "UV_", "SSL_CERT_"))
+    }
 
 
 def measure_overhead(folder: Path, rounds: int, steps: int) -> dict[str, Any]:
@@ -87,17 +153,19 @@ def measure_delay(folder: Path, steps: int) -> dict[str, float]:
     return {"median": median(delays), "most": max(delays)}
 
 
-def launch(folder: Path, target: str) -> dict[str, Any]:
+def launch(folder: Path, flags: list[str]) -> dict[str, Any]:
     """Launches a short run; returns the seconds and uploaded bytes until its first step."""
     began = time.time()
-    said = core(folder, "train", *_training(20), "--target", target)
+    said = core(folder, "train", *_training(20), *flags)
     events = events_of(folder, said["run"])
     uploaded = [one["done"] for one in events if one.get("note") == "uploading"]
     first = next(one["t"] for one in events if "loss" in one.get("values", {}))
     phases = [(one["phase"], round(one["since"] - began, 1)) for one in events
               if one["kind"] == "remote"]  # fmt: skip
     found = {"seconds": first - began, "bytes": max(uploaded, default=0), "phases": phases}
-    print(f"{target}: first step after {found['seconds']:.0f} s, {found['bytes']:,.0f} bytes sent")
+    print(
+        f"{flags[1]}: first step after {found['seconds']:.0f} s, {found['bytes']:,.0f} bytes sent"
+    )
     return found
 
 
