@@ -129,20 +129,26 @@ def measure_overhead(folder: Path, windows: int, steps: int) -> dict[str, Any]:
     run_id = _wait_for_run(folder / "mirror")
     _wait_for_steps(folder, run_id)
     publisher = _publisher(folder, run_id)
-    changes = [time.time()]
+    changes, used = [time.time()], _cpu_seconds(publisher)
     while training.poll() is None and len(changes) <= 2 * windows:
         (publisher.suspend if len(changes) % 2 else publisher.resume)()
         time.sleep(_WINDOW_SECONDS)
         changes.append(time.time())
     publisher.resume()
+    share = (_cpu_seconds(publisher) - used) / (changes[-1] - changes[0])
     training.terminate()
     training.wait()
     ratios = _ratios(folder, run_id, changes)
     error = stdev(ratios) / len(ratios) ** 0.5
     ratio = fmean(ratios)
     print(f"step time with a mirror: {ratio:.3f} ± {error:.3f} of that without, in {len(ratios)} "
-          f"pairs of windows; {describe_machine()}")  # fmt: skip
-    return {"step_time_ratio": ratio, "standard_error": error, "ratios": ratios}
+          f"pairs of windows; {share:.2%} of one core; {describe_machine()}")  # fmt: skip
+    return {"step_time_ratio": ratio, "standard_error": error, "core_share": share}
+
+
+def _cpu_seconds(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
 
 
 def _publisher(folder: Path, run_id: str) -> psutil.Process:
