@@ -166,10 +166,10 @@ class Corpus:
         return planned
 
     def record_parts(self, counts: Sequence[tuple[Split, PartCounts]]) -> None:
-        """Keeps the counts of all parts, in order, as a pass over the documents does."""
+        """Keeps the counts of all parts of a split or both, in order, as a pass over them does."""
         for part in self._parts():
             own = [one for split, one in counts if split == part]
-            if part not in self._passes:
+            if own and part not in self._passes:
                 tallies = {split: sum_tallies(one.splits[split] for one in own) for split in SPLITS}
                 self._keep_counts(part, tallies, sum(one.blank_skipped for one in own))
         if isinstance(self._source, FilesSource):

@@ -75,7 +75,7 @@ class BytePairCounter:
 def train_on_words(
     words: Mapping[str, int], vocab_size: int, min_frequency: int, reporter: Reporter
 ) -> Tokenizer:
-    """Trains on words that a BytePairCounter has counted; raises like `train_byte_level_bpe`."""
+    """Trains on words that a BytePairCounter has counted, as `train_byte_level_bpe` does."""
     from tokenizers import pre_tokenizers
 
     _check_room(vocab_size)

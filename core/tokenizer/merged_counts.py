@@ -6,13 +6,13 @@ The result depends on the counts alone, not on the number or the order of the fi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from core.parts.pool import TaskMap
+from core.events import Reporter
+from core.parts.steps import OpenPool
 from core.tokenizer.count_files import BUCKETS, count_in_file, read_bucket, write_counts
 from core.tokenizer.words import is_drawn
 
@@ -63,7 +63,8 @@ def merge_counts(
     paths: Sequence[Path],
     folder: Path,
     limits: CountLimits,
-    open_pool: Callable[[], AbstractContextManager[TaskMap]],
+    open_pool: OpenPool,
+    reporter: Reporter,
 ) -> dict[str, int]:
     """Sums the counts of files; above the limits, samples words in proportion to their count.
 
@@ -76,8 +77,10 @@ def merge_counts(
         return _merged(paths, range(BUCKETS))
     total = BucketSummary()
     with open_pool() as run:
-        for summary in run(partial(_merge_bucket, paths, folder), range(BUCKETS)):
+        summaries = run(partial(_merge_bucket, paths, folder), range(BUCKETS))
+        for done, summary in enumerate(summaries, start=1):
             total.add(summary)
+            reporter.progress(done, BUCKETS, "buckets", "adding up words")
     level = find_level(total, limits)
     words: dict[str, int] = {}
     for bucket in range(BUCKETS):

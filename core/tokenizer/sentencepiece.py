@@ -54,7 +54,7 @@ def train_sentencepiece(
     """
     counter = SentencepieceCounter(sentinels, lowercase)
     words = count_texts(reported(texts, total, reporter), counter)
-    return train_on_words(words, vocab_size, reporter, counter)
+    return train_on_words(words, vocab_size, reporter, sentinels=sentinels, lowercase=lowercase)
 
 
 @dataclass(frozen=True)
@@ -73,10 +73,14 @@ class SentencepieceCounter:
 
 
 def train_on_words(
-    counted: Mapping[str, int], vocab_size: int, reporter: Reporter, counter: SentencepieceCounter
+    counted: Mapping[str, int],
+    vocab_size: int,
+    reporter: Reporter,
+    *,
+    sentinels: int,
+    lowercase: bool,
 ) -> Tokenizer:
-    """Trains on words that the counter has counted; raises like `train_sentencepiece`."""
-    sentinels = counter.sentinels
+    """Trains on words that a SentencepieceCounter has counted, as `train_sentencepiece` does."""
     count = vocab_size - len(SPECIAL_TOKENS) - sentinels
     words = _in_parts(counted)
     words[_SPACE] += 1  # it may occur only between texts
@@ -86,7 +90,7 @@ def train_on_words(
         reporter.warn(f"{len(rare):,} rare characters have no token and are encoded as <unk>")
     _check_room(vocab_size, sentinels, len({character for word in words for character in word}))
     chosen = choose_from(words, count, vocab_size, reporter)
-    return _assembled(_frame(counter.lowercase), chosen, sentinel_names(sentinels))
+    return _assembled(_frame(lowercase), chosen, sentinel_names(sentinels))
 
 
 @cache

@@ -53,7 +53,7 @@ def train_unigram(
 
 
 def train_on_words(words: Mapping[str, int], vocab_size: int, reporter: Reporter) -> Tokenizer:
-    """Trains on words that a UnigramCounter has counted; raises like `train_unigram`."""
+    """Trains on words that a UnigramCounter has counted, as `train_unigram` does."""
     count = vocab_size - len(SPECIAL_TOKENS)
     rare = rare_characters(words, count // 2)
     if rare:

@@ -57,7 +57,10 @@ def train_wordpiece(
     """
     counter = WordpieceCounter(lowercase, strip_accents)
     words = count_texts(reported(texts, total, reporter), counter)
-    return train_on_words(words, vocab_size, min_frequency, reporter, counter)
+    return train_on_words(
+        words, vocab_size, min_frequency, reporter,
+        lowercase=lowercase, strip_accents=strip_accents,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -81,9 +84,11 @@ def train_on_words(
     vocab_size: int,
     min_frequency: int,
     reporter: Reporter,
-    counter: WordpieceCounter,
+    *,
+    lowercase: bool,
+    strip_accents: bool | None,
 ) -> Tokenizer:
-    """Trains on words that the counter has counted; raises like `train_wordpiece`."""
+    """Trains on words that a WordpieceCounter has counted, as `train_wordpiece` does."""
     unreadable = _share_too_long(words, reporter)
     rare = rare_characters(words, vocab_size // _SHARE_OF_CHARACTERS)
     if rare:
@@ -98,7 +103,7 @@ def train_on_words(
     vocabulary = _merged(known, characters, vocab_size, min_frequency, reporter)
     if unreadable > _MOSTLY and len(vocabulary) < vocab_size:
         raise _too_long(unreadable, len(vocabulary), vocab_size)
-    return _assembled(_frame(counter.lowercase, counter.strip_accents), vocabulary)
+    return _assembled(_frame(lowercase, strip_accents), vocabulary)
 
 
 def _share_too_long(words: Mapping[str, int], reporter: Reporter) -> float:
