@@ -92,7 +92,7 @@ class TokenizerConfig(StageConfig):
         "limit only.",
         title="Memory for words (GiB)",
         is_later=True,
-        ge=0.01,
+        ge=0.001,
         le=4096,
     )
     workers: int | None = workers_option()

@@ -7,7 +7,7 @@ counts, and their UTF-8, by ascending UTF-8.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -45,17 +45,23 @@ def write_counts(path: Path, words: Mapping[str, int]) -> None:
         file.write(table.tobytes())
 
 
-def read_bucket(path: Path, bucket: int) -> Iterator[tuple[str, int]]:
-    """Yields words of a bucket and their counts; raises TokenizerError."""
+def read_buckets(path: Path, buckets: Iterable[int]) -> Iterator[tuple[str, int]]:
+    """Yields words of buckets and their counts; raises TokenizerError."""
     with path.open("rb") as file:
-        offset, words, size = _read_table(file, path)[bucket].tolist()
-        file.seek(offset)
-        lengths = np.frombuffer(_read(file, path, words * 4), "<u4")
-        counts = np.frombuffer(_read(file, path, words * 8), "<i8").tolist()
-        data = _read(file, path, size)
-    ends = np.cumsum(lengths, dtype=np.int64).tolist()
+        table = _read_table(file, path)
+        for bucket in buckets:
+            offset, words, size = table[bucket].tolist()
+            if words:
+                file.seek(offset)
+                yield from _read_bucket(file, path, words, size)
+
+
+def _read_bucket(file: BinaryIO, path: Path, words: int, size: int) -> Iterator[tuple[str, int]]:
+    lengths = np.frombuffer(_read(file, path, words * 4), "<u4")
+    counts = np.frombuffer(_read(file, path, words * 8), "<i8").tolist()
+    data = _read(file, path, size)
     start = 0
-    for end, count in zip(ends, counts, strict=True):
+    for end, count in zip(np.cumsum(lengths, dtype=np.int64).tolist(), counts, strict=True):
         yield data[start:end].decode("utf-8", "surrogatepass"), count
         start = end
 

@@ -48,11 +48,14 @@ def count_corpus(
     corpus: Corpus,
     cache: Path,
     reporter: Reporter,
-) -> Iterator[dict[str, int]]:
+) -> Iterator[tuple[dict[str, int], int]]:
     """Counts words of training documents; a stopped stage goes on after the finished parts.
 
     The counts are kept until the block ends without an error: a smaller vocabulary after an error
     needs no counting.
+
+    Yields:
+        Counts by word, and the number of parts that were skipped.
 
     Raises:
         CorpusError: A part can't be read.
@@ -75,7 +78,8 @@ def count_corpus(
         merged.mkdir(exist_ok=True)
         limits = CountLimits.of(config.memory_gb)
         open_all = partial(open_pool, count_workers(config.workers), reporter)
-        yield merge_counts(_paths_of(read), merged, limits, open_all, reporter)
+        words = merge_counts(_paths_of(read), merged, limits, open_all, reporter)
+        yield words, len(parts) - len(read)
         store.remove()
 
 

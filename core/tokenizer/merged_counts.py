@@ -13,7 +13,7 @@ from pathlib import Path
 
 from core.events import Reporter
 from core.parts.steps import OpenPool
-from core.tokenizer.count_files import BUCKETS, count_in_file, read_bucket, write_counts
+from core.tokenizer.count_files import BUCKETS, count_in_file, read_buckets, write_counts
 from core.tokenizer.words import is_drawn
 
 _WORDS_PER_GIB = 750_000
@@ -84,7 +84,7 @@ def merge_counts(
     level = find_level(total, limits)
     words: dict[str, int] = {}
     for bucket in range(BUCKETS):
-        merged = read_bucket(folder / f"{bucket}", bucket)
+        merged = read_buckets(_bucket_file(folder, bucket), [bucket])
         words.update((word, max(count, level)) for word, count in merged
                      if is_drawn(word, count, level, _DRAW))  # fmt: skip
     missing = total.alphabet.difference(*words) if words else total.alphabet
@@ -106,7 +106,7 @@ def _expected(numbers: Mapping[int, int], level: int) -> float:
 
 def _merge_bucket(paths: Sequence[Path], folder: Path, bucket: int) -> BucketSummary:
     merged = _merged(paths, [bucket])
-    write_counts(folder / f"{bucket}", merged)
+    write_counts(_bucket_file(folder, bucket), merged)
     summary = BucketSummary(alphabet=set().union(*merged))
     for word, count in merged.items():
         summary.words[count] += 1
@@ -117,7 +117,10 @@ def _merge_bucket(paths: Sequence[Path], folder: Path, bucket: int) -> BucketSum
 def _merged(paths: Sequence[Path], buckets: Iterable[int]) -> dict[str, int]:
     words: dict[str, int] = {}
     for path in paths:
-        for bucket in buckets:
-            for word, count in read_bucket(path, bucket):
-                words[word] = words.get(word, 0) + count
+        for word, count in read_buckets(path, buckets):
+            words[word] = words.get(word, 0) + count
     return words
+
+
+def _bucket_file(folder: Path, bucket: int) -> Path:
+    return folder / f"bucket-{bucket:03d}.words"

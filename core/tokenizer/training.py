@@ -47,7 +47,7 @@ def train(
     with workspace.new_artifact("tokenizer", name, exact=bool(config.name)) as draft:
         corpus = open_corpus(config.corpus, workspace, reporter)
         counter, parts = _counter_of(config), workspace.cache / "parts"
-        with count_corpus(config, counter, corpus, parts, reporter) as words:
+        with count_corpus(config, counter, corpus, parts, reporter) as (words, skipped):
             backend = _train_on_words(config, words, reporter)
             _check_size(config, backend)
         write_files(draft.folder, backend, _ROLES[config.algorithm])
@@ -60,6 +60,7 @@ def train(
             **_scores(tokenizer, corpus, reporter),
             "corpus": {**corpus.counts, "reading": corpus.reading},
             **corpus.cleaning,
+            **({"parts_skipped": skipped} if skipped else {}),
         }
         reporter.metrics(0, {score: draft.counts[score] for score in _REPORTED_SCORES})
     assert draft.artifact
