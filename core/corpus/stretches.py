@@ -38,9 +38,9 @@ class Stretch(TextFile):
     Attributes:
         start, stop: Bytes, or row groups of a Parquet file; `stop` None: to the end.
         bytes: About how much there is to read.
-        file_bytes, modified_ns: Of the file, when it was planned.
-        column, columns: Of a table that begins in an earlier stretch.
-        encoding: Of a text that begins in an earlier stretch.
+        file_bytes, modified_ns: The file's, when it was planned.
+        column, columns: The table's, if it begins in an earlier stretch.
+        encoding: The text's, if it begins in an earlier stretch.
     """
 
     start: int = 0

@@ -30,7 +30,7 @@ class PartStep:
     """A function of parts whose results are kept.
 
     Args:
-        function: Of a module, so that it can be sent to another process.
+        function: A module's function, so that it can be sent to another process.
         skip_failing: Whether a part that can't be read has the value `skipped` instead of ending
             the step.
     """

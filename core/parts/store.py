@@ -47,7 +47,7 @@ class PartStore:
     """Results of one step over the parts of a corpus.
 
     Args:
-        folder: Of this recipe alone.
+        folder: This recipe's own.
         recipe: Hash of everything that decides the results.
     """
 
