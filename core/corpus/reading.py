@@ -175,7 +175,7 @@ class Corpus:
     def record_parts(
         self, counts: Sequence[tuple[Split, PartCounts]], *, are_all: bool = True
     ) -> None:
-        """Keeps the counts of parts, in order, as a pass over the documents does.
+        """Keeps the counts of all parts of a split or both, in order, as a pass over them does.
 
         Args:
             are_all: Whether no part was skipped; otherwise only the reading report is kept.

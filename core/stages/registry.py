@@ -187,6 +187,7 @@ register(
         artifact=TOKENIZER,
         name_deriver="core.tokenizer.training:derive_name",
         tab="tokenizer",
+        keeps_parts=True,
     )
 )
 register(
