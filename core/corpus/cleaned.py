@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,6 +12,7 @@ from core.corpus.files import FilesSource
 from core.corpus.report import Facts, ReadingReport
 from core.errors import CorpusError
 from core.workspace import Artifact
+from core.workspace.names import check_name
 
 _SPLITS = ("train", "validation")
 _SUMMARY = ("read", "steps")
@@ -19,26 +21,40 @@ _SUMMARY = ("read", "steps")
 class CleanedSource:
     """Documents of a cleaned corpus, with its held-out documents.
 
+    Args:
+        names: Named sources to read; empty: all, in order.
+
     Raises:
         CorpusError: A file is missing, or isn't the corpus's.
     """
 
-    def __init__(self, config: CorpusConfig, artifact: Artifact) -> None:
+    def __init__(self, config: CorpusConfig, artifact: Artifact, names: Sequence[str] = ()) -> None:
         self.artifact = artifact
+        self.names = _source_names(artifact)
+        self._config = config
         self._check_files()
         self.has_validation = (artifact.path / "validation").is_dir()
-        validation = str(artifact.path / "validation") if self.has_validation else ""
-        self._files = FilesSource(
-            config.model_copy(
-                update={
-                    "source": "files", "path": str(artifact.path / "train"),
-                    "validation_path": validation, "file_format": "jsonl", "text_column": "text",
-                    "encoding": "", "encoding_errors": "strict", "skip_unreadable": False,
-                }
-            )
-        )  # fmt: skip
+        folders = list(names or self.names or [""])
+        self._files = {split: self._open(split, folders) for split in _SPLITS}
         self.report = ReadingReport(found=1)
         self.report.add(artifact.name, Facts("cleaned corpus"))
+
+    def _open(self, split: str, names: Sequence[str]) -> list[FilesSource]:
+        """Opens the files of a split, in the order of the sources."""
+        folders = [self.artifact.path / split / name for name in names]
+        alike = {
+            "source": "files", "validation_path": "", "file_format": "jsonl", "text_column": "text",
+            "encoding": "", "encoding_errors": "strict", "skip_unreadable": False,
+        }  # fmt: skip
+        return [
+            FilesSource(self._config.model_copy(update={**alike, "path": str(folder)}))
+            for folder in folders
+            if folder.is_dir()
+        ]
+
+    def part(self, name: str) -> CleanedSource:
+        """Returns one of its named sources."""
+        return CleanedSource(self._config, self.artifact, [name])
 
     @property
     def identity(self) -> str:
@@ -48,7 +64,9 @@ class CleanedSource:
         return [], ""
 
     def documents(self, part: Literal["train", "validation"]) -> Iterator[str]:
-        return self._files.documents(part)
+        return itertools.chain.from_iterable(
+            files.documents("train") for files in self._files[part]
+        )
 
     def all_documents(self) -> Iterator[str]:
         yield from self.documents("train")
@@ -86,6 +104,15 @@ class CleanedSource:
             if path.stat().st_size != listed[name]:
                 size = path.stat().st_size
                 raise _damaged(self.artifact, f"{name} has {size:,} bytes, not {listed[name]:,}")
+
+
+def _source_names(artifact: Artifact) -> list[str]:
+    """Returns the names of the sources of which it was made, in order."""
+    found = artifact.manifest.counts.get("sources")
+    names = list(found) if isinstance(found, dict) else []
+    for name in names:
+        check_name(name)
+    return names
 
 
 def _files_below(folder: Path) -> list[Path]:

@@ -64,7 +64,9 @@ def is_settings(values: Any) -> bool:
 def _applies(config: StageConfig, group: str) -> bool:
     source = getattr(config, "source", None)
     return (
-        source is None or group.lower() not in ("files", "hub", "corpus") or group.lower() == source
+        source is None
+        or group.lower() not in ("files", "hub", "corpus", "several")
+        or group.lower() == source
     )
 
 

@@ -13,14 +13,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from core.config import ShardConfig
 from core.cores import usable_cores
-from core.corpus import Corpus, open_corpus
+from core.corpus import Corpus, LabelledDocument, open_corpus
 from core.errors import ShardError
 from core.events import Reporter
 from core.objectives import create_objective
@@ -76,6 +76,8 @@ def build(config: ShardConfig, workspace: Workspace, reporter: Reporter | None =
             draft.counts = {**counts, "reading": corpus.reading, **corpus.cleaning}
             draft.location = destination.location
             draft.fingerprint = destination.publish(draft, reporter)
+        for name, counts in draft.counts.get("sources", {}).items():
+            reporter.note(f"Source {name}: {_describe_source(counts)}", reading=True)
         reporter.metrics(0, {name: draft.counts[name] for name in _REPORTED_COUNTS})
     assert draft.artifact
     return draft.artifact
@@ -86,7 +88,12 @@ def derive_name(config: ShardConfig) -> str:
     tokenizer = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(config.tokenizer).name).strip("-.")
     kind = "" if config.objective == "mlm" else f"-{config.objective}"
     lines = "-lines" if config.line_by_line else ""
-    return f"{config.corpus.source}-{tokenizer[:60]}-{config.max_seq_length}{kind}{lines}"
+    return f"{config.corpus.short_name}-{tokenizer[:60]}-{config.max_seq_length}{kind}{lines}"
+
+
+def _describe_source(counts: Mapping[str, int]) -> str:
+    parts = [f"{value:,} {name.replace('_', ' ')}" for name, value in counts.items()]
+    return ", ".join(parts)
 
 
 def load_tokenizer(config: ShardConfig, workspace: Workspace) -> StudioTokenizer:
@@ -130,10 +137,11 @@ class Packer:
 
 
 class DocumentMeter:
-    """Counts documents and reports progress."""
+    """Counts documents, also by named source, and reports progress."""
 
     def __init__(self, corpus: Corpus, splits: Sequence[str], reporter: Reporter) -> None:
         self.documents = dict.fromkeys(splits, 0)
+        self.sources = {name: _no_counts(splits) for name in corpus.source_names}
         self.bytes = 0
         self.tokens = 0
         self._reporter = reporter
@@ -142,15 +150,22 @@ class DocumentMeter:
         totals = [known.get(f"{split}_documents") for split in splits]
         self._total = None if None in totals else sum(filter(None, totals))
 
-    def count(self, documents: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-        """Counts passing (split, document) pairs."""
-        for split, document in documents:
-            self.documents[split] += 1
-            self.bytes += _size_in_utf8(document)
-            yield split, document
+    def count(self, documents: Iterable[LabelledDocument]) -> Iterator[LabelledDocument]:
+        """Counts passing documents."""
+        for document in documents:
+            size = _size_in_utf8(document.text)
+            self.documents[document.split] += 1
+            self.bytes += size
+            if document.source:
+                counts = self.sources[document.source]
+                counts[f"{document.split}_documents"] += 1
+                counts["bytes"] += size
+            yield document
 
-    def report(self, tokens: int) -> None:
+    def report(self, split: str, source: str, tokens: int) -> None:
         self.tokens += tokens
+        if source:
+            self.sources[source][f"{split}_tokens"] += tokens
         read = sum(self.documents.values())
         speed = self.bytes / 1e6 / self.seconds
         note = f"{self.tokens:,} tokens, {speed:.1f} MB/s"
@@ -160,6 +175,11 @@ class DocumentMeter:
     def seconds(self) -> float:
         """Never 0."""
         return max(1e-9, time.monotonic() - self._start)
+
+
+def _no_counts(splits: Sequence[str]) -> dict[str, int]:
+    return dict.fromkeys(["bytes", *(f"{split}_{unit}" for split in splits
+                                     for unit in ("documents", "tokens"))], 0)  # fmt: skip
 
 
 def _size_in_utf8(text: str) -> int:
@@ -173,7 +193,7 @@ def _write_shards(
     tokenizer: StudioTokenizer,
     folder: Path,
     reporter: Reporter,
-) -> dict[str, int]:
+) -> dict[str, Any]:
     splits = SPLITS if config.split == "all" else (config.split,)
     records = _record_layout(config, layout, tokenizer)
     encoder = _encoder(layout, tokenizer)
@@ -187,11 +207,12 @@ def _write_shards(
     }
     meter = DocumentMeter(corpus, splits, reporter)
     documents = meter.count(_documents(corpus, splits))
-    batches = _batches(_lines(documents) if layout.line_by_line else documents, encoder, splits)
-    for split, tokens in _encode_ahead(batches, encoder):
+    batches = _batches(_lines(documents) if layout.line_by_line else documents, encoder)
+    for split, source, tokens in _encode_ahead(batches, encoder):
         reporter.raise_if_stopped()
         packers[split].add(tokens)
-        meter.report(len(tokens))
+        meter.report(split, source, len(tokens))
+    _check_sources(meter, splits)
     for split, packer in packers.items():
         packer.writer.close()
         _check_any_sequence(split, packer)
@@ -234,52 +255,69 @@ def _record_layout(
     return FixedRecords(layout.row_length, id_dtype(tokenizer.vocab_size).itemsize)
 
 
-def _documents(corpus: Corpus, splits: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _documents(corpus: Corpus, splits: Sequence[str]) -> Iterator[LabelledDocument]:
     if len(splits) > 1:
-        yield from corpus.labelled_documents()
-        return
-    only: Literal["train", "validation"] = "train" if TRAIN in splits else "validation"
-    for document in corpus.documents(only):
-        yield only, document
+        return corpus.sourced_documents()
+    return corpus.training_documents() if TRAIN in splits else corpus.validation_documents()
 
 
-def _lines(documents: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    for split, document in documents:
-        for line in document.split("\n"):
+def _lines(documents: Iterable[LabelledDocument]) -> Iterator[LabelledDocument]:
+    for document in documents:
+        for line in document.text.split("\n"):
             if line and not line.isspace():
-                yield split, line
+                yield document._replace(text=line)
 
 
 def _batches(
-    documents: Iterable[tuple[str, str]], encoder: DocumentEncoder, splits: Sequence[str]
-) -> Iterator[tuple[str, list[Part]]]:
-    batchers = {split: Batcher(encoder) for split in splits}
-    for split, document in documents:
-        for batch in batchers[split].add(document):
-            yield split, batch
+    documents: Iterable[LabelledDocument], encoder: DocumentEncoder
+) -> Iterator[tuple[str, str, list[Part]]]:
+    """Yields split, source and batch; a batch has one source."""
+    batchers: dict[str, Batcher] = {}
+    sources: dict[str, str] = {}
+    for split, source, text in documents:
+        if split in batchers and sources[split] != source:
+            for batch in batchers.pop(split).finish():
+                yield split, sources[split], batch
+        sources[split] = source
+        for batch in batchers.setdefault(split, Batcher(encoder)).add(text):
+            yield split, source, batch
     for split, batcher in batchers.items():
         for batch in batcher.finish():
-            yield split, batch
+            yield split, sources[split], batch
 
 
 def _encode_ahead(
-    batches: Iterable[tuple[str, list[Part]]], encoder: DocumentEncoder
-) -> Iterator[tuple[str, NDArray]]:
+    batches: Iterable[tuple[str, str, list[Part]]], encoder: DocumentEncoder
+) -> Iterator[tuple[str, str, NDArray]]:
     """Yields batches in order, encoding later ones ahead."""
     workers = min(_MOST_WORKERS, usable_cores())
-    waiting: deque[tuple[str, Future[NDArray]]] = deque()
+    waiting: deque[tuple[str, str, Future[NDArray]]] = deque()
     with ThreadPoolExecutor(workers, thread_name_prefix="encode") as pool:
         try:
-            for split, batch in batches:
-                waiting.append((split, pool.submit(encoder.encode, batch)))
+            for split, source, batch in batches:
+                waiting.append((split, source, pool.submit(encoder.encode, batch)))
                 if len(waiting) > workers:
-                    done_split, tokens = waiting.popleft()
-                    yield done_split, tokens.result()
+                    *labels, tokens = waiting.popleft()
+                    yield labels[0], labels[1], tokens.result()
             while waiting:
-                done_split, tokens = waiting.popleft()
-                yield done_split, tokens.result()
+                *labels, tokens = waiting.popleft()
+                yield labels[0], labels[1], tokens.result()
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def _check_sources(meter: DocumentMeter, splits: Sequence[str]) -> None:
+    if TRAIN not in splits:
+        return
+    for name, counts in meter.sources.items():
+        if not counts[f"{TRAIN}_documents"]:
+            raise ShardError(
+                f"The source {name} has no training document",
+                expected="at least one that is not held out",
+                received=f"{counts.get(f'{VALIDATION}_documents', 0)} documents, all held out",
+                fix="add text to this source, lower validation_percent, or leave the source out",
+                field="validation_percent",
+            )
 
 
 def _check_any_sequence(split: str, packer: Packer) -> None:
@@ -299,8 +337,8 @@ def _counts(
     meter: DocumentMeter,
     tokenizer: StudioTokenizer,
     layout: SequenceLayout,
-) -> dict[str, int]:
-    counts = {
+) -> dict[str, Any]:
+    counts: dict[str, Any] = {
         "row_length": layout.row_length,
         "vocab_size": tokenizer.vocab_size,
         "bytes": meter.bytes,
@@ -313,4 +351,4 @@ def _counts(
             f"{split}_tokens": rows * layout.row_length,
             f"{split}_documents": meter.documents.get(split, 0),
         }
-    return counts
+    return {**counts, "sources": meter.sources} if meter.sources else counts

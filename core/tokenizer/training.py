@@ -55,6 +55,7 @@ def train(
             "vocab_size": tokenizer.vocab_size,
             **_scores(tokenizer, corpus, reporter),
             "corpus": {**corpus.counts, "reading": corpus.reading},
+            **({"sources": corpus.source_counts} if corpus.source_names else {}),
             **corpus.cleaning,
         }
         reporter.metrics(0, {score: draft.counts[score] for score in _REPORTED_SCORES})
@@ -64,7 +65,7 @@ def train(
 
 def derive_name(config: TokenizerConfig) -> str:
     """Returns a name such as docs-unigram-10048."""
-    return f"{config.corpus.source}-{config.algorithm}-{config.vocab_size}"
+    return f"{config.corpus.short_name}-{config.algorithm}-{config.vocab_size}"
 
 
 def _train_backend(config: TokenizerConfig, corpus: Corpus, reporter: Reporter) -> Tokenizer:
