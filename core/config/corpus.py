@@ -10,7 +10,7 @@ from pydantic import model_validator
 
 from core.config.named_source import NamedSource
 from core.config.options import option, split_names
-from core.config.source import SOURCE_OPTIONS, SourceConfig
+from core.config.source import SOURCE_OPTIONS, SourceConfig, limit_option
 from core.errors import ConfigError
 
 
@@ -33,7 +33,7 @@ class CorpusConfig(SourceConfig):
     sources: tuple[NamedSource, ...] = option(
         (),
         "Named sources, read in this order as one corpus.",
-        group="Several",
+        group="Several sources",
         basic=True,
         flag="add",
         is_later=True,
@@ -45,7 +45,7 @@ class CorpusConfig(SourceConfig):
         "",
         "Sources to read, separated by commas; empty means all.",
         title="Only these sources",
-        group="Several",
+        group="Several sources",
         is_later=True,
         details="Held-out documents are the same as with all sources. Also takes sources of a "
         "cleaned corpus.",
@@ -67,6 +67,7 @@ class CorpusConfig(SourceConfig):
         group="Validation",
         details="Takes one more pass over the text. Empty: only for installed documentation.",
     )
+    limit: int | None = limit_option()
 
     @property
     def names_only(self) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import field_validator, model_validator
 
 from core.config.options import option
-from core.config.source import SOURCE_OPTIONS, SourceConfig
+from core.config.source import SOURCE_OPTIONS, SourceConfig, limit_option
 from core.errors import ConfigError
 from core.foreign_files import parse_json
 
@@ -35,6 +35,7 @@ class NamedSource(SourceConfig):
         basic=True,
         details="Letters, digits, dots, dashes and underscores.",
     )
+    limit: int | None = limit_option()
 
     @model_validator(mode="before")
     @classmethod

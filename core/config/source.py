@@ -25,6 +25,19 @@ SOURCE_OPTIONS = {
 }
 
 
+def limit_option() -> Any:
+    """Declares the limit of documents."""
+    return option(
+        None,
+        "Read at most this many documents; empty means all.",
+        title="Document limit",
+        group="Validation",
+        basic=True,
+        details="With several sources, of each.",
+        ge=1,
+    )
+
+
 class SourceConfig(StageConfig):
     """Where documents come from, and how they are read."""
 
@@ -179,14 +192,6 @@ class SourceConfig(StageConfig):
         details="Validation files inside the training folder are not trained on.",
         group="Files",
         path=True,
-    )
-    limit: int | None = option(
-        None,
-        "Read at most this many documents; empty means all.",
-        title="Document limit",
-        group="Validation",
-        basic=True,
-        ge=1,
     )
 
     @model_validator(mode="before")

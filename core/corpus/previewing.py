@@ -92,7 +92,7 @@ def preview_cleaning_apart(
     timeout_seconds: float = TIMEOUT_SECONDS,
 ) -> CleaningPreview:
     """Previews cleaning in a subprocess and truncates documents; raises like `preview_cleaning`."""
-    kinds = {one.source for one in config.corpus.sources} or {config.corpus.source}
+    kinds: set[str] = {one.source for one in config.corpus.sources} or {config.corpus.source}
     if not kinds.issubset(_READ_APART):
         return _shortened(preview_cleaning(config, sample, workspace))
     question = {

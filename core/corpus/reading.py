@@ -136,8 +136,9 @@ class Corpus:
     def cleaning(self) -> dict[str, Any]:
         """Summary of the cleaning of a cleaned corpus."""
         source = self._members[0].source
-        is_cleaned = self.config.source == "corpus" and isinstance(source, CleanedSource)
-        return {"cleaning": source.summary()} if is_cleaned else {}
+        if self.config.source != "corpus" or not isinstance(source, CleanedSource):
+            return {}
+        return {"cleaning": source.summary()}
 
     @property
     def holds_out(self) -> bool:

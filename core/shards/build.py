@@ -274,6 +274,7 @@ def _batches(
     """Yields split, source and batch; a batch has one source."""
     batchers: dict[str, Batcher] = {}
     sources: dict[str, str] = {}
+    split: str
     for split, source, text in documents:
         if split in batchers and sources[split] != source:
             for batch in batchers.pop(split).finish():
