@@ -61,7 +61,7 @@ def render(workspace: Workspace) -> Form[CorpusConfig]:
                     "Several sources": form.render_sources,
                 },
             )
-            form.connect_sources(uploads[0], held)
+            form.connect_sources(*uploads, held)
             with gr.Row(elem_classes=["ps-buttons"]):
                 look = gr.Button("Preview", variant="primary", elem_id="corpus-look", scale=0)
                 gr.HTML(

@@ -240,9 +240,15 @@ class Form(Generic[ConfigT]):
     def updates_of(self, values: Mapping[str, Any]) -> dict[Component, Any]:
         """Returns updates of some fields."""
         return {
-            self.components[name]: _shown_as(self.model.model_fields[name], value)
+            self.components[name]: self._shown_as(self.model.model_fields[name], name, value)
             for name, value in values.items()
         }
+
+    def _shown_as(self, field: FieldInfo, name: str, value: Any) -> Any:
+        choices = self._offered(name, choices_of(field))
+        if len(choices) > _MOST_BUTTONS:
+            return gr.update(value=_to_raw(field, value), choices=labelled(field, choices))
+        return gr.update(value=_to_raw(field, value))
 
     def follow_artifacts(self, line: gr.HTML, *, moves: bool = True) -> None:
         """Keeps artifact menus up to date.
@@ -622,13 +628,6 @@ def _to_raw(field: FieldInfo, value: Any) -> Any:
                   for one in value]  # fmt: skip
         return json.dumps(values, ensure_ascii=False)
     return _write_number(value) if isinstance(value, int | float) else value
-
-
-def _shown_as(field: FieldInfo, value: Any) -> Any:
-    choices = choices_of(field)
-    if len(choices) > _MOST_BUTTONS:
-        return gr.update(value=_to_raw(field, value), choices=labelled(field, choices))
-    return gr.update(value=_to_raw(field, value))
 
 
 def _to_value(field: FieldInfo, raw: Any) -> Any:

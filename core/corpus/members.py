@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 
 from core.config import CorpusConfig
 from core.config.corpus import unknown_source_error
+from core.corpus.addresses import with_local_files
 from core.corpus.cleaned import CleanedSource
 from core.corpus.docs import DocsSource
 from core.corpus.files import FilesSource
@@ -63,17 +64,23 @@ class Member:
         return report
 
 
-def open_members(config: CorpusConfig, workspace: Workspace, reporter: Reporter) -> list[Member]:
-    """Opens the sources of a corpus, in order; errors name the source."""
+def open_members(
+    config: CorpusConfig, workspace: Workspace, reporter: Reporter, *, sample: bool = False
+) -> list[Member]:
+    """Opens the sources of a corpus, in order; errors name the source.
+
+    Args:
+        sample: Whether the beginning suffices, for a preview.
+    """
     if config.source == "corpus":
         return _open_cleaned(config, workspace)
     if config.source != "several":
-        return [Member("", config, _open(config, workspace, reporter))]
+        return [Member("", config, _open(config, workspace, reporter, sample))]
     members = []
     for named in config.sources:
         with naming_source(named.name):
             own = config.of_source(named)
-            members.append(Member(named.name, own, _open(own, workspace, reporter)))
+            members.append(Member(named.name, own, _open(own, workspace, reporter, sample)))
     return members
 
 
@@ -86,11 +93,11 @@ def choose_members(config: CorpusConfig, members: Sequence[Member]) -> list[Memb
     return [one for one in members if not wanted or one.name in wanted]
 
 
-def _open(config: CorpusConfig, workspace: Workspace, reporter: Reporter) -> Source:
+def _open(config: CorpusConfig, workspace: Workspace, reporter: Reporter, sample: bool) -> Source:
     if config.source == "docs":
         return DocsSource(workspace, reporter)
     if config.source == "files":
-        return FilesSource(config)
+        return FilesSource(with_local_files(config, workspace, reporter, sample=sample))
     if config.source == "corpus":
         found = workspace.find("corpus", config.corpus_name, field="corpus_name")
         return CleanedSource(config, found)

@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from core.config import CleanConfig, CorpusConfig
+from core.corpus.addresses import has_address, with_local_files
 from core.corpus.cleaning.preview import CleanedDocument, CleaningPreview, preview_cleaning
 from core.corpus.files import FilesSource
 from core.corpus.members import naming_source
 from core.corpus.reading import CorpusPreview, merge_previews, name_preview, preview
 from core.errors import ConfigError, CorpusError, StudioError
+from core.events import Reporter
 from core.workspace import Workspace
 
 MEMORY_BYTES = 1_500_000_000
@@ -60,6 +62,13 @@ def preview_apart(
         return _preview_sources(config, workspace, documents, memory_bytes, timeout_seconds)
     if config.source not in _READ_APART:
         return preview(config, workspace, documents)
+    if has_address(config):
+        # The subprocess has no credentials.
+        here = with_local_files(config, workspace, Reporter(), sample=True)
+        seen = preview_apart(
+            here, workspace, documents, memory_bytes=memory_bytes, timeout_seconds=timeout_seconds
+        )
+        return replace(seen, complete=False)
     question = {**_question(config, workspace, memory_bytes), "documents": documents}
     return CorpusPreview(**_preview_in(_ask(question, timeout_seconds)))
 

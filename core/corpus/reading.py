@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from core.config import CorpusConfig, fingerprint_of
+from core.corpus.addresses import has_address
 from core.corpus.cleaned import CleanedSource
 from core.corpus.holdout import WindowSet, document_hash, held_out_below
 from core.corpus.lines import encoding_named
@@ -396,7 +397,7 @@ def preview(
     Args:
         scan_limit: Most documents counted; None chooses a few seconds' worth.
     """
-    members = choose_members(config, open_members(config, workspace, Reporter()))
+    members = choose_members(config, open_members(config, workspace, Reporter(), sample=True))
     share = -(-documents // len(members))
     seconds = scan_seconds / len(members) if scan_seconds else None
     seen = []
@@ -446,7 +447,10 @@ def _preview_of(
     if not tally.documents:
         raise _empty_error(config)
     columns, text_column = member.source.columns()
-    complete = in_time and (tally.documents < most or most == config.limit)
+    # Of an address only the first file is read.
+    complete = (
+        in_time and not has_address(config) and (tally.documents < most or most == config.limit)
+    )
     seen = CorpusPreview(
         samples, **asdict(tally), blank_skipped=reader.blank_skipped, complete=complete,
         columns=columns, text_column=text_column, reading=member.report.lines(),
@@ -468,7 +472,7 @@ def read_documents(config: CorpusConfig, workspace: Workspace) -> Iterator[str]:
 
     Raises like `open_corpus`.
     """
-    members = choose_members(config, open_members(config, workspace, Reporter()))
+    members = choose_members(config, open_members(config, workspace, Reporter(), sample=True))
     for member in members:
         with naming_source(member.name):
             _check_text(member)

@@ -30,7 +30,7 @@ def url(workspace: Workspace) -> Iterator[str]:
 
 
 def listed(visitor: Visitor) -> list[str]:
-    return [row.inner_text() for row in visitor.page.locator("#corpus-listed li").all()]
+    return [str(text) for text in visitor.page.locator("#corpus-listed li").all_inner_texts()]
 
 
 def wait_for_sources(visitor: Visitor, *names: str) -> None:
@@ -49,7 +49,7 @@ def shoot(visitor: Visitor, name: str) -> None:
 
 
 def add(visitor: Visitor, name: str) -> None:
-    visitor.type("corpus-name", name)
+    visitor.type("corpus-sources", name)
     visitor.page.locator("#corpus-add").click()
 
 
@@ -73,9 +73,9 @@ def test_sources_are_added_edited_removed_and_previewed(
         upload(visitor, second)
         add(visitor, "web")
         visitor.page.get_by_text("Two sources are named web").first.wait_for()
-        visitor.type("corpus-name", "")
-        visitor.type("corpus-name", "code")
-        visitor.field("corpus-name").press("Enter")
+        visitor.type("corpus-sources", "")
+        visitor.type("corpus-sources", "code")
+        visitor.field("corpus-sources").press("Enter")
         wait_for_sources(visitor, "web", "code")
         # The uploads of both sources are still there.
         assert len(list(workspace.uploads.iterdir())) == 2
@@ -88,7 +88,7 @@ def test_sources_are_added_edited_removed_and_previewed(
             lambda: "second.txt" in visitor.field("corpus-path").input_value(), 30, "its path"
         )
         visitor.type("corpus-limit", "7")
-        visitor.type("corpus-name", "books")
+        visitor.type("corpus-sources", "books")
         visitor.page.get_by_role("button", name="Save the source").click()
         wait_for_sources(visitor, "web", "books", "python")
         remove = visitor.page.get_by_role("button", name="Remove the source python")

@@ -14,7 +14,7 @@ const draw = () => {
   const had = element.contains(document.activeElement);
   list.replaceChildren(...(sources.length ? [h("ol", { "aria-label": "Sources of the corpus" }, ...sources.map(row))] : []));
   // The button with the focus is gone.
-  if (had) document.querySelector("#corpus-name input, #corpus-name textarea")?.focus();
+  if (had) document.querySelector("#corpus-sources input, #corpus-sources textarea")?.focus();
 };
 watch("value", draw);
 draw();

@@ -30,7 +30,10 @@ class CorpusForm(Form[CorpusConfig]):
     def _component(self, name: str, field: FieldInfo, value: Any) -> Component:
         if name == "sources":
             return gr.Textbox(
-                "", label="Sources", elem_id=f"{self.id}-{name}", elem_classes=["ps-unseen"]
+                "",
+                label="Sources",
+                elem_id=f"{self.id}-listing",
+                elem_classes=["ps-field", "ps-unseen"],
             )
         return super()._component(name, field, value)
 
@@ -71,16 +74,16 @@ class CorpusForm(Form[CorpusConfig]):
         )  # fmt: skip
         with gr.Row(elem_classes=["ps-buttons", "ps-add-source"]):
             self.name = gr.Textbox(
-                "", label="Name of this source", elem_id="corpus-name", max_lines=1,
+                "", label="Name of this source", elem_id="corpus-sources", max_lines=1,
                 placeholder="web", elem_classes=["ps-field"],
             )  # fmt: skip
             self.add = gr.Button(_ADD, elem_id="corpus-add", scale=0)
 
-    def connect_sources(self, upload: gr.File, held: gr.JSON) -> None:
+    def connect_sources(self, upload: gr.File, files: gr.HTML, held: gr.JSON) -> None:
         """Connects the list, after the form is rendered.
 
         Args:
-            upload, held: Cleared when a source is added, so that its files stay.
+            upload, files, held: Cleared when a source is added, so that its files stay.
         """
         listing, name, add = self.listing, self.name, self.add
         # The name of the source that is edited.
@@ -93,7 +96,7 @@ class CorpusForm(Form[CorpusConfig]):
             *form, typed_name, before = raw
             sources = self.with_source(form, str(typed_name or ""), str(before or ""))
             return {
-                **self._list(sources), name: "", edited: "", add: _ADD, upload: None,
+                **self._list(sources), name: "", edited: "", add: _ADD, upload: None, files: "",
                 held: {}, **dict.fromkeys(cleared, ""),
             }  # fmt: skip
 
@@ -112,7 +115,7 @@ class CorpusForm(Form[CorpusConfig]):
             left = [one for one in self.listed(typed) if one.name != gone]
             return {**self._list(left), edited: "", add: _ADD}
 
-        outputs = [menu, name, edited, add, upload, held, *cleared, *self.problem_outputs]
+        outputs = [menu, name, edited, add, upload, files, held, *cleared, *self.problem_outputs]
         gr.on(
             [add.click, name.submit], self.guarded(take), [*self.inputs, name, edited], outputs,
             **QUIET,
@@ -133,7 +136,14 @@ class CorpusForm(Form[CorpusConfig]):
         """
         config = self.single(*raw)
         self._check(config)
-        one = named_source(config, name.strip())
+        try:
+            one = named_source(config, name.strip())
+        except ConfigError as error:
+            # Shown beside the name.
+            raise ConfigError(
+                "The source has no valid name", expected=error.expected, received=repr(name),
+                fix="enter a name, such as web", field="sources",
+            ) from None  # fmt: skip
         before = self.listed(raw[0])
         names = [each.name for each in before]
         sources = [one if each.name == edited else each for each in before]
