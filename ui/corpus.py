@@ -61,7 +61,8 @@ def render(workspace: Workspace) -> Form[CorpusConfig]:
                     "Several sources": form.render_sources,
                 },
             )
-            form.connect_sources(*uploads, held)
+            upload, listing = uploads
+            form.connect_sources(upload, listing, held)
             with gr.Row(elem_classes=["ps-buttons"]):
                 look = gr.Button("Preview", variant="primary", elem_id="corpus-look", scale=0)
                 gr.HTML(
@@ -92,7 +93,6 @@ def render(workspace: Workspace) -> Form[CorpusConfig]:
         [shown, column, *form.problem_outputs],
         api_visibility="private",
     )
-    upload, listing = uploads
     _connect_uploads(form, upload, listing, held, workspace)
     _forget_when_changed(form, shown)
     return form

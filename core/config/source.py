@@ -39,7 +39,7 @@ def limit_option() -> Any:
 
 
 class SourceConfig(StageConfig):
-    """Where documents come from, and how they are read."""
+    """The place of documents, and how they are read."""
 
     # The source that a field implies.
     implied: ClassVar[dict[str, str]] = {

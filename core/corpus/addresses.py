@@ -22,7 +22,7 @@ from core.workspace.confinement import is_address
 from core.workspace.names import flaw_of_part, path_inside
 from core.workspace.places import make_folder
 
-# What a preview downloads.
+# The most that a preview downloads.
 SAMPLE_BYTES = 64 << 20
 _KEPT_FREE_BYTES = 64 << 20
 _WEB = ("http://", "https://")
@@ -103,11 +103,22 @@ def _list(address: str, field: str, takes_all: bool) -> _Listing:
         return _matching(address, field)
     remote = RemoteFolder(address)
     files = {
-        name: file for name, file in remote.files().items() if takes_all or has_known_suffix(name)
+        name: file
+        for name, file in _visible(remote.files()).items()
+        if takes_all or has_known_suffix(name)
     }
     if not files:
         return _one_file(base, pattern, address, field)
     return _Listing(remote, files, {name: name for name in files})
+
+
+def _visible(files: Mapping[str, StoredFile]) -> dict[str, StoredFile]:
+    """Leaves out hidden files, as in local folders; `..` is refused later."""
+    return {
+        name: file
+        for name, file in files.items()
+        if not any(part.startswith(".") and part != ".." for part in name.split("/"))
+    }
 
 
 def _one_file(base: str, name: str, address: str, field: str) -> _Listing:
@@ -124,7 +135,9 @@ def _matching(address: str, field: str) -> _Listing:
     first = next(place for place, part in enumerate(parts) if any(mark in part for mark in _MAGIC))
     remote = RemoteFolder("/".join(parts[:first]))
     wanted = parts[first:]
-    files = {n: file for n, file in remote.files().items() if _matches(n.split("/"), wanted)}
+    files = {
+        n: file for n, file in _visible(remote.files()).items() if _matches(n.split("/"), wanted)
+    }
     if not files:
         raise _nothing_there(address, field)
     return _Listing(remote, files, {name: name for name in files})

@@ -44,7 +44,7 @@ class Member:
 
     Attributes:
         name: Empty if the corpus has no named sources.
-        config: Of this source alone.
+        config: Options of this source alone.
     """
 
     name: str

@@ -447,7 +447,7 @@ def _preview_of(
     if not tally.documents:
         raise _empty_error(config)
     columns, text_column = member.source.columns()
-    # Of an address only the first file is read.
+    # A preview reads only the first file of an address.
     complete = (
         in_time and not has_address(config) and (tally.documents < most or most == config.limit)
     )

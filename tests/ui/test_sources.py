@@ -56,6 +56,7 @@ def add(visitor: Visitor, name: str) -> None:
 def upload(visitor: Visitor, path: Path) -> None:
     visitor.page.locator("#corpus-upload input[type=file]").first.set_input_files(str(path))
     visitor.wait_for(lambda: path.name in visitor.field("corpus-path").input_value(), 30, "a path")
+    visitor.page.wait_for_timeout(500)  # The form reads the value after it is shown.
 
 
 def test_sources_are_added_edited_removed_and_previewed(

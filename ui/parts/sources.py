@@ -148,7 +148,7 @@ class CorpusForm(Form[CorpusConfig]):
         names = [each.name for each in before]
         sources = [one if each.name == edited else each for each in before]
         sources += [one] * (edited not in names)
-        return list(CorpusConfig(sources=sources).sources)
+        return list(CorpusConfig(sources=tuple(sources)).sources)
 
     def _list(self, sources: Sequence[NamedSource]) -> dict[Component, Any]:
         return super().updates_of({"sources": tuple(sources)})
