@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from core.config import CorpusConfig
 from core.corpus.files import FilesSource
 from core.corpus.report import Facts, ReadingReport
+from core.corpus.source import SourcePart, Split
 from core.errors import CorpusError
 from core.workspace import Artifact
 from core.workspace.names import check_name
@@ -34,23 +35,19 @@ class CleanedSource:
         self._config = config
         self._check_files()
         self.has_validation = (artifact.path / "validation").is_dir()
-        folders = list(names or self.names or [""])
-        self._files = {split: self._open(split, folders) for split in _SPLITS}
+        self._files = [self._open(name) for name in names or self.names or [""]]
         self.report = ReadingReport(found=1)
         self.report.add(artifact.name, Facts("cleaned corpus"))
 
-    def _open(self, split: str, names: Sequence[str]) -> list[FilesSource]:
-        """Opens the files of a split, in the order of the sources."""
-        folders = [self.artifact.path / split / name for name in names]
+    def _open(self, name: str) -> FilesSource:
+        """Opens the files of a named source, or all."""
+        train, validation = (self.artifact.path / split / name for split in _SPLITS)
         alike = {
-            "source": "files", "validation_path": "", "file_format": "jsonl", "text_column": "text",
+            "source": "files", "path": str(train), "file_format": "jsonl", "text_column": "text",
+            "validation_path": str(validation) if validation.is_dir() else "",
             "encoding": "", "encoding_errors": "strict", "skip_unreadable": False,
         }  # fmt: skip
-        return [
-            FilesSource(self._config.model_copy(update={**alike, "path": str(folder)}))
-            for folder in folders
-            if folder.is_dir()
-        ]
+        return FilesSource(self._config.model_copy(update=alike))
 
     def part(self, name: str) -> CleanedSource:
         """Returns one of its named sources."""
@@ -63,10 +60,15 @@ class CleanedSource:
     def columns(self) -> tuple[list[str], str]:
         return [], ""
 
-    def documents(self, part: Literal["train", "validation"]) -> Iterator[str]:
-        return itertools.chain.from_iterable(
-            files.documents("train") for files in self._files[part]
-        )
+    def documents(self, part: Split) -> Iterator[str]:
+        return itertools.chain.from_iterable(one.documents(part) for one in self._with(part))
+
+    def parts(self, part: Split, target_bytes: int) -> Iterator[SourcePart]:
+        for one in self._with(part):
+            yield from one.parts(part, target_bytes)
+
+    def _with(self, part: Split) -> list[FilesSource]:
+        return [one for one in self._files if part == "train" or one.has_validation]
 
     def all_documents(self) -> Iterator[str]:
         yield from self.documents("train")

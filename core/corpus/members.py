@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
 
 from core.config import CorpusConfig
 from core.config.corpus import unknown_source_error
@@ -15,27 +14,10 @@ from core.corpus.docs import DocsSource
 from core.corpus.files import FilesSource
 from core.corpus.hub import HubSource
 from core.corpus.report import Facts, ReadingReport
+from core.corpus.source import Source
 from core.errors import ConfigError, CorpusError, StudioError
 from core.events import Reporter
 from core.workspace import Workspace
-
-
-class Source(Protocol):
-    """A source of documents.
-
-    Attributes:
-        identity: JSON that changes with the documents.
-    """
-
-    @property
-    def has_validation(self) -> bool: ...
-    @property
-    def identity(self) -> Any: ...
-    def columns(self) -> tuple[list[str], str]:
-        """Returns the columns, and the text column."""
-
-    def documents(self, part: Literal["train", "validation"]) -> Iterator[str]:
-        """Yields a split's documents, blank ones too, always in the same order."""
 
 
 @dataclass(frozen=True)

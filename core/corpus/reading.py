@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,16 +17,18 @@ import numpy.typing as npt
 from core.config import CorpusConfig, fingerprint_of
 from core.corpus.addresses import has_address
 from core.corpus.cleaned import CleanedSource
-from core.corpus.holdout import WindowSet, document_hash, held_out_below
+from core.corpus.documents import Document, Tally, as_document, sum_tallies
+from core.corpus.files import FilesSource
+from core.corpus.holdout import WindowSet, held_out_below
 from core.corpus.lines import encoding_named
-from core.corpus.members import Member, Source, choose_members, naming_source, open_members
+from core.corpus.members import Member, choose_members, naming_source, open_members
+from core.corpus.parts import PART_BYTES, SPLITS, CorpusPart, PartCounts
 from core.corpus.report import ReadingReport
+from core.corpus.source import Source, SourcePart, Split
 from core.errors import CorpusError
 from core.events import Reporter
 from core.workspace import Workspace, write_atomically, writing_whole_file
 from core.workspace.places import make_folder
-
-Split = Literal["train", "validation"]
 
 # Increment when the same settings yield other documents.
 _READING = 2
@@ -35,36 +37,12 @@ _DOCUMENTS_BETWEEN_REPORTS = 1000
 _READING_OPTIONS = ("encoding", "encoding_errors", "csv_header", "delimiter", "quoting")
 
 
-class Document(NamedTuple):
-    """A non-blank document, also in UTF-8, with the 64-bit hash of that."""
-
-    text: str
-    data: bytes
-    hash: int
-
-
 class LabelledDocument(NamedTuple):
     """A document, its split and the name of its source; empty without named sources."""
 
     split: Split
     source: str
     text: str
-
-
-@dataclass
-class Tally:
-    """Document counts."""
-
-    documents: int = 0
-    bytes: int = 0
-    characters: int = 0
-    longest_characters: int = 0
-
-    def add(self, document: Document) -> None:
-        self.documents += 1
-        self.bytes += len(document.data)
-        self.characters += len(document.text)
-        self.longest_characters = max(self.longest_characters, len(document.text))
 
 
 @dataclass
@@ -83,7 +61,7 @@ class PartReader:
             if not text or text.isspace():
                 self.blank_skipped += 1
                 continue
-            yield _document(text)
+            yield as_document(text)
             read += 1
             if read == self.limit:
                 break
@@ -146,6 +124,11 @@ class Corpus:
         """Returns whether there are documents for validation."""
         return self._threshold > 0 or any(one.source.has_validation for one in self._chosen)
 
+    def check_holds_out(self) -> None:
+        """Raises CorpusError without validation text."""
+        if not self.holds_out:
+            raise self._no_validation_error()
+
     def _announce(self) -> None:
         self._told = [
             line for one in self._chosen for line in _lines_of(one, ReadingReport.describe_files)
@@ -201,13 +184,56 @@ class Corpus:
 
     def sourced_documents(self) -> Iterator[LabelledDocument]:
         """Yields documents with split and source in one pass, as `labelled_documents`."""
-        if not self.holds_out:
-            raise self._no_validation_error()
+        self.check_holds_out()
         dropped = self._dropped
         for part in self._parts():
             for split, source, document in self._read(part, self._chosen):
                 if split == "train" or document.hash not in dropped:
                     yield LabelledDocument(split, source, document.text)
+
+    def parts(self, target_bytes: int = PART_BYTES) -> list[CorpusPart]:
+        """Plans parts; with a limit of documents, there is one per split of the source.
+
+        Raises:
+            CorpusError: A file can't be read.
+        """
+        dropped = np.array(sorted(self._dropped), np.uint64)
+        planned: list[CorpusPart] = []
+        for split in self._parts():
+            for member in self._chosen:
+                has_own = member.source.has_validation
+                if split == "validation" and not has_own:
+                    continue
+                limit, below = member.config.limit, 0 if has_own else self._threshold
+                first = SourcePart(member.source, f"the first {limit} documents", 0)
+                with naming_source(member.name):
+                    found = [first] if limit else list(member.source.parts(split, target_bytes))
+                for part in found:
+                    number = len(planned)
+                    planned.append(
+                        CorpusPart(number, part, split, below, dropped, limit, member.name)
+                    )
+        return planned
+
+    def record_parts(self, counts: Sequence[tuple[Split, PartCounts]]) -> None:
+        """Keeps the counts of all parts, in order, as a pass over the documents does."""
+        for part in self._parts():
+            if part in self._passes:
+                continue
+            own = [one for split, one in counts if split == part]
+            self._keep_counts(
+                part,
+                {
+                    member.name: _counts_of_parts([one for one in own if one.source == member.name])
+                    for member in self._chosen
+                    if part == "train" or member.source.has_validation
+                },
+            )
+        for member in self._chosen:
+            if isinstance(member.source, FilesSource):
+                reports = [one.report for _, one in counts if one.source == member.name]
+                member.source.report.take([one for one in reports if one is not None])
+        self._announce_rest()
 
     def training_documents(self) -> Iterator[LabelledDocument]:
         """Yields the documents to train on with their source."""
@@ -528,6 +554,11 @@ def _counts_from(tallies: Mapping[Split, Tally], blank_skipped: int) -> dict[str
     }
 
 
+def _counts_of_parts(parts: Sequence[PartCounts]) -> dict[str, int]:
+    tallies = {split: sum_tallies(one.splits[split] for one in parts) for split in SPLITS}
+    return _counts_from(tallies, sum(one.blank_skipped for one in parts))
+
+
 def _describe_counts(name: str, part: str, counts: Mapping[str, int]) -> str:
     held_out = counts["validation_documents"]
     size = counts["bytes"] / 1e6
@@ -581,17 +612,6 @@ def _drops_overlapping(config: CorpusConfig) -> bool:
     chosen = config.drop_overlapping_validation
     kinds = {config.source, *(one.source for one in config.sources)}
     return "docs" in kinds if chosen is None else chosen
-
-
-def _document(text: str) -> Document:
-    if "\r" in text:
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
-    try:
-        data = text.encode("utf-8")
-    except UnicodeEncodeError:  # lone surrogates
-        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        data = text.encode("utf-8")
-    return Document(text, data, document_hash(data))
 
 
 def _data_of(documents: Iterator[Document], hashes: list[int]) -> Iterator[bytes]:
