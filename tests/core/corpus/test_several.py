@@ -15,6 +15,7 @@ from core.config import ShardConfig, TokenizerConfig
 from core.corpus import open_corpus, preview
 from core.corpus.cleaning.preview import preview_cleaning
 from core.corpus.cleaning.stage import clean
+from core.corpus.parts import PartCounts
 from core.corpus.previewing import preview_apart
 from core.errors import ConfigError, CorpusError, ShardError
 from core.events import Reporter
@@ -100,6 +101,25 @@ def test_documents_of_sources_are_counted_separately(folder: Path, workspace: Wo
     assert any(line.startswith("Source web: 300 documents") for line in notes.lines)
     # A later pass, perhaps of another process, finds the counts.
     assert open_corpus(several(folder), workspace).source_counts == counts
+
+
+def test_parts_in_order_hold_the_documents_of_all_sources(
+    folder: Path, workspace: Workspace
+) -> None:
+    for config in (several(folder), several(folder, only="code")):
+        corpus = open_corpus(config, workspace)
+        parts = corpus.parts(2_000)
+        assert len({part.source for part in parts}) == len(corpus.source_names) < len(parts)
+        read, counts = [], []
+        for part in parts:
+            one = PartCounts()
+            read += [(split, part.source, found.text) for split, found in part.documents(one)]
+            counts.append((part.split, PartCounts.from_json(one.to_json())))
+        assert read == labelled(config, workspace)
+        assert "code.txt" in parts[-1].describe() and "source code" in parts[-1].describe()
+        counted = open_corpus(config, Workspace(folder / f"other-{len(parts)}"))
+        counted.record_parts(counts)
+        assert counted.source_counts == open_corpus(config, workspace).source_counts
 
 
 def test_source_may_have_its_own_validation_files(folder: Path, workspace: Workspace) -> None:
@@ -336,8 +356,9 @@ def test_shards_count_tokens_by_source_and_can_take_one(folder: Path, workspace:
 
     def shards(**values: Any) -> dict[str, Any]:
         config = ShardConfig(
-            corpus=several(folder, **values), tokenizer="words", max_seq_length=16,
-            name=values.get("only", "all"),
+            corpus=several(folder, only=values.get("only", "")), tokenizer="words",
+            max_seq_length=16, name=values.get("name", values.get("only", "all")),
+            part_mb=values.get("part_mb", 64), workers=1,
         )  # fmt: skip
         return build(config, workspace).manifest.counts
 
@@ -349,6 +370,7 @@ def test_shards_count_tokens_by_source_and_can_take_one(folder: Path, workspace:
     assert tokens == packed
     assert sum(one["bytes"] for one in sources.values()) == whole["bytes"]
     assert shards(only="code")["sources"] == {"code": sources["code"]}
+    assert shards(name="again", part_mb=0.003)["sources"] == sources
 
 
 def test_source_whose_documents_are_all_held_out_is_named(
