@@ -191,8 +191,13 @@ class Corpus:
                 if split == "train" or document.hash not in dropped:
                     yield LabelledDocument(split, source, document.text)
 
-    def parts(self, target_bytes: int = PART_BYTES) -> list[CorpusPart]:
+    def parts(
+        self, target_bytes: int = PART_BYTES, splits: Sequence[Split] = SPLITS
+    ) -> list[CorpusPart]:
         """Plans parts; with a limit of documents, there is one per split of the source.
+
+        Args:
+            splits: That are needed.
 
         Raises:
             CorpusError: A file can't be read.
@@ -202,7 +207,7 @@ class Corpus:
         for split in self._parts():
             for member in self._chosen:
                 has_own = member.source.has_validation
-                if split == "validation" and not has_own:
+                if split not in splits if has_own else split == "validation":
                     continue
                 limit, below = member.config.limit, 0 if has_own else self._threshold
                 first = SourcePart(member.source, f"the first {limit} documents", 0)
@@ -215,12 +220,18 @@ class Corpus:
                     )
         return planned
 
-    def record_parts(self, counts: Sequence[tuple[Split, PartCounts]]) -> None:
-        """Keeps the counts of all parts, in order, as a pass over the documents does."""
+    def record_parts(
+        self, counts: Sequence[tuple[Split, PartCounts]], *, are_all: bool = True
+    ) -> None:
+        """Keeps the counts of parts, in order, as a pass over the documents does.
+
+        Args:
+            are_all: Whether no part was skipped; otherwise only the reading report is kept.
+        """
         for part in self._parts():
-            if part in self._passes:
-                continue
             own = [one for split, one in counts if split == part]
+            if part in self._passes or not own or not are_all:
+                continue
             self._keep_counts(
                 part,
                 {
