@@ -154,7 +154,7 @@ def resume_run(
         run_id: May be abbreviated, or the address of a run in a mirror, to execute it here.
         num_train_steps: The new total, to extend the run.
         max_hours, max_cost: New limits of a run with a target, its earlier machines included.
-        price_per_hour: Of the next machine, in US dollars.
+        price_per_hour: The next machine's, in US dollars.
         target: Another target of a run with one, whose machines reach the same mirror.
 
     Raises:

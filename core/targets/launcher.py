@@ -92,7 +92,7 @@ class RemoteState:
         here, there: The mirror's root, from this computer and from the machine.
         code, spec: SHA-256 of the uploaded code, which all machines of an attempt run, and of the
             run's description.
-        price_per_hour: Of the next machine, in US dollars; None if unknown.
+        price_per_hour: The next machine's, in US dollars; None if unknown.
         ended_attempt: The newest attempt that has ended, with its exit code.
     """
 
@@ -230,7 +230,9 @@ class Launcher:
         self.state.write(self._folder)
 
     def _check_same_mirror(self, here: str) -> None:
-        if not self.state.launches or here == self.state.here:
+        machines = [one.machine for one in self.state.launches if one.machine]
+        is_same = not machines or machines[-1].get("target") == self._target.address
+        if is_same or here == self.state.here:
             return
         raise ConfigError(
             "This target can't continue the run",
