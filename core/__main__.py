@@ -30,6 +30,7 @@ from core.config import (
     load_config_file,
     plain_type,
     title_of,
+    with_named_sources,
 )
 from core.errors import ConfigError, RunError, StudioError
 from core.events import RunStopped, read_events
@@ -72,7 +73,7 @@ def main(
     options = parser.parse_args(arguments)
     try:
         with explaining_refusals(), guarding_workspaces(), private_files(_workspace(options).root):
-            allow_typed_hosts(vars(options).values())
+            allow_typed_hosts(_typed(options))
             return int(options.command(options))
     except StudioError as error:
         return _report(error, as_json=getattr(options, "json", False))
@@ -883,6 +884,12 @@ def _add_field(group: Any, model: type[StageConfig], name: str) -> None:
             *spellings, dest=name, action=action, default=argparse.SUPPRESS, help=text
         )
         return
+    if field.default == ():
+        group.add_argument(
+            *spellings, dest=name, action="append", default=argparse.SUPPRESS, help=text,
+            metavar="NAME=ADDRESS",
+        )  # fmt: skip
+        return
     choices = choices_of(field)
     metavar = "{" + ",".join(choices) + "}" if choices else name.upper()
     group.add_argument(*spellings, dest=name, default=argparse.SUPPRESS, help=text, metavar=metavar)
@@ -892,7 +899,7 @@ def _shown_default(model: type[StageConfig], name: str) -> str:
     own = model.model_fields[name].default
     filled = model.preset_values({}) if model.presets else {}
     value = filled.get(name, own)
-    shown = "none" if value in (None, "") else str(value)
+    shown = "none" if value in (None, "", ()) else str(value)
     if name not in filled:
         return shown
     shown += f", from --preset {model.model_fields['preset'].default}"
@@ -928,6 +935,8 @@ def _config_values(options: argparse.Namespace, model: type[StageConfig]) -> dic
                 for key in nested.model_fields
                 if key in given
             }
+            if nested is CorpusConfig:
+                flags = with_named_sources(flags)
             parts |= nested.inferred(flags, parts)
             if parts:
                 values[name] = parts
@@ -975,6 +984,13 @@ def _value(value: Any, field: FieldInfo) -> Any:
 def _nested_model(field: FieldInfo) -> type[StageConfig] | None:
     kind = field.annotation
     return kind if isinstance(kind, type) and issubclass(kind, StageConfig) else None
+
+
+def _typed(options: argparse.Namespace) -> list[Any]:
+    """Returns the typed values, and the addresses of --add."""
+    values = list(vars(options).values())
+    added = [str(one).partition("=")[2] for one in getattr(options, "sources", [])]
+    return [*values, *added]
 
 
 def _workspace(options: argparse.Namespace) -> Workspace:

@@ -206,7 +206,10 @@ def _look_up(config: CorpusConfig) -> tuple[str, str]:
     _check_dataset_id(config.dataset_name)
     guard_hub()
     with _explaining(config):
-        info = HfApi().dataset_info(config.dataset_name, timeout=_LOOKUP_TIMEOUT_SECONDS)
+        info = HfApi().dataset_info(
+            config.dataset_name, revision=config.dataset_revision or None,
+            timeout=_LOOKUP_TIMEOUT_SECONDS,
+        )  # fmt: skip
     script = f"{info.id.rsplit('/', 1)[-1]}.py"
     if any(file.rfilename == script for file in info.siblings or []):
         raise _script_error(config, script)
@@ -234,13 +237,20 @@ def _explaining(config: CorpusConfig) -> Iterator[None]:
 
 def _explained(config: CorpusConfig, error: Exception) -> CorpusError:
     from datasets.exceptions import DataFilesNotFoundError, DatasetNotFoundError, DatasetsError
-    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HfHubHTTPError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
 
     text = str(error)
     if isinstance(error, GatedRepoError) or "is a gated dataset" in text:
         return _closed_error(config, "a gated dataset, for which its owner grants access")
     if isinstance(error, (RepositoryNotFoundError, DatasetNotFoundError)):
         return _missing_error(config)
+    if isinstance(error, RevisionNotFoundError):
+        return _part_error(config, "revision", "dataset_revision", text)
     if "scripts are no longer supported" in text:
         return _script_error(config, text.rsplit(" ", 1)[-1])
     if "Bad split" in text:

@@ -29,6 +29,7 @@ class PartCounts:
         splits: Counts by split, dropped documents included.
         dropped_documents, dropped_bytes: Held-out documents that overlap with others.
         report: How its files were read.
+        source: Name of its source; empty without named sources.
     """
 
     splits: dict[Split, Tally] = field(default_factory=lambda: {one: Tally() for one in SPLITS})
@@ -36,6 +37,7 @@ class PartCounts:
     dropped_documents: int = 0
     dropped_bytes: int = 0
     report: ReadingReport | None = None
+    source: str = ""
 
     @property
     def documents(self) -> int:
@@ -55,6 +57,7 @@ class PartCounts:
             "dropped_documents": self.dropped_documents,
             "dropped_bytes": self.dropped_bytes,
             "report": None if self.report is None else self.report.to_json(),
+            "source": self.source,
         }
 
     @classmethod
@@ -66,6 +69,7 @@ class PartCounts:
             int(values["dropped_documents"]),
             int(values["dropped_bytes"]),
             None if report is None else ReadingReport.from_json(report),
+            str(values["source"]),
         )
 
 
@@ -79,6 +83,7 @@ class CorpusPart:
         threshold: Documents with a lower hash are held out.
         dropped: Hashes of held-out documents to leave out, sorted, uint64 (n,).
         limit: Most documents to read; None: all.
+        source: Name of its source; empty without named sources.
     """
 
     number: int
@@ -87,6 +92,7 @@ class CorpusPart:
     threshold: int
     dropped: npt.NDArray[np.uint64]
     limit: int | None = None
+    source: str = ""
 
     @property
     def bytes(self) -> int:
@@ -94,10 +100,11 @@ class CorpusPart:
 
     def describe(self) -> str:
         """Names the source and the range."""
-        return self.part.shown
+        return f"{self.part.shown} of the source {self.source}" if self.source else self.part.shown
 
     def documents(self, counts: PartCounts) -> Iterator[tuple[Split, Document]]:
         """Yields (split, document) pairs, and counts them."""
+        counts.source = self.source
         dropped = frozenset(self.dropped.tolist())
         for text in self.part.source.documents(self.split):
             if not text or text.isspace():

@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,6 +86,8 @@ def build(config: ShardConfig, workspace: Workspace, reporter: Reporter | None =
             draft.fingerprint = destination.publish(draft, reporter)
         # Not before: when an upload fails, the finished parts are still there.
         store.remove()
+        for name, one in draft.counts.get("sources", {}).items():
+            reporter.note(f"Source {name}: {_describe_source(one)}", reading=True)
         reporter.metrics(0, {name: draft.counts[name] for name in _REPORTED_COUNTS})
     assert draft.artifact
     return draft.artifact
@@ -95,7 +98,7 @@ def derive_name(config: ShardConfig) -> str:
     tokenizer = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(config.tokenizer).name).strip("-.")
     kind = "" if config.objective == "mlm" else f"-{config.objective}"
     lines = "-lines" if config.line_by_line else ""
-    return f"{config.corpus.source}-{tokenizer[:60]}-{config.max_seq_length}{kind}{lines}"
+    return f"{config.corpus.short_name}-{tokenizer[:60]}-{config.max_seq_length}{kind}{lines}"
 
 
 def load_tokenizer(config: ShardConfig, workspace: Workspace) -> StudioTokenizer:
@@ -168,7 +171,7 @@ def _merge(
     parts: Sequence[CorpusPart],
     results: Sequence[PartResult],
     folder: Path,
-) -> dict[str, int]:
+) -> dict[str, Any]:
     """Brings the files of all parts together, and packs what remained of each."""
     read = [(part, result) for part, result in zip(parts, results, strict=True)
             if SKIPPED not in result.values]  # fmt: skip
@@ -178,6 +181,7 @@ def _merge(
         [(part.split, one) for (part, _), one in zip(read, counts, strict=True)],
         are_all=not skipped,
     )
+    sources = _count_sources(packing.splits, corpus, [result for _, result in read], counts)
     packed = {}
     for split in packing.splits:
         packed[split] = _merge_split(packing, split, [result for _, result in read], folder)
@@ -187,7 +191,49 @@ def _merge(
         if packing.layout.has_padding:
             token_counts[tokenizer.pad_id] = 0
         np.save(folder / TOKEN_COUNTS_FILE, token_counts)
-    return {**_counts(packing, packed, counts), **({"parts_skipped": skipped} if skipped else {})}
+    return {
+        **_counts(packing, packed, counts),
+        **({"parts_skipped": skipped} if skipped else {}),
+        **({"sources": sources} if sources else {}),
+    }
+
+
+def _count_sources(
+    splits: Sequence[Split],
+    corpus: Corpus,
+    results: Sequence[PartResult],
+    read: Sequence[PartCounts],
+) -> dict[str, dict[str, int]]:
+    """Counts documents, bytes and tokens of named sources; raises ShardError for an empty one."""
+    units = [f"{split}_{unit}" for split in splits for unit in ("documents", "tokens")]
+    found = {name: dict.fromkeys(["bytes", *units], 0) for name in corpus.source_names}
+    for result, one in zip(results, read, strict=True):
+        if not one.source:
+            continue
+        counts = found[one.source]
+        for split in splits:
+            documents, size = one.kept(split)
+            counts["bytes"] += size
+            counts[f"{split}_documents"] += documents
+            counts[f"{split}_tokens"] += result.values["packed"][split]["tokens"]
+    for name, counts in found.items():
+        if not counts.get(f"{TRAIN}_documents", 1):
+            raise _empty_source(name, counts.get(f"{VALIDATION}_documents", 0))
+    return found
+
+
+def _empty_source(name: str, held_out: int) -> ShardError:
+    return ShardError(
+        f"The source {name} has no training document",
+        expected="at least one that is not held out",
+        received=f"{held_out} documents, all held out" if held_out else "no document",
+        fix="add text to this source, lower validation_percent, or leave the source out",
+        field="validation_percent",
+    )
+
+
+def _describe_source(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in counts.items())
 
 
 @dataclass

@@ -59,6 +59,7 @@ def train(
             "vocab_size": tokenizer.vocab_size,
             **_scores(tokenizer, corpus, reporter),
             "corpus": {**corpus.counts, "reading": corpus.reading},
+            **({"sources": corpus.source_counts} if corpus.source_names else {}),
             **corpus.cleaning,
             **({"parts_skipped": skipped} if skipped else {}),
         }
@@ -69,7 +70,7 @@ def train(
 
 def derive_name(config: TokenizerConfig) -> str:
     """Returns a name such as docs-unigram-10048."""
-    return f"{config.corpus.source}-{config.algorithm}-{config.vocab_size}"
+    return f"{config.corpus.short_name}-{config.algorithm}-{config.vocab_size}"
 
 
 def _counter_of(config: TokenizerConfig) -> WordCounter:
