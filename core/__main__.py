@@ -30,6 +30,7 @@ from core.config import (
     load_config_file,
     plain_type,
     title_of,
+    with_named_sources,
 )
 from core.errors import ConfigError, RunError, StudioError
 from core.events import RunStopped, read_events
@@ -57,6 +58,7 @@ _PATTERNS = {"path": "--path", "validation_path": "--validation-path"}
 _RESUMED_LIMITS = {
     "max_hours": "new limit of hours on other machines",
     "max_cost": "new limit of US dollars",
+    "price_per_hour": "price of the next machine in US dollars",
 }
 
 
@@ -71,7 +73,7 @@ def main(
     options = parser.parse_args(arguments)
     try:
         with explaining_refusals(), guarding_workspaces(), private_files(_workspace(options).root):
-            allow_typed_hosts(vars(options).values())
+            allow_typed_hosts(_typed(options))
             return int(options.command(options))
     except StudioError as error:
         return _report(error, as_json=getattr(options, "json", False))
@@ -426,6 +428,8 @@ def _resume_run(options: argparse.Namespace) -> int:
         num_train_steps=options.num_train_steps,
         max_hours=options.max_hours,
         max_cost=options.max_cost,
+        price_per_hour=options.price_per_hour,
+        target=options.target,
     )
     if options.follow:
         return _follow(workspace, run_id, as_json=options.json)
@@ -830,6 +834,8 @@ def _add_runs(commands: Any, common: argparse.ArgumentParser) -> None:
         resume.add_argument(
             f"--{name.replace('_', '-')}", f"--{name}", type=float, default=None, help=about
         )
+    about = "another target, whose machines reach the same mirror"
+    resume.add_argument("--target", metavar="ADDRESS", default=None, help=about)
     resume.add_argument("--follow", action="store_true", help="print progress until the run ends")
     resume.add_argument(
         "--num-train-steps",
@@ -935,6 +941,12 @@ def _add_field(group: Any, model: type[StageConfig], name: str) -> None:
             *spellings, dest=name, action=action, default=argparse.SUPPRESS, help=text
         )
         return
+    if field.default == ():
+        group.add_argument(
+            *spellings, dest=name, action="append", default=argparse.SUPPRESS, help=text,
+            metavar="NAME=ADDRESS",
+        )  # fmt: skip
+        return
     choices = choices_of(field)
     metavar = "{" + ",".join(choices) + "}" if choices else name.upper()
     group.add_argument(*spellings, dest=name, default=argparse.SUPPRESS, help=text, metavar=metavar)
@@ -944,7 +956,7 @@ def _shown_default(model: type[StageConfig], name: str) -> str:
     own = model.model_fields[name].default
     filled = model.preset_values({}) if model.presets else {}
     value = filled.get(name, own)
-    shown = "none" if value in (None, "") else str(value)
+    shown = "none" if value in (None, "", ()) else str(value)
     if name not in filled:
         return shown
     shown += f", from --preset {model.model_fields['preset'].default}"
@@ -980,6 +992,8 @@ def _config_values(options: argparse.Namespace, model: type[StageConfig]) -> dic
                 for key in nested.model_fields
                 if key in given
             }
+            if nested is CorpusConfig:
+                flags = with_named_sources(flags)
             parts |= nested.inferred(flags, parts)
             if parts:
                 values[name] = parts
@@ -1027,6 +1041,13 @@ def _value(value: Any, field: FieldInfo) -> Any:
 def _nested_model(field: FieldInfo) -> type[StageConfig] | None:
     kind = field.annotation
     return kind if isinstance(kind, type) and issubclass(kind, StageConfig) else None
+
+
+def _typed(options: argparse.Namespace) -> list[Any]:
+    """Returns the typed values, and the addresses of --add."""
+    values = list(vars(options).values())
+    added = [str(one).partition("=")[2] for one in getattr(options, "sources", [])]
+    return [*values, *added]
 
 
 def _workspace(options: argparse.Namespace) -> Workspace:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,7 +146,7 @@ def _claims(workspace: Workspace, store: Store) -> list[_Claim]:
 
 
 def _named(workspace: Workspace, row: RunRow, kind: str) -> set[str | Path]:
-    values = [row.config, *(one for one in row.config.values() if isinstance(one, dict))]
+    values = list(_configs_within(row.config))
     names = _values_of(_naming_fields("artifact", kind), values)
     lists = _values_of(_naming_fields("artifacts", kind), values)
     paths = [name for name in names if os.sep in name and "://" not in name]
@@ -155,6 +156,15 @@ def _named(workspace: Workspace, row: RunRow, kind: str) -> set[str | Path]:
         start = RunFolder.of(workspace, row.id).read_record().cwd if paths else ""
         found |= {Path(start, expand_path(path)).resolve() for path in paths}
     return found
+
+
+def _configs_within(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yields a config, its nested configs and those in lists."""
+    yield config
+    for value in config.values():
+        for one in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(one, dict):
+                yield from _configs_within(one)
 
 
 def _values_of(fields: set[str], configs: list[dict[str, Any]]) -> list[str]:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
@@ -19,6 +19,7 @@ from core.config import CorpusConfig
 from core.errors import CorpusError, StudioError
 from core.store import Store
 from core.workspace import Workspace
+from core.workspace.confinement import is_address
 from core.workspace.places import make_folder
 from ui import present
 from ui.assets import script
@@ -26,7 +27,11 @@ from ui.forms import Form
 from ui.parts import markup
 from ui.parts.events import QUIET
 from ui.parts.labels import relabel
+from ui.parts.sources import CorpusForm
 from ui.parts.stage import main_column, side_column, workbench
+
+if TYPE_CHECKING:
+    from core.corpus.reading import CorpusPreview
 
 _PREVIEWED_DOCUMENTS = 5
 _SHOWN_CHARACTERS = 1500
@@ -44,11 +49,20 @@ _NO_PREVIEW = markup.empty_state(
 
 def render(workspace: Workspace) -> Form[CorpusConfig]:
     """Renders the tab; later stages nest the returned form."""
-    form = Form(CorpusConfig, "corpus", workspace, check=_check)
+    form = CorpusForm(CorpusConfig, "corpus", workspace, check=_check)
     uploads: list[Any] = []
+    held = gr.JSON({}, visible=False)
     with workbench():
         with main_column(), gr.Column(elem_classes=["ps-card"]):
-            form.render(after={"General": lambda: uploads.extend(_render_uploads())})
+            form.render(
+                before={"Several sources": form.render_help},
+                after={
+                    "General": lambda: uploads.extend(_render_uploads()),
+                    "Several sources": form.render_sources,
+                },
+            )
+            upload, listing = uploads
+            form.connect_sources(upload, listing, held)
             with gr.Row(elem_classes=["ps-buttons"]):
                 look = gr.Button("Preview", variant="primary", elem_id="corpus-look", scale=0)
                 gr.HTML(
@@ -79,8 +93,7 @@ def render(workspace: Workspace) -> Form[CorpusConfig]:
         [shown, column, *form.problem_outputs],
         api_visibility="private",
     )
-    upload, listing = uploads
-    _connect_uploads(form, upload, listing, workspace)
+    _connect_uploads(form, upload, listing, held, workspace)
     _forget_when_changed(form, shown)
     return form
 
@@ -114,10 +127,13 @@ def _offer(columns: Sequence[str]) -> Any:
 
 
 def _connect_uploads(
-    form: Form[CorpusConfig], upload: gr.File, listing: gr.HTML, workspace: Workspace
+    form: Form[CorpusConfig],
+    upload: gr.File,
+    listing: gr.HTML,
+    held: gr.JSON,
+    workspace: Workspace,
 ) -> None:
     path, column = form.components["path"], form.components["text_column"]
-    held = gr.JSON({}, visible=False)
 
     def follow(files: Any, held: Any, *raw: Any) -> list[Any]:
         before = held if isinstance(held, dict) else {}
@@ -170,8 +186,12 @@ def render_line(form: Form[CorpusConfig]) -> None:
 
 def _check(config: CorpusConfig) -> None:
     from core.corpus.files import FilesSource
+    from core.corpus.members import naming_source
 
-    if config.source == "files":
+    for one in config.sources if config.source == "several" else ():
+        with naming_source(one.name):
+            _check(config.of_source(one))
+    if config.source == "files" and not is_address(config.path):
         FilesSource(config)
 
 
@@ -182,9 +202,16 @@ def describe_corpus(config: CorpusConfig) -> str:
         "files": config.path or "files (none chosen yet)",
         "hub": " ".join(part for part in (config.dataset_name, config.dataset_config) if part),
         "corpus": f"cleaned corpus {config.corpus_name}".strip(),
+        "several": describe_names(config),
     }[config.source]
     limit = f", at most {markup.count(config.limit)} documents" if config.limit else ""
     return f"{source}{limit}"
+
+
+def describe_names(config: CorpusConfig) -> str:
+    """Describes the named sources of a corpus."""
+    names = config.names_only or [one.name for one in config.sources]
+    return f"{len(names)} {'source' if len(names) == 1 else 'sources'}: {', '.join(names)}"
 
 
 def _line(text: str) -> str:
@@ -206,17 +233,32 @@ def _preview(config: CorpusConfig, workspace: Workspace) -> tuple[str, list[str]
         ("characters in the longest document", markup.count(seen.longest_characters)),
         ("blank documents skipped", markup.count(seen.blank_skipped)),
     ]
-    documents = "".join(f"<li>{present.escape(_shorten(text))}</li>" for text in seen.samples)
+    sources = seen.sources or [""] * len(seen.samples)
+    documents = "".join(map(_document, seen.samples, sources))
     column = f" (column {seen.text_column})" if seen.text_column else ""
     reading = "".join(f"<li>{present.escape(line)}</li>" for line in seen.reading)
     html = (
-        f'<div class="ps-preview">{markup.tiles(figures)}'
+        f'<div class="ps-preview">{markup.tiles(figures)}{_sources_of(seen)}'
         '<h3 class="ps-subheading">Format</h3>'
         f'<ul class="ps-reading">{reading}</ul>'
         f'<h3 class="ps-subheading">First documents{present.escape(column)}</h3>'
         f'<ol class="ps-documents">{documents}</ol></div>'
     )
     return html, seen.columns
+
+
+def _document(text: str, source: str) -> str:
+    origin = f'<b class="ps-origin">{present.escape(source)}</b> ' if source else ""
+    return f"<li>{origin}{present.escape(_shorten(text))}</li>"
+
+
+def _sources_of(seen: CorpusPreview) -> str:
+    if not seen.by_source:
+        return ""
+    rows = [(name, markup.count(one["documents"]), markup.byte_count(one["bytes"]))
+            for name, one in seen.by_source.items()]  # fmt: skip
+    table = markup.table(("Source", "Documents", "Text"), rows, label="Sources")
+    return f'<h3 class="ps-subheading">Sources</h3>{table}'
 
 
 def _shorten(text: str) -> str:

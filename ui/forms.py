@@ -7,6 +7,7 @@ import itertools
 import json
 import re
 import reprlib
+import typing
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
@@ -188,13 +189,16 @@ class Form(Generic[ConfigT]):
             ConfigError: Invalid value or forbidden path.
         """
         typed, *rest = raw
-        values = {name: self._to_value(name, raw) for name, raw in self.shown(typed).items()}
+        values = self._values(typed)
         for name, form in self.nested.items():
             values[name] = form.parse(*rest[: len(form.inputs)])
             rest = rest[len(form.inputs) :]
         config = self.model.parse({**self._inherited(rest), **values})
         self._confine(config)
         return config
+
+    def _values(self, typed: Any) -> dict[str, Any]:
+        return {name: self._to_value(name, raw) for name, raw in self.shown(typed).items()}
 
     def shown(self, typed: Any) -> dict[str, Any]:
         """Returns field values by name.
@@ -236,9 +240,15 @@ class Form(Generic[ConfigT]):
     def updates_of(self, values: Mapping[str, Any]) -> dict[Component, Any]:
         """Returns updates of some fields."""
         return {
-            self.components[name]: _shown_as(self.model.model_fields[name], value)
+            self.components[name]: self._shown_as(self.model.model_fields[name], name, value)
             for name, value in values.items()
         }
+
+    def _shown_as(self, field: FieldInfo, name: str, value: Any) -> Any:
+        choices = self._offered(name, choices_of(field))
+        if len(choices) > _MOST_BUTTONS:
+            return gr.update(value=_to_raw(field, value), choices=labelled(field, choices))
+        return gr.update(value=_to_raw(field, value))
 
     def follow_artifacts(self, line: gr.HTML, *, moves: bool = True) -> None:
         """Keeps artifact menus up to date.
@@ -400,12 +410,20 @@ class Form(Generic[ConfigT]):
         }
         kind = field_extra(field)["artifact"]
         names = self._names(kind) if kind else field_extra(field)["choices"]
-        return _make_component(field, _to_raw(field, value), common, names)
+        choices = self._offered(name, choices_of(field))
+        return _make_component(field, _to_raw(field, value), common, names, choices)
+
+    def _offered(self, name: str, choices: Sequence[str]) -> list[str]:
+        """Returns the choices that the form offers."""
+        return list(choices)
 
     def _confine(self, config: StageConfig) -> None:
-        for name, field in self.model.model_fields.items():
+        for name, field in type(config).model_fields.items():
             extra, value = field_extra(field), getattr(config, name)
-            if extra["path"]:
+            if isinstance(value, tuple):
+                for one in value:
+                    self._confine(one)
+            elif extra["path"]:
                 self._workspace.confine(value, field=name)
             elif extra["artifact"] and value:
                 self._workspace.confine_artifact(extra["artifact"], value, field=name)
@@ -435,6 +453,11 @@ class Form(Generic[ConfigT]):
             f'body:has(#{self.id}-{name} input[value="{choice}"]:not(:checked)) '
             f".ps-when-{self.id}-{name}-{choice} {{ display: none !important; }}\n"
             for name, choice in self._conditions()
+        ) + "".join(
+            f'body:has(#{self.id}-{other} input[value="{choice}"]:checked) '
+            f"#{self.id}-{name} {{ display: none !important; }}\n"
+            for name in self.components
+            for other, choice in field_extra(self.model.model_fields[name])["hidden_with"].items()
         )
 
     def remember(self, page: gr.Blocks) -> None:
@@ -565,10 +588,9 @@ def _render_view_switch(form_id: str) -> None:
 
 
 def _make_component(
-    field: FieldInfo, value: Any, common: dict[str, Any], names: list[str]
+    field: FieldInfo, value: Any, common: dict[str, Any], names: list[str], choices: list[str]
 ) -> Component:
     annotation, optional = plain_type(field)
-    choices = choices_of(field)
     if annotation is bool and not optional:
         return gr.Checkbox(value=value, **common)
     if annotation is bool:
@@ -599,16 +621,13 @@ def _to_raw(field: FieldInfo, value: Any) -> Any:
     annotation, optional = plain_type(field)
     if annotation is bool:
         return value if not optional else {None: "", True: "yes", False: "no"}[value]
-    if value is None:
+    if value is None or value == ():
         return ""
+    if isinstance(value, tuple):
+        values = [{**one.model_dump(mode="json", exclude_defaults=True), "source": one.source}
+                  for one in value]  # fmt: skip
+        return json.dumps(values, ensure_ascii=False)
     return _write_number(value) if isinstance(value, int | float) else value
-
-
-def _shown_as(field: FieldInfo, value: Any) -> Any:
-    choices = choices_of(field)
-    if len(choices) > _MOST_BUTTONS:
-        return gr.update(value=_to_raw(field, value), choices=labelled(field, choices))
-    return gr.update(value=_to_raw(field, value))
 
 
 def _to_value(field: FieldInfo, raw: Any) -> Any:
@@ -618,7 +637,19 @@ def _to_value(field: FieldInfo, raw: Any) -> Any:
     if not isinstance(raw, str):
         return raw
     text = raw.strip()
+    if typing.get_origin(annotation) is tuple:
+        return _read_list(text)
     return (ungrouped(text) if annotation is int else text) or None
+
+
+def _read_list(text: str) -> list[Any]:
+    try:
+        values = json.loads(text or "[]")
+    except (ValueError, RecursionError):
+        values = None
+    if isinstance(values, list) and all(isinstance(one, dict) for one in values):
+        return values
+    raise ConfigError("A list of the form can't be read", fix="load the page again")
 
 
 def ungrouped(text: str) -> str:

@@ -5,6 +5,7 @@ from core.config.clean import CleanConfig
 from core.config.corpus import CorpusConfig
 from core.config.evaluate import EvaluateConfig
 from core.config.finetune import FinetuneConfig
+from core.config.named_source import NamedSource
 from core.config.options import (
     DTYPES,
     HUB_ID_PATTERN,
@@ -27,6 +28,9 @@ from core.config.preflight import PreflightConfig
 from core.config.push import PushConfig
 from core.config.quickstart import QuickstartConfig
 from core.config.shards import ShardConfig
+from core.config.source import SourceConfig
+from core.config.source_file import is_source_file, load_sources
+from core.config.source_flags import with_named_sources
 from core.config.tokenizer import TokenizerConfig
 from core.config.train import TrainConfig, TrainPresetName
 from core.config.values import changed_values, load_config_file
@@ -41,12 +45,14 @@ __all__ = [
     "EvaluateConfig",
     "Family",
     "FinetuneConfig",
+    "NamedSource",
     "PreflightConfig",
     "PresetName",
     "PushConfig",
     "QuickstartConfig",
     "ShardConfig",
     "Size",
+    "SourceConfig",
     "StageConfig",
     "TokenizerConfig",
     "TrainConfig",
@@ -59,10 +65,13 @@ __all__ = [
     "fingerprint_of",
     "flag_of",
     "help_of",
+    "is_source_file",
     "load_config_file",
+    "load_sources",
     "option",
     "option_label",
     "plain_type",
     "split_names",
     "title_of",
+    "with_named_sources",
 ]

@@ -127,6 +127,8 @@ class StageConfig(BaseModel):
             field, value = type(self).model_fields[name], getattr(self, name)
             if isinstance(value, StageConfig):
                 values[name] = value._identity()
+            elif isinstance(value, tuple) and value:
+                values[name] = [one._identity() for one in value]
             elif field_extra(field)["is_later"] and value == field.default:
                 del values[name]
         return values

@@ -36,7 +36,7 @@ class CleanConfig(StageConfig):
         title="Other corpora",
         group="Duplicates",
         artifacts="corpus",
-        details="Names in the workspace. With several sources, clean each against those before it.",
+        details="Names in the workspace.",
     )
     workers: int | None = option(
         None,

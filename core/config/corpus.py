@@ -2,179 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import model_validator
 
-from core.config.base import StageConfig
-from core.config.options import option
+from core.config.named_source import NamedSource
+from core.config.options import option, split_names
+from core.config.source import SOURCE_OPTIONS, SourceConfig, limit_option
 from core.errors import ConfigError
 
-# It has no default configuration.
-_OFFERED_DATASET, _OFFERED_CONFIG = "Salesforce/wikitext", "wikitext-103-raw-v1"
 
+class CorpusConfig(SourceConfig):
+    """The source of text, or several, and the validation split."""
 
-_SOURCES = {
-    "validation_path": "files",
-    "path": "files",
-    "dataset_name": "hub",
-    "corpus_name": "corpus",
-}
+    implied: ClassVar[dict[str, str]] = {**SourceConfig.implied, "sources": "several"}
 
-
-class CorpusConfig(StageConfig):
-    """The source of text and its validation split."""
-
-    source: Literal["docs", "files", "hub", "corpus"] = option(
+    source: Literal["docs", "files", "hub", "corpus", "several"] = option(
         "docs",
         "Where the text comes from.",
         basic=True,
         options={
-            "docs": (
-                "Installed Python docs",
-                "The documentation of the Python packages on this machine; no download",
-            ),
-            "files": ("My files", "Text, table or JSON files on this machine"),
-            "hub": ("Hugging Face dataset", "A dataset on the Hugging Face Hub, streamed"),
-            "corpus": ("Cleaned corpus", "A corpus of the workspace that was cleaned before"),
+            **SOURCE_OPTIONS,
+            "several": ("Several sources", "Named sources that are read one after another"),
         },
-        details="On the command line, a path implies files, the name of a dataset implies hub, and "
-        "--corpus implies corpus.",
+        details="On the command line, a path implies files, the name of a dataset implies hub, "
+        "--corpus implies corpus, and --add implies several.",
     )
-    path: str = option(
-        "",
-        "A file, a folder or a pattern like data/*.txt on this machine.",
-        title="Path",
-        group="Files",
-        path=True,
-        details="Formats: .txt, .jsonl, .json, .csv, .tsv and .parquet, also compressed (.gz, "
-        ".zst, .xz, .bz2, .zip). Quote a pattern on the command line: 'data/*.txt'.",
-    )
-    text_unit: Literal["line", "paragraph", "file"] = option(
-        "line",
-        "One document in a .txt file; blank ones are skipped.",
-        title="Document",
-        group="Files",
+    sources: tuple[NamedSource, ...] = option(
+        (),
+        "Named sources, read in this order as one corpus.",
+        group="Several sources",
         basic=True,
-        options={"line": ("Line", ""), "paragraph": ("Paragraph", ""), "file": ("File", "")},
-    )
-    text_column: str = option(
-        "",
-        "Column of a table with the text.",
-        group="Files",
-        basic=True,
-        choices=("text",),
-        details="Empty: the only column of strings, or the one named text. a.b is a field within a "
-        "column; a[] joins a list of strings.",
-    )
-    file_format: Literal["auto", "text", "jsonl", "json", "csv", "tsv", "parquet"] = option(
-        "auto",
-        "Format of the files, whatever their names.",
-        group="Files",
-        options={"auto": ("Automatic", "Detected by suffix and content")},
-    )
-    encoding: str = option(
-        "",
-        "Character encoding, such as utf-16 or cp949; empty means UTF-8.",
-        group="Files",
-        choices=("utf-16", "cp1252", "cp949", "cp932", "gb18030", "big5", "cp1251", "iso8859-2"),
-    )
-    encoding_errors: Literal["strict", "replace", "ignore"] = option(
-        "strict",
-        "Treatment of bytes that the encoding does not allow.",
-        group="Files",
-        options={
-            "strict": ("Refuse", "Refuse the file"),
-            "replace": ("Replace", "Write U+FFFD in their place"),
-            "ignore": ("Drop", "Drop these bytes"),
-        },
-    )
-    csv_header: Literal["auto", "yes", "no"] = option(
-        "auto",
-        "Whether the first row of a CSV or TSV file names the columns.",
-        title="CSV header",
-        group="Files",
-        options={
-            "auto": ("Automatic", "Detected from the rows; an error if unclear"),
-            "yes": ("Yes", "The first row names the columns"),
-            "no": ("No", "The columns are called 1, 2, 3"),
-        },
-    )
-    delimiter: Literal["auto", "comma", "semicolon", "tab", "pipe"] = option(
-        "auto",
-        "Separator of the cells of a CSV or TSV file.",
-        group="Files",
-        options={"auto": ("Automatic", "Detected from the first rows")},
-    )
-    quoting: Literal["auto", "yes", "no"] = option(
-        "auto",
-        "Whether quotation marks enclose cells of a CSV or TSV file.",
-        group="Files",
-        options={
-            "auto": ("Automatic", "Yes; an error if the marks do not pair up"),
-            "yes": ("Yes", "Marks enclose cells, which can span several lines"),
-            "no": ("No", "Marks are text, and each line is a row"),
-        },
-    )
-    skip_unreadable: bool = option(
-        False,
-        "Skip files and folders that cannot be opened.",
-        group="Files",
-    )
-    max_document_mb: int = option(
-        128,
-        "Largest document or table row, in megabytes.",
-        title="Document size limit (MB)",
-        group="Files",
-        ge=1,
-        le=1_000_000,
-    )
-    max_unpack_ratio: int = option(
-        200,
-        "Largest ratio of unpacked to packed size, for more than 256 MB of text.",
-        title="Unpacking limit (ratio)",
-        group="Files",
-        ge=1,
-    )
-    dataset_name: str = option(
-        _OFFERED_DATASET,
-        "Id of the dataset, as in owner/name.",
-        title="Dataset",
-        group="Hub",
-        basic=True,
-    )
-    dataset_config: str = option(
-        "",
-        "Configuration of the dataset; empty means its default.",
-        title="Configuration",
-        group="Hub",
-        basic=True,
-        details=f"The default of {_OFFERED_DATASET} is {_OFFERED_CONFIG}.",
-    )
-    corpus_name: str = option(
-        "",
-        "Name or folder.",
-        title="Cleaned corpus",
-        group="Corpus",
-        basic=True,
-        flag="corpus",
-        artifact="corpus",
+        flag="add",
         is_later=True,
-        details="Its held-out documents are kept; the options of validation have no effect.",
+        details="Repeat it: --add web='data/*.txt' --add wiki=hub:OWNER/NAME:CONFIGURATION@"
+        "REVISION --add old=corpus:NAME --add python=docs:. A JSON object gives one source with "
+        "all its settings; --corpus FILE.toml reads the sources of a file.",
     )
-    train_split: str = option("train", "Split to train on.", group="Hub")
-    validation_split: str = option(
+    only: str = option(
         "",
-        "Split to validate on; empty means documents held out of the training split.",
-        group="Hub",
-    )
-    validation_path: str = option(
-        "",
-        "Files to validate on; empty means documents held out of the training files.",
-        details="Validation files inside the training folder are not trained on.",
-        group="Files",
-        path=True,
+        "Sources to read, separated by commas; empty means all.",
+        title="Only these sources",
+        group="Several sources",
+        is_later=True,
+        details="Held-out documents are the same as with all sources. Also takes sources of a "
+        "cleaned corpus.",
     )
     validation_percent: float = option(
         5.0,
@@ -183,6 +57,7 @@ class CorpusConfig(StageConfig):
         "used if a validation split or path is given.",
         group="Validation",
         basic=True,
+        hidden_with={"source": "corpus"},
         gt=0,
         le=50,
     )
@@ -192,61 +67,119 @@ class CorpusConfig(StageConfig):
         group="Validation",
         details="Takes one more pass over the text. Empty: only for installed documentation.",
     )
-    limit: int | None = option(
-        None,
-        "Read at most this many documents; empty means all.",
-        title="Document limit",
-        group="Validation",
-        basic=True,
-        ge=1,
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _infer(cls, values: Any) -> Any:
-        return cls._configured(cls.inferred(values)) if isinstance(values, dict) else values
-
-    @classmethod
-    def _configured(cls, values: dict[str, Any]) -> dict[str, Any]:
-        fields = cls.model_fields
-        source, name, chosen = (
-            values.get(one, fields[one].default)
-            for one in ("source", "dataset_name", "dataset_config")
-        )
-        is_read = source == "hub" and name == _OFFERED_DATASET
-        return {**values, "dataset_config": _OFFERED_CONFIG} if is_read and not chosen else values
+    limit: int | None = limit_option()
 
     @property
-    def has_leftover_configuration(self) -> bool:
-        """True if another dataset has the default dataset's configuration."""
-        is_offered = self.dataset_name == _OFFERED_DATASET
-        return self.dataset_config == _OFFERED_CONFIG and not is_offered
+    def names_only(self) -> list[str]:
+        """The names in `only`."""
+        return split_names(self.only)
+
+    @property
+    def short_name(self) -> str:
+        """Begins the default names of tokenizers and shards."""
+        return "-".join(self.names_only)[:60] or self.source
+
+    def of_source(self, named: NamedSource) -> CorpusConfig:
+        """Returns the config of one of the sources alone."""
+        values = named.model_dump(exclude={"name"})
+        limits = [one for one in (self.limit, named.limit) if one is not None]
+        own = self.model_dump(include={"validation_percent", "drop_overlapping_validation"})
+        return CorpusConfig(**{**values, **own, "limit": min(limits, default=None)})
+
+    @model_validator(mode="after")
+    def _check_sources(self) -> Self:
+        names = Counter(one.name.casefold() for one in self.sources)
+        if self.source == "several":
+            if not names:
+                raise _no_sources_error()
+            for one in self.sources:
+                if not one.name:
+                    raise _no_name_error(one)
+                if names[one.name.casefold()] > 1:
+                    raise _same_name_error(one.name)
+            known = [one.name for one in self.sources]
+            if unknown := [name for name in self.names_only if name not in known]:
+                raise unknown_source_error(unknown[0], known)
+        elif self.only and self.source != "corpus":
+            raise ConfigError(
+                "only needs a corpus with several sources",
+                expected="sources, or a cleaned corpus of several sources",
+                received=f"source={self.source} and only={self.only}",
+                fix="leave only empty, or name several sources",
+                field="only",
+            )
+        return self
 
     def pin_inferred(self, changed: dict[str, Any]) -> dict[str, Any]:
-        named = not _SOURCES.keys().isdisjoint(changed)
-        return {"source": self.source, **changed} if named else changed
+        """Adds the source, and leaves out names of text that is not read."""
+        unused = {"sources": "several", "corpus_name": "corpus"}
+        kept = {n: v for n, v in changed.items() if unused.get(n, self.source) == self.source}
+        return super().pin_inferred(kept)
 
     @classmethod
     def inferred(
         cls, values: dict[str, Any], before: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Infers the source from fields that name text; raises ConfigError."""
-        name = values.get("dataset_name")
-        if name and name != (before or {}).get("dataset_name"):
-            values = {"dataset_config": "", **values}
-        named = {source: name for name, source in _SOURCES.items() if values.get(name)}
-        if "source" in values or not named:
-            return values
-        if len(named) > 1:
-            raise _ambiguous_source({name: values[name] for name in named.values()}, named)
-        return {**values, "source": next(iter(named))}
+        """Infers the source; on the command line refuses text that it leaves unread.
+
+        Raises:
+            ConfigError: Two sources are given.
+        """
+        source = values.get("source")
+        for name in ("corpus_name", "sources"):
+            if before is not None and source and values.get(name) and source != cls.implied[name]:
+                raise _unread_error(name, str(source), cls.implied[name])
+        return super().inferred(values, before)
 
 
-def _ambiguous_source(given: Mapping[str, Any], sources: Iterable[str]) -> ConfigError:
+def unknown_source_error(name: str, known: list[str], corpus: str = "") -> ConfigError:
+    """Explains that `only` names no source of a corpus."""
+    where = f"The corpus {corpus}" if corpus else "The corpus"
     return ConfigError(
-        "The source of the text is ambiguous",
-        expected="files, a dataset on the Hub or a cleaned corpus; or an explicit source",
-        received=" and ".join(f"{name}={value}" for name, value in given.items()),
-        fix=f"set source to {' or '.join(sources)}, or remove one of them",
+        f"{where} has no source {name!r}",
+        expected=f"one of {', '.join(known)}" if known else "a corpus with several sources",
+        received=f"only={name}",
+        fix="correct the name, or leave only empty",
+        field="only",
+    )
+
+
+def _no_sources_error() -> ConfigError:
+    return ConfigError(
+        "The corpus has no sources",
+        expected="at least one named source",
+        received="an empty list",
+        fix="add a source, or set source to files, hub or docs",
+        field="sources",
+    )
+
+
+def _no_name_error(source: NamedSource) -> ConfigError:
+    return ConfigError(
+        "A source has no name",
+        expected="a name for each of several sources",
+        received=source.path or source.source,
+        fix="set its name",
+        field="sources",
+    )
+
+
+def _same_name_error(name: str) -> ConfigError:
+    return ConfigError(
+        f"Two sources are named {name}",
+        expected="a different name for each source, also in lower case",
+        received=f"{name} twice",
+        fix="rename one of them",
+        field="sources",
+    )
+
+
+def _unread_error(name: str, source: str, implied: str) -> ConfigError:
+    flag = {"corpus_name": "--corpus", "sources": "--add"}[name]
+    return ConfigError(
+        f"{flag} has no effect with --source {source}",
+        expected=f"--source {implied}, or no --source",
+        received=f"both {flag} and --source {source}",
+        fix="leave one of them out",
         field="source",
     )

@@ -85,6 +85,7 @@ def option(
     path: bool = False,
     identity: bool = True,
     is_later: bool = False,
+    hidden_with: Mapping[str, str] | None = None,
     options: Mapping[str, tuple[str, str]] | None = None,
     details: str = "",
     **bounds: Any,
@@ -98,6 +99,7 @@ def option(
         path: Whether the web app confines it as a local path.
         identity: Whether it affects the result and fingerprint.
         is_later: Whether older configs lack it; fingerprinted only if not default.
+        hidden_with: Choices of other fields with which it has no effect; the form hides it.
         options: Label and explanation by choice.
         **bounds: For pydantic's `Field`.
     """
@@ -111,6 +113,7 @@ def option(
         "path": path,
         "identity": identity,
         "is_later": is_later,
+        "hidden_with": dict(hidden_with or {}),
         "options": {value: list(texts) for value, texts in (options or {}).items()},
         "details": details,
     }
@@ -139,6 +142,7 @@ def field_extra(field: FieldInfo) -> dict[str, Any]:
         "path": False,
         "identity": True,
         "is_later": False,
+        "hidden_with": {},
         "options": {},
         "details": "",
     }

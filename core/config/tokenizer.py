@@ -7,6 +7,7 @@ from typing import Literal
 from core.config.base import StageConfig
 from core.config.corpus import CorpusConfig
 from core.config.options import FAMILY_OPTIONS, Family, PresetName, option
+from core.config.workers import workers_option
 from core.presets import TOKENIZER_PRESETS
 
 # Ids fit in an unsigned 32-bit integer.
@@ -83,6 +84,31 @@ class TokenizerConfig(StageConfig):
         None,
         "Removes accents from letters.",
         details="WordPiece only. Not set: like BERT, if the text is lower-cased.",
+    )
+    memory_gb: float = option(
+        2.0,
+        "Limit on the memory for words, in GiB; rare words of larger texts are sampled.",
+        details="A GiB holds 750,000 different words. The sample depends on the words and this "
+        "limit only.",
+        title="Memory for words (GiB)",
+        is_later=True,
+        ge=0.001,
+        le=4096,
+    )
+    workers: int | None = workers_option()
+    part_mb: float = option(
+        64,
+        "Size of the parts that the text is read in, in MiB; it does not change the result.",
+        title="Part size (MiB)",
+        details="A stopped run goes on after the finished parts.",
+        identity=False,
+        gt=0,
+        le=65_536,
+    )
+    skip_failing_parts: bool = option(
+        False,
+        "Skip parts of the text that cannot be read.",
+        is_later=True,
     )
     sentinels: int = option(
         100,

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from core.config import CorpusConfig
 from core.corpus.files import FilesSource
 from core.corpus.report import Facts, ReadingReport
+from core.corpus.source import SourcePart, Split
 from core.errors import CorpusError
 from core.workspace import Artifact
+from core.workspace.names import check_name
 
 _SPLITS = ("train", "validation")
 _SUMMARY = ("read", "steps")
@@ -19,26 +22,36 @@ _SUMMARY = ("read", "steps")
 class CleanedSource:
     """Documents of a cleaned corpus, with its held-out documents.
 
+    Args:
+        names: Named sources to read; empty: all, in order.
+
     Raises:
         CorpusError: A file is missing, or isn't the corpus's.
     """
 
-    def __init__(self, config: CorpusConfig, artifact: Artifact) -> None:
+    def __init__(self, config: CorpusConfig, artifact: Artifact, names: Sequence[str] = ()) -> None:
         self.artifact = artifact
+        self.names = _source_names(artifact)
+        self._config = config
         self._check_files()
         self.has_validation = (artifact.path / "validation").is_dir()
-        validation = str(artifact.path / "validation") if self.has_validation else ""
-        self._files = FilesSource(
-            config.model_copy(
-                update={
-                    "source": "files", "path": str(artifact.path / "train"),
-                    "validation_path": validation, "file_format": "jsonl", "text_column": "text",
-                    "encoding": "", "encoding_errors": "strict", "skip_unreadable": False,
-                }
-            )
-        )  # fmt: skip
+        self._files = [self._open(name) for name in names or self.names or [""]]
         self.report = ReadingReport(found=1)
         self.report.add(artifact.name, Facts("cleaned corpus"))
+
+    def _open(self, name: str) -> FilesSource:
+        """Opens the files of a named source, or all."""
+        train, validation = (self.artifact.path / split / name for split in _SPLITS)
+        alike = {
+            "source": "files", "path": str(train), "file_format": "jsonl", "text_column": "text",
+            "validation_path": str(validation) if validation.is_dir() else "",
+            "encoding": "", "encoding_errors": "strict", "skip_unreadable": False,
+        }  # fmt: skip
+        return FilesSource(self._config.model_copy(update=alike))
+
+    def part(self, name: str) -> CleanedSource:
+        """Returns one of its named sources."""
+        return CleanedSource(self._config, self.artifact, [name])
 
     @property
     def identity(self) -> str:
@@ -47,8 +60,15 @@ class CleanedSource:
     def columns(self) -> tuple[list[str], str]:
         return [], ""
 
-    def documents(self, part: Literal["train", "validation"]) -> Iterator[str]:
-        return self._files.documents(part)
+    def documents(self, part: Split) -> Iterator[str]:
+        return itertools.chain.from_iterable(one.documents(part) for one in self._with(part))
+
+    def parts(self, part: Split, target_bytes: int) -> Iterator[SourcePart]:
+        for one in self._with(part):
+            yield from one.parts(part, target_bytes)
+
+    def _with(self, part: Split) -> list[FilesSource]:
+        return [one for one in self._files if part == "train" or one.has_validation]
 
     def all_documents(self) -> Iterator[str]:
         yield from self.documents("train")
@@ -86,6 +106,15 @@ class CleanedSource:
             if path.stat().st_size != listed[name]:
                 size = path.stat().st_size
                 raise _damaged(self.artifact, f"{name} has {size:,} bytes, not {listed[name]:,}")
+
+
+def _source_names(artifact: Artifact) -> list[str]:
+    """Returns the names of the sources of which it was made, in order."""
+    found = artifact.manifest.counts.get("sources")
+    names = list(found) if isinstance(found, dict) else []
+    for name in names:
+        check_name(name)
+    return names
 
 
 def _files_below(folder: Path) -> list[Path]:

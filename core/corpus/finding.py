@@ -348,6 +348,12 @@ def _is_passed_over(folder: str) -> bool:
     return folder.startswith(".") or folder == "lost+found"
 
 
+def has_known_suffix(name: str) -> bool:
+    """Returns whether a file's name has a suffix that is read in folders."""
+    kind = _kind(Path(name))
+    return bool(kind) and kind not in (*_NOT_IN_FOLDERS, *_ONLY_ALONE)
+
+
 def _kind(path: Path) -> str:
     name = path.name.lower()
     for suffix in SUFFIXES:

@@ -14,10 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from core.config import CleanConfig, CorpusConfig
+from core.corpus.addresses import has_address, with_local_files
 from core.corpus.cleaning.preview import CleanedDocument, CleaningPreview, preview_cleaning
 from core.corpus.files import FilesSource
-from core.corpus.reading import CorpusPreview, preview
+from core.corpus.members import naming_source
+from core.corpus.reading import CorpusPreview, merge_previews, name_preview, preview
 from core.errors import ConfigError, CorpusError, StudioError
+from core.events import Reporter
 from core.workspace import Workspace
 
 MEMORY_BYTES = 1_500_000_000
@@ -55,10 +58,39 @@ def preview_apart(
     Args:
         memory_bytes: Limit above the initial size.
     """
+    if config.source == "several":
+        return _preview_sources(config, workspace, documents, memory_bytes, timeout_seconds)
     if config.source not in _READ_APART:
         return preview(config, workspace, documents)
+    if has_address(config):
+        # The subprocess has no credentials.
+        here = with_local_files(config, workspace, Reporter(), sample=True)
+        seen = preview_apart(
+            here, workspace, documents, memory_bytes=memory_bytes, timeout_seconds=timeout_seconds
+        )
+        return replace(seen, complete=False)
     question = {**_question(config, workspace, memory_bytes), "documents": documents}
     return CorpusPreview(**_preview_in(_ask(question, timeout_seconds)))
+
+
+def _preview_sources(
+    config: CorpusConfig,
+    workspace: Workspace,
+    documents: int,
+    memory_bytes: int,
+    timeout_seconds: float,
+) -> CorpusPreview:
+    chosen = [one for one in config.sources if not config.only or one.name in config.names_only]
+    share = -(-documents // len(chosen))
+    seen = []
+    for one in chosen:
+        with naming_source(one.name):
+            own = preview_apart(
+                config.of_source(one), workspace, share, memory_bytes=memory_bytes,
+                timeout_seconds=timeout_seconds,
+            )  # fmt: skip
+        seen.append(name_preview(own, one.name))
+    return merge_previews(seen)
 
 
 def preview_cleaning_apart(
@@ -69,7 +101,8 @@ def preview_cleaning_apart(
     timeout_seconds: float = TIMEOUT_SECONDS,
 ) -> CleaningPreview:
     """Previews cleaning in a subprocess and truncates documents; raises like `preview_cleaning`."""
-    if config.corpus.source not in _READ_APART:
+    kinds: set[str] = {one.source for one in config.corpus.sources} or {config.corpus.source}
+    if not kinds.issubset(_READ_APART):
         return _shortened(preview_cleaning(config, sample, workspace))
     question = {
         **_question(config.corpus, workspace, MEMORY_BYTES),

@@ -4,30 +4,31 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from core.config import CorpusConfig, fingerprint_of
+from core.corpus.addresses import has_address
 from core.corpus.cleaned import CleanedSource
-from core.corpus.docs import DocsSource
+from core.corpus.documents import Document, Tally, as_document, sum_tallies
 from core.corpus.files import FilesSource
-from core.corpus.holdout import WindowSet, document_hash, held_out_below
-from core.corpus.hub import HubSource
+from core.corpus.holdout import WindowSet, held_out_below
 from core.corpus.lines import encoding_named
-from core.corpus.report import Facts, ReadingReport
+from core.corpus.members import Member, choose_members, naming_source, open_members
+from core.corpus.parts import PART_BYTES, SPLITS, CorpusPart, PartCounts
+from core.corpus.report import ReadingReport
+from core.corpus.source import Source, SourcePart, Split
 from core.errors import CorpusError
 from core.events import Reporter
 from core.workspace import Workspace, write_atomically, writing_whole_file
 from core.workspace.places import make_folder
-
-Split = Literal["train", "validation"]
 
 # Increment when the same settings yield other documents.
 _READING = 2
@@ -36,46 +37,12 @@ _DOCUMENTS_BETWEEN_REPORTS = 1000
 _READING_OPTIONS = ("encoding", "encoding_errors", "csv_header", "delimiter", "quoting")
 
 
-class Source(Protocol):
-    """A source of documents.
+class LabelledDocument(NamedTuple):
+    """A document, its split and the name of its source; empty without named sources."""
 
-    Attributes:
-        identity: JSON that changes with the documents.
-    """
-
-    @property
-    def has_validation(self) -> bool: ...
-    @property
-    def identity(self) -> Any: ...
-    def columns(self) -> tuple[list[str], str]:
-        """Returns the columns, and the text column."""
-
-    def documents(self, part: Split) -> Iterator[str]:
-        """Yields a split's documents, blank ones too, always in the same order."""
-
-
-class Document(NamedTuple):
-    """A non-blank document, also in UTF-8, with the 64-bit hash of that."""
-
+    split: Split
+    source: str
     text: str
-    data: bytes
-    hash: int
-
-
-@dataclass
-class Tally:
-    """Document counts."""
-
-    documents: int = 0
-    bytes: int = 0
-    characters: int = 0
-    longest_characters: int = 0
-
-    def add(self, document: Document) -> None:
-        self.documents += 1
-        self.bytes += len(document.data)
-        self.characters += len(document.text)
-        self.longest_characters = max(self.longest_characters, len(document.text))
 
 
 @dataclass
@@ -94,7 +61,7 @@ class PartReader:
             if not text or text.isspace():
                 self.blank_skipped += 1
                 continue
-            yield _document(text)
+            yield as_document(text)
             read += 1
             if read == self.limit:
                 break
@@ -104,55 +71,76 @@ class PartReader:
 class Corpus:
     """A stream of documents in two splits; raises CorpusError if there are none.
 
+    Its sources follow one another. All decide which documents are held out, also if some of them
+    are chosen.
+
     Args:
         cache: Folder for counts and hashes.
     """
 
     def __init__(
-        self, config: CorpusConfig, source: Source, cache: Path, reporter: Reporter
+        self, config: CorpusConfig, members: Sequence[Member], cache: Path, reporter: Reporter
     ) -> None:
         self.config = config
-        self._source = source
+        self._members = list(members)
+        self._chosen = choose_members(config, members)
         self._reporter = reporter
-        self.fingerprint = _fingerprint(config, source)
+        self._whole_fingerprint = _fingerprint(config, members)
+        self.fingerprint = _with_choice(self._whole_fingerprint, config)
         self._cache = cache
         self._counts_path = cache / f"{self.fingerprint}.json"
-        self._passes: dict[str, dict[str, int]] = _read_json(self._counts_path)
+        self._passes: dict[str, dict[str, dict[str, int]]] = _read_passes(self._counts_path)
         self._threshold = self._find_threshold()
         self._announce()
 
     @property
     def reading(self) -> dict[str, Any]:
-        return _report_of(self._source, self.config).to_dict()
+        if not self.source_names:
+            return self._chosen[0].report.to_dict()
+        return {"sources": {one.name: one.report.to_dict() for one in self._chosen}}
+
+    @property
+    def source_names(self) -> list[str]:
+        """The named sources that are read, in order."""
+        return [one.name for one in self._chosen if one.name]
 
     @property
     def input_fingerprint(self) -> str:
         """Fingerprint of the cleaned corpus, else of what is read."""
-        source = self._source
-        return source.identity if isinstance(source, CleanedSource) else self.fingerprint
+        source = self._members[0].source
+        is_cleaned = self.config.source == "corpus"
+        return source.identity if is_cleaned else self.fingerprint
 
     @property
     def cleaning(self) -> dict[str, Any]:
         """Summary of the cleaning of a cleaned corpus."""
-        source = self._source
-        return {"cleaning": source.summary()} if isinstance(source, CleanedSource) else {}
+        source = self._members[0].source
+        if self.config.source != "corpus" or not isinstance(source, CleanedSource):
+            return {}
+        return {"cleaning": source.summary()}
 
     @property
     def holds_out(self) -> bool:
         """Returns whether there are documents for validation."""
-        return self._source.has_validation or self._threshold > 0
+        return self._threshold > 0 or any(one.source.has_validation for one in self._chosen)
+
+    def check_holds_out(self) -> None:
+        """Raises CorpusError without validation text."""
+        if not self.holds_out:
+            raise self._no_validation_error()
 
     def _announce(self) -> None:
-        report = _report_of(self._source, self.config)
-        self._told = report.describe_files()
+        self._told = [
+            line for one in self._chosen for line in _lines_of(one, ReadingReport.describe_files)
+        ]
         for line in self._told:
             self._reporter.note(line, reading=True)
-        if skipped := report.describe_skipped():
-            self._reporter.warn(skipped)
+        for one in self._chosen:
+            if skipped := one.report.describe_skipped():
+                self._reporter.warn(f"Source {one.name}: {skipped}" if one.name else skipped)
 
     def _announce_rest(self) -> None:
-        report = _report_of(self._source, self.config)
-        for line in [*report.describe_files(), *report.describe_findings()]:
+        for line in [line for one in self._chosen for line in _lines_of(one, _all_lines)]:
             if line not in self._told:
                 self._told.append(line)
                 self._reporter.note(line, reading=True)
@@ -163,82 +151,185 @@ class Corpus:
 
         The counts of splits include dropped documents.
         """
-        counts = _merged_counts(self._passes)
-        if set(self._parts()) - set(self._passes):
-            counts = {name: count for name, count in counts.items() if "validation" not in name}
+        counts = self._counts_of(list(self._passes.values()))
         if counts and "_dropped" in self.__dict__:
             counts["validation_dropped"] = len(self._dropped)
         return counts
 
+    @property
+    def source_counts(self) -> dict[str, dict[str, int]]:
+        """Document counts by named source, as far as they are known."""
+        found = {
+            name: self._counts_of(
+                [{name: counts[name]} for counts in self._passes.values() if name in counts]
+            )
+            for name in self.source_names
+        }
+        return {name: counts for name, counts in found.items() if counts}
+
+    def _counts_of(self, passes: list[dict[str, dict[str, int]]]) -> dict[str, int]:
+        counts = _merged_counts([one for by_source in passes for one in by_source.values()])
+        if set(self._parts()) - set(self._passes):
+            return {name: count for name, count in counts.items() if "validation" not in name}
+        return counts
+
     def documents(self, split: Split) -> Iterator[str]:
         """Yields a split's documents; raises CorpusError without validation text."""
-        if split == "train":
-            return (document.text for document in self._train())
-        return (document.text for document in self._kept_validation())
+        found = self.training_documents() if split == "train" else self.validation_documents()
+        return (document.text for document in found)
 
     def labelled_documents(self) -> Iterator[tuple[Split, str]]:
         """Yields (split, document) in one pass; raises CorpusError without validation text."""
-        if not self.holds_out:
-            raise self._no_validation_error()
+        return ((split, text) for split, _, text in self.sourced_documents())
+
+    def sourced_documents(self) -> Iterator[LabelledDocument]:
+        """Yields documents with split and source in one pass, as `labelled_documents`."""
+        self.check_holds_out()
         dropped = self._dropped
         for part in self._parts():
-            for split, document in self._read(part):
+            for split, source, document in self._read(part, self._chosen):
                 if split == "train" or document.hash not in dropped:
-                    yield split, document.text
+                    yield LabelledDocument(split, source, document.text)
 
-    def _train(self) -> Iterator[Document]:
-        return (document for split, document in self._read("train") if split == "train")
+    def parts(
+        self, target_bytes: int = PART_BYTES, splits: Sequence[Split] = SPLITS
+    ) -> list[CorpusPart]:
+        """Plans parts; with a limit of documents, there is one per split of the source.
 
-    def _validation(self) -> Iterator[Document]:
-        part: Split = "validation" if self._source.has_validation else "train"
-        return (document for split, document in self._read(part) if split == "validation")
+        Args:
+            splits: The needed ones.
 
-    def _kept_validation(self) -> Iterator[Document]:
+        Raises:
+            CorpusError: A file can't be read.
+        """
+        dropped = np.array(sorted(self._dropped), np.uint64)
+        planned: list[CorpusPart] = []
+        for split in self._parts():
+            for member in self._chosen:
+                has_own = member.source.has_validation
+                if split not in splits if has_own else split == "validation":
+                    continue
+                limit, below = member.config.limit, 0 if has_own else self._threshold
+                first = SourcePart(member.source, f"the first {limit} documents", 0)
+                with naming_source(member.name):
+                    found = [first] if limit else list(member.source.parts(split, target_bytes))
+                for part in found:
+                    number = len(planned)
+                    planned.append(
+                        CorpusPart(number, part, split, below, dropped, limit, member.name)
+                    )
+        return planned
+
+    def record_parts(
+        self, counts: Sequence[tuple[Split, PartCounts]], *, are_all: bool = True
+    ) -> None:
+        """Keeps the counts of all parts of a split or both, in order, as a pass over them does.
+
+        Args:
+            are_all: Whether no part was skipped; otherwise only the reading report is kept.
+        """
+        for part in self._parts():
+            own = [one for split, one in counts if split == part]
+            if part in self._passes or not own or not are_all:
+                continue
+            self._keep_counts(
+                part,
+                {
+                    member.name: _counts_of_parts([one for one in own if one.source == member.name])
+                    for member in self._chosen
+                    if part == "train" or member.source.has_validation
+                },
+            )
+        for member in self._chosen:
+            if isinstance(member.source, FilesSource):
+                reports = [one.report for _, one in counts if one.source == member.name]
+                member.source.report.take([one for one in reports if one is not None])
+        self._announce_rest()
+
+    def training_documents(self) -> Iterator[LabelledDocument]:
+        """Yields the documents to train on with their source."""
+        for split, source, document in self._read("train", self._chosen):
+            if split == "train":
+                yield LabelledDocument(split, source, document.text)
+
+    def validation_documents(self) -> Iterator[LabelledDocument]:
+        """Yields the held-out documents with their source, as `documents`."""
         dropped = self._dropped
-        kept = (document for document in self._validation() if document.hash not in dropped)
-        first = next(kept, None)
+        found = (
+            LabelledDocument(split, source, document.text)
+            for split, source, document in self._labelled_validation(self._chosen)
+            if document.hash not in dropped
+        )
+        first = next(found, None)
         if first is None:
             raise self._no_validation_error()
         yield first
-        yield from kept
+        yield from found
+
+    def _train(self, members: Sequence[Member]) -> Iterator[Document]:
+        read = self._read("train", members)
+        return (document for split, _, document in read if split == "train")
+
+    def _validation(self, members: Sequence[Member]) -> Iterator[Document]:
+        return (document for _, _, document in self._labelled_validation(members))
+
+    def _labelled_validation(
+        self, members: Sequence[Member]
+    ) -> Iterator[tuple[Split, str, Document]]:
+        parts: dict[Split, bool] = {
+            "train": not all(one.source.has_validation for one in members),
+            "validation": any(one.source.has_validation for one in members),
+        }
+        for part in [part for part, is_needed in parts.items() if is_needed]:
+            for split, source, document in self._read(part, members):
+                if split == "validation":
+                    yield split, source, document
 
     def _parts(self) -> list[Split]:
-        return ["train", "validation"] if self._source.has_validation else ["train"]
+        has_validation = any(one.source.has_validation for one in self._chosen)
+        return ["train", "validation"] if has_validation else ["train"]
 
-    def _read(self, part: Split) -> Iterator[tuple[Split, Document]]:
-        reader = PartReader(self._source, part, self.config.limit)
-        tallies: dict[Split, Tally] = {"train": Tally(), "validation": Tally()}
-        for document in reader:
-            held_out = part == "validation" or document.hash < self._threshold
-            split: Split = "validation" if held_out else "train"
-            tallies[split].add(document)
-            yield split, document
+    def _read(
+        self, part: Split, members: Sequence[Member]
+    ) -> Iterator[tuple[Split, str, Document]]:
+        """Yields split, source and document; keeps the counts of the chosen sources."""
+        counts: dict[str, dict[str, int]] = {}
+        for member in members:
+            if part == "validation" and not member.source.has_validation:
+                continue
+            reader = PartReader(member.source, part, member.config.limit)
+            tallies: dict[Split, Tally] = {"train": Tally(), "validation": Tally()}
+            below = 0 if member.source.has_validation else self._threshold
+            with naming_source(member.name):
+                for document in reader:
+                    held_out = part == "validation" or document.hash < below
+                    split: Split = "validation" if held_out else "train"
+                    tallies[split].add(document)
+                    yield split, member.name, document
+            counts[member.name] = _counts_from(tallies, reader.blank_skipped)
+        if members is not self._chosen:
+            return
         self._announce_rest()
         if part not in self._passes:
-            self._keep_counts(part, tallies, reader.blank_skipped)
+            self._keep_counts(part, counts)
 
     def _find_threshold(self) -> int:
-        reader = iter(PartReader(self._source, "train", self.config.limit))
-        first = next(reader, None)
-        if first is None:
-            raise _empty_error(self.config)
-        if self._source.has_validation:
-            self._check_validation()
+        for member in self._members:
+            with naming_source(member.name):
+                _check_text(member)
+        rest = [one for one in self._members if not one.source.has_validation]
+        if not rest:
             return 0
-        hashes = (document.hash for document in chain([first], reader))
-        return held_out_below(hashes, self.config.validation_percent)
-
-    def _check_validation(self) -> None:
-        if next(iter(PartReader(self._source, "validation", self.config.limit)), None) is None:
-            field = "validation_split" if self.config.source == "hub" else "validation_path"
-            raise _empty_error(self.config, field)
+        return held_out_below(
+            (one.hash for one in _documents_of(rest)), self.config.validation_percent
+        )
 
     @cached_property
     def _dropped(self) -> frozenset[int]:
         """Hashes of validation documents that overlap with training documents."""
         if not _drops_overlapping(self.config):
             return frozenset()
-        path = self._cache / f"{self.fingerprint}.dropped.npy"
+        path = self._cache / f"{self._whole_fingerprint}.dropped.npy"
         dropped = _load_hashes(path)
         if dropped is None:
             dropped = self._find_overlapping()
@@ -247,8 +338,10 @@ class Corpus:
 
     def _find_overlapping(self) -> npt.NDArray[np.uint64]:
         hashes: list[int] = []
-        windows = WindowSet.of(_data_of(self._validation(), hashes))
-        owners = windows.owners_sharing_with(self._reported(self._train()))
+        # Without a choice this pass counts the documents, too.
+        members = self._members if self.config.only else self._chosen
+        windows = WindowSet.of(_data_of(self._validation(members), hashes))
+        owners = windows.owners_sharing_with(self._reported(self._train(members)))
         dropped = np.unique(np.array(hashes, np.uint64)[owners])
         self._reporter.note(
             f"Dropped {len(dropped):,} of {len(hashes):,} held-out documents that share 20 words "
@@ -265,14 +358,11 @@ class Corpus:
                 self._reporter.progress(number, total, "documents", note)
             yield document.data
 
-    def _keep_counts(self, part: Split, tallies: dict[Split, Tally], blank_skipped: int) -> None:
-        train, validation = tallies["train"], tallies["validation"]
-        self._passes[part] = {
-            **_sum_counts(asdict(train), asdict(validation)),
-            "blank_skipped": blank_skipped,
-            **{f"train_{name}": getattr(train, name) for name in ("documents", "bytes")},
-            **{f"validation_{name}": getattr(validation, name) for name in ("documents", "bytes")},
-        }
+    def _keep_counts(self, part: Split, counts: dict[str, dict[str, int]]) -> None:
+        self._passes[part] = counts
+        for name, one in counts.items():
+            if name:
+                self._reporter.note(_describe_counts(name, part, one), reading=True)
         make_folder(self._cache)
         write_atomically(self._counts_path, json.dumps(self._passes, indent=2))
 
@@ -297,7 +387,12 @@ class Corpus:
 
 @dataclass(frozen=True)
 class CorpusPreview:
-    """Samples and counts; `complete` unless a limit ended reading."""
+    """Samples and counts; `complete` unless a limit ended reading.
+
+    Attributes:
+        sources: The source of each sample; empty without named sources.
+        by_source: Documents and bytes.
+    """
 
     samples: list[str]
     documents: int
@@ -309,6 +404,8 @@ class CorpusPreview:
     columns: list[str] = field(default_factory=list)
     text_column: str = ""
     reading: list[str] = field(default_factory=list)
+    sources: list[str] = field(default_factory=list)
+    by_source: dict[str, dict[str, int]] = field(default_factory=dict)
 
 
 def open_corpus(
@@ -321,8 +418,8 @@ def open_corpus(
         CorpusError: There is no readable text.
     """
     reporter = reporter or Reporter()
-    source = _open_source(config, workspace, reporter)
-    return Corpus(config, source, workspace.cache / "corpora", reporter)
+    members = open_members(config, workspace, reporter)
+    return Corpus(config, members, workspace.cache / "corpora", reporter)
 
 
 def preview(
@@ -332,14 +429,47 @@ def preview(
     scan_limit: int | None = None,
     scan_seconds: float | None = None,
 ) -> CorpusPreview:
-    """Returns the first documents and counts; raises like `open_corpus`.
+    """Returns the first documents, some of each source, and counts; raises like `open_corpus`.
 
     Args:
         scan_limit: Most documents counted; None chooses a few seconds' worth.
     """
-    source = _open_source(config, workspace, Reporter())
+    members = choose_members(config, open_members(config, workspace, Reporter(), sample=True))
+    share = -(-documents // len(members))
+    seconds = scan_seconds / len(members) if scan_seconds else None
+    seen = []
+    for member in members:
+        with naming_source(member.name):
+            seen.append(_preview_of(member, share, scan_limit, seconds))
+    return merge_previews(seen)
+
+
+def merge_previews(seen: Sequence[CorpusPreview]) -> CorpusPreview:
+    """Joins the previews of several sources."""
+    if len(seen) == 1:
+        return seen[0]
+    first = seen[0]
+    return CorpusPreview(
+        [text for one in seen for text in one.samples],
+        **{name: sum(getattr(one, name) for one in seen) for name in _SUMMED},
+        longest_characters=max(one.longest_characters for one in seen),
+        complete=all(one.complete for one in seen),
+        columns=first.columns,
+        reading=[line for one in seen for line in one.reading],
+        sources=[name for one in seen for name in one.sources],
+        by_source={name: counts for one in seen for name, counts in one.by_source.items()},
+    )
+
+
+_SUMMED = ("documents", "bytes", "characters", "blank_skipped")
+
+
+def _preview_of(
+    member: Member, documents: int, scan_limit: int | None, scan_seconds: float | None
+) -> CorpusPreview:
+    config = member.config
     most = min(scan_limit or _SCAN_LIMITS[config.source], config.limit or _UNLIMITED)
-    reader = PartReader(source, "train", most)
+    reader = PartReader(member.source, "train", most)
     samples: list[str] = []
     tally = Tally()
     deadline = time.monotonic() + scan_seconds if scan_seconds else None
@@ -353,53 +483,116 @@ def preview(
             break
     if not tally.documents:
         raise _empty_error(config)
-    columns, text_column = source.columns()
-    complete = in_time and (tally.documents < most or most == config.limit)
-    return CorpusPreview(
+    columns, text_column = member.source.columns()
+    # A preview reads only the first file of an address.
+    complete = (
+        in_time and not has_address(config) and (tally.documents < most or most == config.limit)
+    )
+    seen = CorpusPreview(
         samples, **asdict(tally), blank_skipped=reader.blank_skipped, complete=complete,
-        columns=columns, text_column=text_column, reading=_report_of(source, config).lines(),
+        columns=columns, text_column=text_column, reading=member.report.lines(),
     )  # fmt: skip
+    return name_preview(seen, member.name) if member.name else seen
+
+
+def name_preview(seen: CorpusPreview, name: str) -> CorpusPreview:
+    """Marks a preview with the name of its source."""
+    counts = {"documents": seen.documents, "bytes": seen.bytes}
+    reading = [f"Source {name}: {line}" for line in seen.reading]
+    return replace(
+        seen, reading=reading, sources=[name] * len(seen.samples), by_source={name: counts}
+    )
 
 
 def read_documents(config: CorpusConfig, workspace: Workspace) -> Iterator[str]:
-    """Yields the documents to train on, none held out; raises like `open_corpus`."""
-    source = _open_source(config, workspace, Reporter())
-    reader = iter(PartReader(source, "train", config.limit))
-    first = next(reader, None)
-    if first is None:
-        raise _empty_error(config)
-    for document in chain([first], reader):
-        yield document.text
+    """Yields the documents to train on, none held out, from each source in turn.
+
+    Raises like `open_corpus`.
+    """
+    members = choose_members(config, open_members(config, workspace, Reporter(), sample=True))
+    for member in members:
+        with naming_source(member.name):
+            _check_text(member)
+    waiting = deque((one, iter(PartReader(one.source, "train", one.config.limit)))
+                    for one in members)  # fmt: skip
+    while waiting:
+        member, reader = waiting.popleft()
+        with naming_source(member.name):
+            document = next(reader, None)
+        if document is not None:
+            waiting.append((member, reader))
+            yield document.text
 
 
 _SCAN_LIMITS = {"docs": 1_000_000, "files": 500_000, "hub": 1_000, "corpus": 500_000}
 _UNLIMITED = 1 << 62
 
 
-def _open_source(config: CorpusConfig, workspace: Workspace, reporter: Reporter) -> Source:
-    if config.source == "docs":
-        return DocsSource(workspace, reporter)
-    if config.source == "files":
-        return FilesSource(config)
-    if config.source == "corpus":
-        found = workspace.find("corpus", config.corpus_name, field="corpus_name")
-        return CleanedSource(config, found)
-    return HubSource(config)
+def _documents_of(members: Iterable[Member]) -> Iterator[Document]:
+    for member in members:
+        with naming_source(member.name):
+            yield from PartReader(member.source, "train", member.config.limit)
 
 
-def _report_of(source: Source, config: CorpusConfig) -> ReadingReport:
-    if isinstance(source, FilesSource | CleanedSource):
-        return source.report
-    report = ReadingReport(found=1)
-    if config.source == "hub":
-        _, column = source.columns()
-        report.add(config.dataset_name, Facts("dataset of the Hub", column=column))
-    else:
-        report.add("the documentation of the installed packages", Facts("docstrings"))
-    return report
+def _check_text(member: Member) -> None:
+    """Raises CorpusError for a split without text."""
+    config = member.config
+    if next(iter(PartReader(member.source, "train", config.limit)), None) is None:
+        raise _empty_error(config)
+    if not member.source.has_validation or (member.name and config.source == "corpus"):
+        return  # A source of a cleaned corpus may be too small to hold documents out.
+    if next(iter(PartReader(member.source, "validation", config.limit)), None) is None:
+        field = "validation_split" if config.source == "hub" else "validation_path"
+        raise _empty_error(config, field)
 
 
-def _fingerprint(config: CorpusConfig, source: Source) -> str:
+def _lines_of(member: Member, describe: Callable[[ReadingReport], list[str]]) -> list[str]:
+    lines = describe(member.report)
+    return [f"Source {member.name}: {line}" for line in lines] if member.name else lines
+
+
+def _all_lines(report: ReadingReport) -> list[str]:
+    return [*report.describe_files(), *report.describe_findings()]
+
+
+def _counts_from(tallies: Mapping[Split, Tally], blank_skipped: int) -> dict[str, int]:
+    train, validation = tallies["train"], tallies["validation"]
+    return {
+        **_sum_counts(asdict(train), asdict(validation)),
+        "blank_skipped": blank_skipped,
+        **{f"train_{name}": getattr(train, name) for name in ("documents", "bytes")},
+        **{f"validation_{name}": getattr(validation, name) for name in ("documents", "bytes")},
+    }
+
+
+def _counts_of_parts(parts: Sequence[PartCounts]) -> dict[str, int]:
+    tallies = {split: sum_tallies(one.splits[split] for one in parts) for split in SPLITS}
+    return _counts_from(tallies, sum(one.blank_skipped for one in parts))
+
+
+def _describe_counts(name: str, part: str, counts: Mapping[str, int]) -> str:
+    held_out = counts["validation_documents"]
+    size = counts["bytes"] / 1e6
+    if part == "validation":
+        return f"Source {name}: {held_out:,} validation documents, {size:,.2f} MB"
+    return (
+        f"Source {name}: {counts['documents']:,} documents, {held_out:,} held out, {size:,.2f} MB"
+    )
+
+
+def _fingerprint(config: CorpusConfig, members: Sequence[Member]) -> str:
+    if config.source != "several":
+        return _fingerprint_of_source(config, members[0].source)
+    parts = [[one.name, _fingerprint_of_source(one.config, one.source)] for one in members]
+    dropping = _drops_overlapping(config)
+    return fingerprint_of({"source": "several", "parts": parts, "drops_overlapping": dropping})
+
+
+def _with_choice(fingerprint: str, config: CorpusConfig) -> str:
+    return fingerprint_of([fingerprint, config.names_only]) if config.only else fingerprint
+
+
+def _fingerprint_of_source(config: CorpusConfig, source: Source) -> str:
     """Hashes what decides documents and splits."""
     settings: dict[str, Any] = {
         "reading": _READING, "source": config.source, "limit": config.limit,
@@ -428,18 +621,8 @@ def _set_options(config: CorpusConfig) -> dict[str, Any]:
 
 def _drops_overlapping(config: CorpusConfig) -> bool:
     chosen = config.drop_overlapping_validation
-    return config.source == "docs" if chosen is None else chosen
-
-
-def _document(text: str) -> Document:
-    if "\r" in text:
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
-    try:
-        data = text.encode("utf-8")
-    except UnicodeEncodeError:  # lone surrogates
-        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        data = text.encode("utf-8")
-    return Document(text, data, document_hash(data))
+    kinds = {config.source, *(one.source for one in config.sources)}
+    return "docs" in kinds if chosen is None else chosen
 
 
 def _data_of(documents: Iterator[Document], hashes: list[int]) -> Iterator[bytes]:
@@ -464,9 +647,9 @@ def _empty_error(config: CorpusConfig, field: str = "") -> CorpusError:
     )  # fmt: skip
 
 
-def _merged_counts(passes: dict[str, dict[str, int]]) -> dict[str, int]:
+def _merged_counts(passes: Iterable[dict[str, int]]) -> dict[str, int]:
     merged: dict[str, int] = {}
-    for counts in passes.values():
+    for counts in passes:
         merged = _sum_counts(merged, counts) if merged else dict(counts)
     return merged
 
@@ -475,6 +658,14 @@ def _sum_counts(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
     return {
         name: max(one[name], other[name]) if name.startswith("longest") else one[name] + other[name]
         for name in one
+    }
+
+
+def _read_passes(path: Path) -> dict[str, dict[str, dict[str, int]]]:
+    """Reads counts by split and source; earlier versions had none by source."""
+    return {
+        part: counts if all(isinstance(one, dict) for one in counts.values()) else {"": counts}
+        for part, counts in _read_json(path).items()
     }
 
 

@@ -103,7 +103,7 @@ def _with_name(example: Example, names: Sequence[str]) -> Example:
 
 
 def _is_table(path: str) -> bool:
-    """Tells tables of words and tags from column files, which may end in .tsv, too."""
+    """Tells tables with lists of words from column files, which may end in .tsv, too."""
     suffixes = [one.lower() for one in PurePath(path).suffixes if one.lower() not in _PACKED]
     return bool(suffixes) and suffixes[-1] in _TABLES and suffixes[-1] not in (".csv", ".tsv")
 

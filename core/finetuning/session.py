@@ -1,4 +1,4 @@
-"""A compiled classifier that trains several times: per learning rate, seed and first weights."""
+"""A compiled classifier that trains several times: per learning rate, seed and initial weights."""
 
 from __future__ import annotations
 

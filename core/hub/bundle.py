@@ -142,6 +142,8 @@ def shards_bundle(shards: Shards, notes: CardNotes) -> Bundle:
     counts = dict(shards.manifest.counts)
     if isinstance(counts.get("reading"), Mapping):
         counts["reading"] = _public_reading(counts["reading"])
+    if isinstance(counts.get("cleaning"), Mapping):
+        counts["cleaning"] = _clean(counts["cleaning"])
     manifest = replace(
         shards.manifest, files=entries, location="", run="",
         config=_clean(shards.manifest.config), counts=counts,
@@ -168,6 +170,8 @@ def _clean(config: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in config.items():
         if isinstance(value, Mapping):
             cleaned[name] = _clean(value)
+        elif isinstance(value, list | tuple):
+            cleaned[name] = [_clean(one) if isinstance(one, Mapping) else one for one in value]
         else:
             cleaned[name] = _last_part(value) if isinstance(value, str) else value
     return cleaned
@@ -175,6 +179,9 @@ def _clean(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _public_reading(report: Mapping[str, Any]) -> dict[str, Any]:
     """Removes folder names and findings, which name local files."""
+    if isinstance(sources := report.get("sources"), Mapping):
+        return {"sources": {name: _public_reading(one) for name, one in sources.items()
+                            if isinstance(one, Mapping)}}  # fmt: skip
     read = report.get("read")
     facts = {_last_part(name): one for name, one in read.items()} if isinstance(read, dict) else {}
     return {"found": report.get("found", 0), "read": facts,

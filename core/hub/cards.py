@@ -344,6 +344,10 @@ def _about_text(corpus: Mapping[str, Any], manifest: Manifest | None, license: s
     rows = [
         ("Source", _text_name(corpus)),
         ("Configuration", _code(corpus.get("dataset_config")) if _datasets(corpus) else ""),
+        *(
+            (f"Training documents of {name}", _documents(one, "train_documents"))
+            for name, one in _mapping(counts.get("sources")).items()
+        ),
         ("Training documents", _whole(counts.get("train_documents"))),
         ("Held-out documents", _whole(counts.get("validation_documents"))),
         ("Training tokens", _whole(counts.get("train_tokens"))),
@@ -414,11 +418,26 @@ def _versions_and(manifest: Manifest | None) -> list[tuple[str, str]]:
 
 
 def _datasets(corpus: Mapping[str, Any]) -> list[str] | None:
-    name = str(corpus.get("dataset_name", ""))
-    return [name] if name and corpus.get("source") == "hub" else None
+    found = [
+        str(one.get("dataset_name"))
+        for one in _sources_of(corpus)
+        if one.get("source") == "hub" and one.get("dataset_name")
+    ]
+    return list(dict.fromkeys(found)) or None
+
+
+def _sources_of(corpus: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Returns the named sources of a corpus, perhaps foreign, or the corpus itself."""
+    sources = corpus.get("sources")
+    if corpus.get("source") != "several" or not isinstance(sources, list | tuple):
+        return [corpus]
+    return [one for one in sources if isinstance(one, Mapping)]
 
 
 def _text_name(corpus: Mapping[str, Any]) -> str:
+    if corpus.get("source") == "several":
+        named = [f"{_text_name(one)} ({one.get('name')})" for one in _sources_of(corpus)]
+        return f"{len(named)} sources: {'; '.join(named)}"
     if datasets := _datasets(corpus):
         return f"[{datasets[0]}](https://hf.co/datasets/{datasets[0]})"
     return {

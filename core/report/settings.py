@@ -63,9 +63,8 @@ def is_settings(values: Any) -> bool:
 
 def _applies(config: StageConfig, group: str) -> bool:
     source = getattr(config, "source", None)
-    return (
-        source is None or group.lower() not in ("files", "hub", "corpus") or group.lower() == source
-    )
+    kind = group.lower().partition(" ")[0]
+    return source is None or kind not in ("files", "hub", "corpus", "several") or kind == source
 
 
 def _used(value: Any, used: Any) -> str:
@@ -79,6 +78,8 @@ def _plain(value: Any) -> str:
         return "–"
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return ", ".join(one.address or one.name for one in value) or "–"
     return str(float(f"{value:.6g}") if isinstance(value, float) else value)
 
 

@@ -73,7 +73,8 @@ def _reading(config: StageConfig, earlier: Stages) -> StageConfig:
     corpus = getattr(config, "corpus", None)
     if not names or not isinstance(corpus, CorpusConfig):
         return config
-    cleaned = corpus.model_copy(update={"source": "corpus", "corpus_name": names[-1]})
+    named = {"source": "corpus", "corpus_name": names[-1], "sources": ()}
+    cleaned = corpus.model_copy(update=named)
     return config.model_copy(update={"corpus": cleaned})
 
 

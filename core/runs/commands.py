@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from core.config import StageConfig, changed_values, flag_of
+from core.config import NamedSource, StageConfig, changed_values, flag_of
 from core.stages.registry import STAGES
 
 
@@ -44,6 +44,8 @@ def _flags(config: StageConfig) -> list[str]:
         field = type(config).model_fields[name]
         if isinstance(value, dict):
             words += _flags(getattr(config, name))
+        elif isinstance(value, tuple):
+            words += [word for one in value for word in (f"--{flag_of(name, field)}", _added(one))]
         elif isinstance(value, bool):
             words.append(f"--{flag_of(name, field)}" if value else f"--no-{flag_of(name, field)}")
         else:
@@ -51,12 +53,24 @@ def _flags(config: StageConfig) -> list[str]:
     return words
 
 
+def _added(source: NamedSource) -> str:
+    """Returns a source as an argument of --add."""
+    values = {"name": source.name, **changed_values(source)}
+    return source.address or json.dumps(values, ensure_ascii=False)
+
+
 def _call(config: StageConfig) -> str:
     arguments = [
-        f"{name}={_call(getattr(config, name)) if isinstance(value, dict) else _literal(value)}"
+        f"{name}={_call(getattr(config, name)) if isinstance(value, dict) else _argument(value)}"
         for name, value in changed_values(config).items()
     ]
     return f"{type(config).__name__}({', '.join(arguments)})"
+
+
+def _argument(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_call, value))}]"
+    return _literal(value)
 
 
 def _home_of(model: type[StageConfig]) -> tuple[str, str]:
@@ -70,6 +84,8 @@ def _config_models(config: StageConfig) -> set[type[StageConfig]]:
         for name, value in changed_values(config).items()
         if isinstance(value, dict)
     ]
+    nested += [one for value in changed_values(config).values() if isinstance(value, tuple)
+               for one in value]  # fmt: skip
     return {type(config), *(model for one in nested for model in _config_models(one))}
 
 

@@ -101,14 +101,17 @@ class RemoteFolder:
 
     def has(self, name: str) -> bool:
         """True if a file exists, for stores that list none."""
+        return self.find(name) is not None
+
+    def find(self, name: str) -> StoredFile | None:
+        """Returns a file's metadata, or None if it doesn't exist."""
         with _failures_named(f"{self.address}/{name} can't be accessed"):
             try:
-                self._fs.info(self._path(name))
+                return _stored_file(self._fs.info(self._path(name)))
             except FileNotFoundError as error:
                 if refusal := refusal_in(error):
                     raise refusal from error
-                return False
-        return True
+                return None
 
     def read(self, name: str, *, most_bytes: int) -> bytes:
         with tempfile.TemporaryDirectory() as folder:

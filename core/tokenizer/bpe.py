@@ -6,16 +6,19 @@ pre-tokenizer: https://github.com/openai/gpt-2/blob/master/src/encoder.py
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable, Iterator
-from functools import partial
-from itertools import islice
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 from core.errors import TokenizerError
 from core.events import Reporter
-from core.tokenizer.native import run_native
-from core.tokenizer.roles import Roles, parts_between
+from core.tokenizer.counters import split_runs
+from core.tokenizer.counting import count_texts, reported
+from core.tokenizer.merging import Merges, learn_merges, merge_reporter
+from core.tokenizer.roles import Roles, parts_between, without_lone_surrogates
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -24,10 +27,12 @@ ROLES = Roles(cls="<s>", sep="</s>", unk="<unk>", pad="<pad>", mask="<mask>")
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 SMALLEST_VOCAB_SIZE = 256 + len(SPECIAL_TOKENS)
 
-_TEXTS_AT_ONCE = 500
-# Counting pairs is quadratic in a word's length.
+# As in earlier versions.
 _LONGEST_WORD = 1000
 _WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+
+# A word begins at each: this \s includes all characters of the pre-tokenizer's.
+_SPACE_BEFORE_RUN = re.compile(r" (?=\S)(?<=\S )")
 
 
 def train_byte_level_bpe(
@@ -46,18 +51,43 @@ def train_byte_level_bpe(
         TokenizerError: The vocabulary has no room for the bytes.
         RunStopped: The reporter asked for it.
     """
-    from tokenizers import (
-        AddedToken,
-        Regex,
-        Tokenizer,
-        decoders,
-        models,
-        pre_tokenizers,
-        processors,
-    )
-    from tokenizers.trainers import BpeTrainer
+    _check_room(vocab_size)
+    words = count_texts(reported(texts, total, reporter), BytePairCounter())
+    return train_on_words(words, vocab_size, min_frequency, reporter)
+
+
+@dataclass(frozen=True)
+class BytePairCounter:
+    """Counts byte-level words."""
+
+    def runs(self, text: str) -> list[str]:
+        runs = []
+        for part in parts_between(SPECIAL_TOKENS, without_lone_surrogates(text)):
+            first, *others = _SPACE_BEFORE_RUN.split(part)
+            runs.append(first)
+            runs += [" " + run for run in others]
+        return runs
+
+    def words_of(self, runs: Counter[str]) -> Counter[str]:
+        return split_runs(runs, _splitter())
+
+
+def train_on_words(
+    words: Mapping[str, int], vocab_size: int, min_frequency: int, reporter: Reporter
+) -> Tokenizer:
+    """Trains on words that a BytePairCounter has counted, as `train_byte_level_bpe` does."""
+    from tokenizers import pre_tokenizers
 
     _check_room(vocab_size)
+    tokens = [*SPECIAL_TOKENS, *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    on_step = merge_reporter(vocab_size, reporter)
+    return _assembled(learn_merges(words, tokens, vocab_size, min_frequency, on_step=on_step))
+
+
+@cache
+def _splitter() -> Tokenizer:
+    from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -65,38 +95,25 @@ def train_byte_level_bpe(
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
-    backend.decoder = decoders.ByteLevel()
-    trainer = BpeTrainer(
-        vocab_size=vocab_size,
-        min_frequency=min_frequency,
-        special_tokens=[
-            AddedToken(token, lstrip=token == ROLES.mask, normalized=False, special=True)
-            for token in SPECIAL_TOKENS
-        ],
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        show_progress=False,
-    )
-    all_read = threading.Event()
-    batches = _batches(texts, total, reporter, all_read)
-    run = partial(backend.train_from_iterator, batches, trainer=trainer)
-    run_native(run, reporter, f"merging up to {vocab_size:,} tokens", begun=all_read.is_set)
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    sep, cls = (("</s>", SPECIAL_TOKENS.index("</s>")), ("<s>", SPECIAL_TOKENS.index("<s>")))
-    backend.post_processor = processors.RobertaProcessing(sep, cls, add_prefix_space=False)
     return backend
 
 
-def _batches(
-    texts: Iterable[str], total: int | None, reporter: Reporter, all_read: threading.Event
-) -> Iterator[list[str]]:
-    iterator = iter(texts)
-    done = 0
-    while batch := list(islice(iterator, _TEXTS_AT_ONCE)):
-        reporter.raise_if_stopped()
-        yield [part for text in batch for part in parts_between(SPECIAL_TOKENS, text)]
-        done += len(batch)
-        reporter.progress(done, total, "documents", "counting words")
-    all_read.set()
+def _assembled(merges: Merges) -> Tokenizer:
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
+
+    vocabulary = {token: number for number, token in enumerate(merges.tokens)}
+    backend = Tokenizer(models.BPE(vocabulary, merges.pairs))
+    backend.add_special_tokens(
+        [
+            AddedToken(token, lstrip=token == ROLES.mask, normalized=False, special=True)
+            for token in SPECIAL_TOKENS
+        ]
+    )
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    sep, cls = (("</s>", SPECIAL_TOKENS.index("</s>")), ("<s>", SPECIAL_TOKENS.index("<s>")))
+    backend.post_processor = processors.RobertaProcessing(sep, cls, add_prefix_space=False)
+    return backend
 
 
 def _check_room(vocab_size: int) -> None:

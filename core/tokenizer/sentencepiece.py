@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from core.errors import TokenizerError
 from core.events import Reporter
+from core.tokenizer.counters import normalised_runs, split_runs
+from core.tokenizer.counting import count_texts, reported
 from core.tokenizer.em import ChosenPieces
 from core.tokenizer.roles import Roles
 from core.tokenizer.unigram import choose_from, rounded_scores, without_characters
-from core.tokenizer.words import count_words, rare_characters, reported
+from core.tokenizer.words import rare_characters
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -49,10 +52,36 @@ def train_sentencepiece(
         TokenizerError: The vocabulary has no room for characters and sentinels.
         RunStopped: The reporter asked for it.
     """
-    backend = _frame(lowercase)
-    names = sentinel_names(sentinels)
+    counter = SentencepieceCounter(sentinels, lowercase)
+    words = count_texts(reported(texts, total, reporter), counter)
+    return train_on_words(words, vocab_size, reporter, sentinels=sentinels, lowercase=lowercase)
+
+
+@dataclass(frozen=True)
+class SentencepieceCounter:
+    """Counts the tokenizer's words."""
+
+    sentinels: int
+    lowercase: bool
+
+    def runs(self, text: str) -> list[str]:
+        names = (*SPECIAL_TOKENS, *sentinel_names(self.sentinels))
+        return normalised_runs(text, names, _reading_frame(self.lowercase))
+
+    def words_of(self, runs: Counter[str]) -> Counter[str]:
+        return split_runs(runs, _reading_frame(self.lowercase))
+
+
+def train_on_words(
+    counted: Mapping[str, int],
+    vocab_size: int,
+    reporter: Reporter,
+    *,
+    sentinels: int,
+    lowercase: bool,
+) -> Tokenizer:
+    """Trains on words that a SentencepieceCounter has counted, as `train_sentencepiece` does."""
     count = vocab_size - len(SPECIAL_TOKENS) - sentinels
-    counted = count_words(reported(texts, total, reporter), backend, (*SPECIAL_TOKENS, *names))
     words = _in_parts(counted)
     words[_SPACE] += 1  # it may occur only between texts
     rare = rare_characters(words, count // 2)
@@ -60,12 +89,19 @@ def train_sentencepiece(
         words = without_characters(words, rare)
         reporter.warn(f"{len(rare):,} rare characters have no token and are encoded as <unk>")
     _check_room(vocab_size, sentinels, len({character for word in words for character in word}))
-    return _assembled(backend, choose_from(words, count, vocab_size, reporter), names)
+    chosen = choose_from(words, count, vocab_size, reporter)
+    return _assembled(_frame(lowercase), chosen, sentinel_names(sentinels))
 
 
-def sentinel_names(count: int) -> list[str]:
+@cache
+def sentinel_names(count: int) -> tuple[str, ...]:
     """Returns sentinels by ascending id: `<extra_id_0>` comes last."""
-    return [f"<extra_id_{number}>" for number in reversed(range(count))]
+    return tuple(f"<extra_id_{number}>" for number in reversed(range(count)))
+
+
+@cache
+def _reading_frame(lowercase: bool) -> Tokenizer:
+    return _frame(lowercase)
 
 
 def _frame(lowercase: bool) -> Tokenizer:
@@ -136,7 +172,7 @@ def _check_room(vocab_size: int, sentinels: int, characters: int) -> None:
         )
 
 
-def _assembled(backend: Tokenizer, chosen: ChosenPieces, sentinels: list[str]) -> Tokenizer:
+def _assembled(backend: Tokenizer, chosen: ChosenPieces, sentinels: Sequence[str]) -> Tokenizer:
     from tokenizers import AddedToken, models, processors
 
     vocabulary = [*((token, 0.0) for token in SPECIAL_TOKENS), *rounded_scores(chosen)]

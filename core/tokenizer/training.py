@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from core.config import TokenizerConfig
@@ -10,6 +10,8 @@ from core.corpus import Corpus, open_corpus
 from core.errors import CorpusError, TokenizerError
 from core.events import Reporter
 from core.tokenizer import bpe, sentencepiece, unigram, wordpiece
+from core.tokenizer.counters import WordCounter
+from core.tokenizer.counting import count_corpus
 from core.tokenizer.loading import StudioTokenizer
 from core.tokenizer.roles import write_files
 from core.tokenizer.scoring import scorecard
@@ -38,14 +40,16 @@ def train(
         ConfigError: A name is taken or wrong.
         CorpusError: The corpus has no text.
         TokenizerError: The text doesn't support the vocabulary size.
-        RunStopped: Nothing is written.
+        RunStopped: Counts of finished parts are kept for the next run on this text.
     """
     reporter = reporter or Reporter()
     name = config.name or derive_name(config)
     with workspace.new_artifact("tokenizer", name, exact=bool(config.name)) as draft:
         corpus = open_corpus(config.corpus, workspace, reporter)
-        backend = _train_backend(config, corpus, reporter)
-        _check_size(config, backend)
+        counter, parts = _counter_of(config), workspace.cache / "parts"
+        with count_corpus(config, counter, corpus, parts, reporter) as (words, skipped):
+            backend = _train_on_words(config, words, reporter)
+            _check_size(config, backend)
         write_files(draft.folder, backend, _ROLES[config.algorithm])
         tokenizer = StudioTokenizer(draft.folder, name)
         draft.fingerprint = tokenizer.fingerprint
@@ -55,7 +59,9 @@ def train(
             "vocab_size": tokenizer.vocab_size,
             **_scores(tokenizer, corpus, reporter),
             "corpus": {**corpus.counts, "reading": corpus.reading},
+            **({"sources": corpus.source_counts} if corpus.source_names else {}),
             **corpus.cleaning,
+            **({"parts_skipped": skipped} if skipped else {}),
         }
         reporter.metrics(0, {score: draft.counts[score] for score in _REPORTED_SCORES})
     assert draft.artifact
@@ -64,25 +70,35 @@ def train(
 
 def derive_name(config: TokenizerConfig) -> str:
     """Returns a name such as docs-unigram-10048."""
-    return f"{config.corpus.source}-{config.algorithm}-{config.vocab_size}"
+    return f"{config.corpus.short_name}-{config.algorithm}-{config.vocab_size}"
 
 
-def _train_backend(config: TokenizerConfig, corpus: Corpus, reporter: Reporter) -> Tokenizer:
-    texts = corpus.documents("train")
-    total = corpus.counts.get("train_documents")
+def _counter_of(config: TokenizerConfig) -> WordCounter:
     if config.algorithm == "unigram":
-        return unigram.train_unigram(texts, config.vocab_size, reporter, total)
+        return unigram.UnigramCounter()
     if config.algorithm == "sentencepiece_unigram":
-        return sentencepiece.train_sentencepiece(
-            texts, config.vocab_size, reporter, total,
-            sentinels=config.sentinels, lowercase=config.lowercase,
-        )  # fmt: skip
+        return sentencepiece.SentencepieceCounter(config.sentinels, config.lowercase)
     if config.algorithm == "wordpiece":
-        return wordpiece.train_wordpiece(
-            texts, config.vocab_size, config.min_frequency, reporter, total,
+        return wordpiece.WordpieceCounter(config.lowercase, config.strip_accents)
+    return bpe.BytePairCounter()
+
+
+def _train_on_words(
+    config: TokenizerConfig, words: Mapping[str, int], reporter: Reporter
+) -> Tokenizer:
+    size, least = config.vocab_size, config.min_frequency
+    if config.algorithm == "unigram":
+        return unigram.train_on_words(words, size, reporter)
+    if config.algorithm == "sentencepiece_unigram":
+        return sentencepiece.train_on_words(
+            words, size, reporter, sentinels=config.sentinels, lowercase=config.lowercase
+        )
+    if config.algorithm == "wordpiece":
+        return wordpiece.train_on_words(
+            words, size, least, reporter,
             lowercase=config.lowercase, strip_accents=config.strip_accents,
         )  # fmt: skip
-    return bpe.train_byte_level_bpe(texts, config.vocab_size, config.min_frequency, reporter, total)
+    return bpe.train_on_words(words, size, least, reporter)
 
 
 def _check_size(config: TokenizerConfig, backend: Tokenizer) -> None:

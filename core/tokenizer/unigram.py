@@ -10,20 +10,16 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from core.errors import TokenizerError
 from core.events import Reporter
+from core.tokenizer.counting import count_texts, reported
 from core.tokenizer.em import ChosenPieces, choose_pieces
 from core.tokenizer.roles import Roles, parts_between
-from core.tokenizer.words import (
-    characters_of,
-    rare_characters,
-    reported,
-    sample_half_of,
-    sample_words,
-)
+from core.tokenizer.words import characters_of, rare_characters, sample_words
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -37,7 +33,6 @@ _SPACE = "▁"
 _WORDS = rf"{_SPACE}+(?={_SPACE})|{_SPACE}?[^{_SPACE}\n]+|{_SPACE}|\n+"
 _COUNTED = rf"{_SPACE}{{1,32}}(?={_SPACE})|{_SPACE}?[^{_SPACE}\n]{{1,31}}|{_SPACE}|\n{{1,32}}"
 
-_DISTINCT_WORDS_KEPT = 1_500_000
 _SAMPLED_CHARACTERS = 1_000_000
 _SAMPLED_CHARACTERS_PER_TOKEN = 60
 # Finer scores differ between processors; core.shards.fragments needs a power of two.
@@ -53,8 +48,13 @@ def train_unigram(
         TokenizerError: The text has more distinct characters.
         RunStopped: The reporter asked for it.
     """
+    words = count_texts(reported(texts, total, reporter), UnigramCounter())
+    return train_on_words(words, vocab_size, reporter)
+
+
+def train_on_words(words: Mapping[str, int], vocab_size: int, reporter: Reporter) -> Tokenizer:
+    """Trains on words that a UnigramCounter has counted, as `train_unigram` does."""
     count = vocab_size - len(SPECIAL_TOKENS)
-    words = count_words(reported(texts, total, reporter))
     rare = rare_characters(words, count // 2)
     if rare:
         words = without_characters(words, rare)
@@ -75,18 +75,17 @@ def choose_from(
     return chosen
 
 
-def count_words(texts: Iterable[str]) -> Counter[str]:
-    """Counts the tokenizer's words; samples rare ones."""
-    find = re.compile(_COUNTED).findall
-    words: Counter[str] = Counter()
-    times = 0
-    for text in texts:
-        for part in parts_between(SPECIAL_TOKENS, _SPACE + _normalised(text)):
-            words.update(find(part))
-        if len(words) > _DISTINCT_WORDS_KEPT:
-            times += 1
-            words = sample_half_of(words, times)
-    return words
+@dataclass(frozen=True)
+class UnigramCounter:
+    """Counts the tokenizer's words."""
+
+    def runs(self, text: str) -> list[str]:
+        find = re.compile(_COUNTED).findall
+        parts = parts_between(SPECIAL_TOKENS, _SPACE + _normalised(text))
+        return [word for part in parts for word in find(part)]
+
+    def words_of(self, runs: Counter[str]) -> Counter[str]:
+        return runs
 
 
 def without_characters(words: Mapping[str, int], characters: set[str]) -> Counter[str]:

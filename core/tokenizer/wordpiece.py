@@ -8,16 +8,19 @@ https://github.com/google-research/bert/blob/master/tokenization.py
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 from core.errors import TokenizerError
 from core.events import Reporter
-from core.tokenizer.native import run_native
+from core.tokenizer.counters import normalised_runs, split_runs
+from core.tokenizer.counting import count_texts, reported
+from core.tokenizer.merging import learn_merges, merge_reporter
 from core.tokenizer.roles import Roles
-from core.tokenizer.words import count_words, rare_characters, reported
+from core.tokenizer.words import rare_characters
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -31,7 +34,6 @@ _LONGEST_WORD = 100
 _SHARE_OF_CHARACTERS = 4
 # Above this, long words explain a small vocabulary.
 _MOSTLY = 0.5
-_WORDS_AT_ONCE = 10_000
 
 
 def train_wordpiece(
@@ -53,8 +55,40 @@ def train_wordpiece(
         TokenizerError: Too many distinct characters, or mostly too long words.
         RunStopped: The reporter asked for it.
     """
-    backend = _frame(lowercase, strip_accents)
-    words = count_words(reported(texts, total, reporter), backend, SPECIAL_TOKENS)
+    counter = WordpieceCounter(lowercase, strip_accents)
+    words = count_texts(reported(texts, total, reporter), counter)
+    return train_on_words(
+        words, vocab_size, min_frequency, reporter,
+        lowercase=lowercase, strip_accents=strip_accents,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class WordpieceCounter:
+    """Counts the tokenizer's words."""
+
+    lowercase: bool
+    strip_accents: bool | None
+
+    def runs(self, text: str) -> list[str]:
+        return normalised_runs(
+            text, SPECIAL_TOKENS, _reading_frame(self.lowercase, self.strip_accents)
+        )
+
+    def words_of(self, runs: Counter[str]) -> Counter[str]:
+        return split_runs(runs, _reading_frame(self.lowercase, self.strip_accents))
+
+
+def train_on_words(
+    words: Mapping[str, int],
+    vocab_size: int,
+    min_frequency: int,
+    reporter: Reporter,
+    *,
+    lowercase: bool,
+    strip_accents: bool | None,
+) -> Tokenizer:
+    """Trains on words that a WordpieceCounter has counted, as `train_wordpiece` does."""
     unreadable = _share_too_long(words, reporter)
     rare = rare_characters(words, vocab_size // _SHARE_OF_CHARACTERS)
     if rare:
@@ -69,7 +103,7 @@ def train_wordpiece(
     vocabulary = _merged(known, characters, vocab_size, min_frequency, reporter)
     if unreadable > _MOSTLY and len(vocabulary) < vocab_size:
         raise _too_long(unreadable, len(vocabulary), vocab_size)
-    return _assembled(backend, vocabulary)
+    return _assembled(_frame(lowercase, strip_accents), vocabulary)
 
 
 def _share_too_long(words: Mapping[str, int], reporter: Reporter) -> float:
@@ -99,6 +133,11 @@ def _too_long(share: float, possible: int, vocab_size: int) -> TokenizerError:
     )
 
 
+@cache
+def _reading_frame(lowercase: bool, strip_accents: bool | None) -> Tokenizer:
+    return _frame(lowercase, strip_accents)
+
+
 def _frame(lowercase: bool, strip_accents: bool | None) -> Tokenizer:
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
@@ -124,32 +163,10 @@ def _merged(
     min_frequency: int,
     reporter: Reporter,
 ) -> dict[str, int]:
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from tokenizers.trainers import WordPieceTrainer
-
-    backend = Tokenizer(models.WordPiece(unk_token=ROLES.unk))
-    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    trainer = WordPieceTrainer(
-        vocab_size=vocab_size,
-        min_frequency=min_frequency,
-        # Special tokens get their ids first.
-        special_tokens=[*SPECIAL_TOKENS, *characters],
-        continuing_subword_prefix=_PREFIX,
-        show_progress=False,
-    )
-    all_read = threading.Event()
-    repeated = _repeated(words, all_read)
-    run = partial(backend.train_from_iterator, repeated, trainer=trainer)
-    run_native(run, reporter, f"merging up to {vocab_size:,} tokens", begun=all_read.is_set)
-    return backend.get_vocab(with_added_tokens=False)
-
-
-def _repeated(words: Mapping[str, int], all_read: threading.Event) -> Iterator[str]:
-    """Repeats words by count: the trainer takes texts."""
-    for word, count in words.items():
-        for start in range(0, count, _WORDS_AT_ONCE):
-            yield f"{word} " * min(_WORDS_AT_ONCE, count - start)
-    all_read.set()
+    tokens = [*SPECIAL_TOKENS, *characters]
+    on_step = merge_reporter(vocab_size, reporter)
+    merges = learn_merges(words, tokens, vocab_size, min_frequency, prefix=_PREFIX, on_step=on_step)
+    return {token: number for number, token in enumerate(merges.tokens)}
 
 
 def _check_room(vocab_size: int, characters: int) -> None:

@@ -25,11 +25,13 @@ class Batch:
     Attributes:
         numbers: Places in the corpus, from 0, apart from references, (documents,).
         kinds: REFERENCE, VALIDATION or TRAIN, (documents,).
+        source: Name of their source; empty without named sources.
     """
 
     texts: Sequence[str]
     numbers: Places
     kinds: Kinds
+    source: str = ""
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -41,32 +43,34 @@ class Batch:
     def take(self, keep: Flags) -> Batch:
         """Returns the chosen documents."""
         texts = [self.texts[place] for place in np.flatnonzero(keep).tolist()]
-        return Batch(texts, self.numbers[keep], self.kinds[keep])
+        return replace(self, texts=texts, numbers=self.numbers[keep], kinds=self.kinds[keep])
 
     def with_texts(self, texts: Sequence[str]) -> Batch:
         return replace(self, texts=texts)
 
 
-def split_parts(documents: Iterable[tuple[int, str]]) -> Iterator[Batch]:
-    """Groups (kind, text) into parts; references have their own."""
+def split_parts(documents: Iterable[tuple[int, str, str]]) -> Iterator[Batch]:
+    """Groups (kind, source, text) into parts; references and each source have their own."""
     texts: list[str] = []
     kinds: list[int] = []
     first = size = 0
-    for kind, text in documents:
+    current = ""
+    for kind, source, text in documents:
         begins_own = bool(kinds) and kinds[-1] == REFERENCE != kind
-        if texts and (size >= PART_BYTES or begins_own):
-            yield _batch(texts, kinds, first)
+        if texts and (size >= PART_BYTES or begins_own or source != current):
+            yield _batch(texts, kinds, first, current)
             first = 0 if begins_own else first + len(texts)
             texts, kinds, size = [], [], 0
+        current = source
         texts.append(text)
         kinds.append(kind)
         size += len(text) if text.isascii() else len(text.encode())
     if texts:
-        yield _batch(texts, kinds, first)
+        yield _batch(texts, kinds, first, current)
 
 
-def _batch(texts: list[str], kinds: list[int], first: int) -> Batch:
-    return Batch(texts, np.arange(first, first + len(texts)), np.array(kinds, np.uint8))
+def _batch(texts: list[str], kinds: list[int], first: int, source: str) -> Batch:
+    return Batch(texts, np.arange(first, first + len(texts)), np.array(kinds, np.uint8), source)
 
 
 def write_batch(path: Path, batch: Batch) -> None:

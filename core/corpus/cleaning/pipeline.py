@@ -17,7 +17,7 @@ import numpy as np
 import orjson
 
 from core.config import CleanConfig
-from core.corpus.cleaning.blocks import Hashes, Places
+from core.corpus.cleaning.blocks import Flags, Hashes, Places
 from core.corpus.cleaning.duplicates import DuplicateGroups
 from core.corpus.cleaning.lines import count_lines, frequent_lines, least_documents
 from core.corpus.cleaning.parts import (
@@ -30,10 +30,10 @@ from core.corpus.cleaning.parts import (
     split_parts,
     write_batch,
 )
-from core.corpus.cleaning.report import Report, Tally, steps_in_use
+from core.corpus.cleaning.report import Report, SourceCounts, Tally, steps_in_use
 from core.corpus.cleaning.steps import filter_texts, near_keys, normalize_texts, text_keys
 from core.events import Reporter
-from core.parts.pool import TaskMap
+from core.parts.task_map import TaskMap
 
 SPLIT_FOLDERS = {"train": TRAIN, "validation": VALIDATION}
 # Higher levels take twice the time for a few percent.
@@ -49,11 +49,13 @@ class Repeats:
     Attributes:
         places: Within the part, ascending, (repeats,).
         kinds, numbers: The documents that they repeat, (repeats,).
+        elsewhere: Whether these are of another named source, (repeats,).
     """
 
     places: Places
     kinds: Kinds
     numbers: Places
+    elsewhere: Flags
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ class PartTask:
 
     folder: Path
     number: int
+    source: str = ""
     repeats: Repeats | None = None
 
     @property
@@ -93,18 +96,21 @@ class PartTask:
 
 
 def _count_repeats(batch: Batch, repeats: Repeats, step: str, tally: Tally) -> None:
-    for place, kind, number in zip(
-        repeats.places.tolist(), repeats.kinds.tolist(), repeats.numbers.tolist(), strict=True
-    ):
-        relation = _relation(kind, int(batch.kinds[place]))
+    for place, kind, number, elsewhere in zip(
+        repeats.places.tolist(), repeats.kinds.tolist(), repeats.numbers.tolist(),
+        repeats.elsewhere.tolist(), strict=True,
+    ):  # fmt: skip
+        relation = _relation(kind, int(batch.kinds[place]), elsewhere)
         explanation = f"Repeats document {number + 1:,} {relation}"
         tally.remove(step, relation, int(batch.numbers[place]), batch.texts[place], explanation)
 
 
-def _relation(kept: int, removed: int) -> str:
+def _relation(kept: int, removed: int, elsewhere: bool) -> str:
     """Names what a removed document repeats."""
     if kept == REFERENCE:
         return "of another corpus"
+    if elsewhere:
+        return "of another source"
     return (
         "of the held-out ones" if kept == VALIDATION and removed == TRAIN else "of the same split"
     )
@@ -139,10 +145,12 @@ class Cleaning:
         self._run = run
         self._reporter = reporter
         self._tally = Tally()
-        self._count = 0
+        # The source of each part, and the counts of each named source.
+        self._sources: list[str] = []
+        self._by_source: dict[str, SourceCounts] = {}
 
-    def clean(self, documents: Iterable[tuple[int, str]], total: int | None) -> Report:
-        """Cleans (kind, text) pairs; those of other corpora come first.
+    def clean(self, documents: Iterable[tuple[int, str, str]], total: int | None) -> Report:
+        """Cleans (kind, source, text); those of other corpora come first.
 
         Args:
             total: Number of documents, for progress.
@@ -158,37 +166,49 @@ class Cleaning:
         found = self._pass(partial(filter_part, config, frequent), tasks, "filtering")
         repeats = self._repeats(found, config.minhash_bands + 1 if config.near_duplicates else 0)
         kept = self._written(repeats)
-        return Report(read, kept, self._tally, steps_in_use(config))
+        return Report(read, kept, self._tally, steps_in_use(config), self._by_source)
 
     def _spooled(
-        self, documents: Iterable[tuple[int, str]], total: int | None, read: Counter[str]
+        self, documents: Iterable[tuple[int, str, str]], total: int | None, read: Counter[str]
     ) -> Iterator[PartTask]:
         for batch in split_parts(documents):
-            task = PartTask(self._parts, self._count)
+            task = PartTask(self._parts, len(self._sources), batch.source)
             write_batch(task.texts, batch)
             if not batch.is_reference:
-                read["documents"] += len(batch)
-                read["bytes"] += sum(len(text.encode()) for text in batch.texts)
-            self._count += 1
+                counts = {"documents": len(batch), "bytes": sum(map(_size_of, batch.texts))}
+                read.update(counts)
+                self._counts_of(batch.source).read.update(counts)
+            self._sources.append(batch.source)
             self._reporter.progress(read["documents"], total, "documents", "normalising")
             yield task
 
     def _written(self, repeats: list[Repeats]) -> Counter[str]:
-        for split in SPLIT_FOLDERS:
-            (self._output / split).mkdir()
+        folders = [
+            self._output / split / source
+            for split in SPLIT_FOLDERS
+            for source in dict.fromkeys(self._sources)
+        ]
+        for folder in folders:
+            folder.mkdir(parents=True, exist_ok=True)
         kept: Counter[str] = Counter()
-        for result in self._pass(
-            partial(write_part, self._output), self._tasks(repeats), "writing"
-        ):
+        results = self._pass(partial(write_part, self._output), self._tasks(repeats), "writing")
+        for source, result in zip(self._sources, results, strict=True):
             kept += result.kept
-        for split in SPLIT_FOLDERS:
-            if not any((self._output / split).iterdir()):
-                (self._output / split).rmdir()
+            self._counts_of(source).kept.update(result.kept)
+        for folder in [*folders, *(self._output / split for split in SPLIT_FOLDERS)]:
+            if folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
         return kept
+
+    def _counts_of(self, source: str) -> SourceCounts:
+        """Returns the counts of a named source; others are not kept."""
+        if not source:
+            return SourceCounts()
+        return self._by_source.setdefault(source, SourceCounts())
 
     def _tasks(self, repeats: list[Repeats]) -> Iterator[PartTask]:
         for number, found in enumerate(repeats):
-            yield PartTask(self._parts, number, found)
+            yield PartTask(self._parts, number, self._sources[number], found)
 
     def _pass(
         self, function: Callable[[PartTask], PartResult], tasks: Iterable[PartTask], note: str = ""
@@ -197,9 +217,10 @@ class Cleaning:
         results = []
         for number, result in enumerate(self._run(function, tasks), start=1):
             self._tally.add(result.tally)
+            self._counts_of(self._sources[number - 1]).add_removed(result.tally)
             results.append(replace(result, tally=_NO_TALLY))
             if note:
-                self._reporter.progress(number, self._count, "parts", note)
+                self._reporter.progress(number, len(self._sources), "parts", note)
         return results
 
     def _repeats(self, found: list[PartResult], columns: int) -> list[Repeats]:
@@ -212,17 +233,21 @@ class Cleaning:
             self._reporter.progress(column, columns, "columns", "comparing documents")
             groups.join_equal(partial(self._column, column))
         firsts = groups.firsts()
+        known = {source: number for number, source in enumerate(dict.fromkeys(self._sources))}
+        own = [known[source] for source in self._sources]
+        origins = np.repeat(np.array(own, np.int32), [len(one.kinds) for one in found])
         repeats = []
         stop = 0
         for part in found:
             start, stop = stop, stop + len(part.kinds)
             places = np.flatnonzero(firsts[start:stop] != np.arange(start, stop))
             kept = firsts[start + places]
-            repeats.append(Repeats(places, kinds[kept], numbers[kept]))
+            elsewhere = origins[kept] != origins[start + places]
+            repeats.append(Repeats(places, kinds[kept], numbers[kept], elsewhere))
         return repeats
 
     def _column(self, column: int) -> Iterator[Hashes]:
-        for number in range(self._count):
+        for number in range(len(self._sources)):
             keys = np.load(PartTask(self._parts, number).keys, mmap_mode="r", allow_pickle=False)
             yield np.array(keys[column])
 
@@ -233,9 +258,9 @@ class Cleaning:
         documents = lines = 0
         for number, result in enumerate(self._run(lines_of_part, self._tasks(repeats)), start=1):
             documents, lines = documents + result.documents, lines + result.lines
-            self._reporter.progress(number, self._count, "parts", "counting lines")
+            self._reporter.progress(number, len(self._sources), "parts", "counting lines")
         least = least_documents(self._config, documents)
-        paths = [PartTask(self._parts, number).lines for number in range(self._count)]
+        paths = [PartTask(self._parts, number).lines for number in range(len(self._sources))]
         return frequent_lines(paths, lines, least)
 
 
@@ -283,11 +308,15 @@ def write_part(output: Path, task: PartTask) -> PartResult:
     for split, kind in SPLIT_FOLDERS.items():
         texts = [batch.texts[place] for place in np.flatnonzero(batch.kinds == kind).tolist()]
         if texts:
-            _write_lines(output / split / f"part-{task.number:06d}.jsonl.gz", texts)
+            _write_lines(output / split / task.source / f"part-{task.number:06d}.jsonl.gz", texts)
             kept[f"{split}_documents"] = len(texts)
             kept[f"{split}_bytes"] = sum(len(text.encode()) for text in texts)
     task.texts.unlink()
     return PartResult(batch.numbers, batch.kinds, tally, kept)
+
+
+def _size_of(text: str) -> int:
+    return len(text.encode())
 
 
 def _write_lines(path: Path, texts: Sequence[str]) -> None:

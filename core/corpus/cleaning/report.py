@@ -149,6 +149,38 @@ def _first_difference(one: str, other: str) -> int:
     return low
 
 
+_KEPT = [(split, unit) for split in ("train", "validation") for unit in ("documents", "bytes")]
+
+
+@dataclass
+class SourceCounts:
+    """Counts of one named source.
+
+    Attributes:
+        read: Documents and bytes before cleaning.
+        kept: Documents and bytes by split.
+        removed: Documents by step.
+    """
+
+    read: Counter[str] = field(default_factory=Counter)
+    kept: Counter[str] = field(default_factory=Counter)
+    removed: Counter[str] = field(default_factory=Counter)
+
+    def add_removed(self, tally: Tally) -> None:
+        self.removed.update({step: one.removed.total() for step, one in tally.steps.items()})
+
+    def to_dict(self) -> dict[str, Any]:
+        removed = {step: count for step, count in sorted(self.removed.items()) if count}
+        kept = {f"{split}_{unit}": self.kept[f"{split}_{unit}"] for split, unit in _KEPT}
+        return {**kept, "read": dict(self.read), "removed": removed}
+
+    def describe(self) -> str:
+        return (
+            f"documents read {self.read['documents']:,}, kept {self.kept['train_documents']:,} "
+            f"for training and {self.kept['validation_documents']:,} for validation"
+        )
+
+
 @dataclass(frozen=True)
 class Report:
     """Result of cleaning a corpus.
@@ -156,16 +188,20 @@ class Report:
     Attributes:
         read: Documents and bytes before cleaning, in `documents` and `bytes`.
         kept: Documents and bytes by split.
+        by_source: Counts of named sources, in their order.
     """
 
     read: Mapping[str, int]
     kept: Mapping[str, int]
     tally: Tally
     steps: list[str]
+    by_source: Mapping[str, SourceCounts] = field(default_factory=dict)
 
     def summary(self) -> dict[str, Any]:
         """Returns counts for the manifest."""
-        return {**self.kept, "read": dict(self.read), "steps": dict(self._steps())}
+        sources = {name: one.to_dict() for name, one in self.by_source.items()}
+        named = {"sources": sources} if sources else {}
+        return {**self.kept, "read": dict(self.read), "steps": dict(self._steps()), **named}
 
     def to_dict(self) -> dict[str, Any]:
         """Returns counts with examples."""
@@ -178,12 +214,13 @@ class Report:
         }
 
     def lines(self) -> list[str]:
-        """Returns a line per step for the log."""
+        """Returns a line per step and named source for the log."""
+        sources = [f"Source {name}: {one.describe()}" for name, one in self.by_source.items()]
         return [
             f"{title_of_step(step)}: documents removed {counts['removed_documents']:,}, changed "
             f"{counts['changed_documents']:,}"
             for step, counts in self._steps()
-        ]
+        ] + sources
 
     def _steps(self) -> Iterator[tuple[str, dict[str, Any]]]:
         for step in self.steps:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import orjson
@@ -58,7 +58,9 @@ _REPORTED = ("train_documents", "validation_documents", "train_bytes")
 def derive_name(config: CleanConfig) -> str:
     """Returns a default name such as docs-clean."""
     corpus = config.corpus
-    named = {"files": Path(corpus.path).name, "hub": corpus.dataset_name.rpartition("/")[2]}
+    several = "-".join(one.name for one in corpus.sources)
+    named = {"files": Path(corpus.path).name, "hub": corpus.dataset_name.rpartition("/")[2],
+             "several": corpus.short_name if corpus.only else several}  # fmt: skip
     words = _UNSAFE.sub("-", named.get(corpus.source, corpus.corpus_name)).strip("-.")
     return f"{words[:60] or corpus.source}-clean"
 
@@ -89,29 +91,34 @@ def _references(config: CleanConfig, workspace: Workspace) -> list[CleanedSource
     ]
 
 
-def _documents(corpus: Corpus, references: list[CleanedSource]) -> Iterator[tuple[int, str]]:
-    for source in references:
-        for text in source.all_documents():
-            yield REFERENCE, text
-    if not corpus.holds_out:
-        for text in corpus.documents("train"):
-            yield TRAIN, text
-        return
-    for split, text in corpus.labelled_documents():
-        yield VALIDATION if split == "validation" else TRAIN, text
+def _documents(corpus: Corpus, references: list[CleanedSource]) -> Iterator[tuple[int, str, str]]:
+    for reference in references:
+        for text in reference.all_documents():
+            yield REFERENCE, "", text
+    found = corpus.sourced_documents() if corpus.holds_out else corpus.training_documents()
+    for split, source, text in found:
+        yield VALIDATION if split == "validation" else TRAIN, source, text
 
 
 def _check_any_text(report: Report) -> None:
-    if report.kept.get("train_documents"):
-        return
-    counts = report.tally.steps
-    most = max(counts, key=lambda step: counts[step].removed.total(), default="")
-    removed = counts[most].removed.total() if most else 0
-    raise CorpusError(
-        "Cleaning leaves no training document",
+    for name, one in report.by_source.items():
+        if not one.kept["train_documents"]:
+            raise _nothing_left(f"Cleaning leaves no training document of the source {name}",
+                                one.read["documents"], one.removed)  # fmt: skip
+    if not report.kept.get("train_documents"):
+        removed = {step: one.removed.total() for step, one in report.tally.steps.items()}
+        raise _nothing_left(
+            "Cleaning leaves no training document", report.read["documents"], removed
+        )
+
+
+def _nothing_left(problem: str, read: int, removed: Mapping[str, int]) -> CorpusError:
+    most = max(removed, key=lambda step: removed[step], default="")
+    by_step = f", of which the step {title_of_step(most)} removed {removed[most]:,}" if most else ""
+    return CorpusError(
+        problem,
         expected="rules that some of the documents pass",
-        received=f"{report.read['documents']:,} documents, of which the step "
-        f"{title_of_step(most)} removed {removed:,}",
+        received=f"{read:,} documents{by_step}",
         fix="switch this step off or change its limits; a preview shows the reason for each "
         "document",
         field=most if most in CleanConfig.model_fields else "min_characters",

@@ -38,6 +38,8 @@ CASES: dict[str, dict[str, Any]] = {
     "default configuration": {"dataset_name": "me/lines"},
     "left over": {"dataset_name": "me/lines", "dataset_config": "wikitext-103-raw-v1"},
     "wrong configuration": {**WORDS, "dataset_config": "three"},
+    "wrong revision": {**WORDS, "dataset_config": "one", "dataset_revision": "v9"},
+    "revision": {"dataset_name": "me/lines", "dataset_revision": "v1"},
     "wrong split": {**WORDS, "dataset_config": "one", "train_split": "dev"},
     "wrong validation split": {**WORDS, "dataset_config": "one", "validation_split": "dev"},
     "validation on the training split": {
@@ -93,6 +95,10 @@ def serve(inner: str = "http://127.0.0.1:9") -> HubServer:
     }
     server.add("datasets", "me/words", words)
     server.add("datasets", "me/lines", {"train.jsonl": b'{"text": "one"}\n{"text": "two"}\n'})
+    old = {"train.jsonl": b'{"text": "old"}\n{"text": "older"}\n'}
+    lines = server.find("datasets", "me/lines")
+    assert lines
+    lines.branches["v1"] = old
     server.add("datasets", "oscar-corpus/oscar", {"oscar.py": b"raise SystemExit"})
     server.rename("datasets", "oscar", "oscar-corpus/oscar")
     server.add("datasets", "me/scripted", {"scripted.py": b"raise SystemExit"})
@@ -158,6 +164,11 @@ def test_text_column_can_be_chosen(results: dict[str, dict[str, Any]]) -> None:
     assert sorted(results["column"]["train"] + results["column"]["validation"]) == ["one", "two"]
 
 
+def test_revision_of_a_dataset_is_read(results: dict[str, dict[str, Any]]) -> None:
+    result = results["revision"]
+    assert sorted(result["train"] + result["validation"]) == ["old", "older"]
+
+
 def test_configuration_of_the_default_dataset_is_not_used_for_another_dataset(
     results: dict[str, dict[str, Any]],
 ) -> None:
@@ -170,6 +181,7 @@ def test_configuration_of_the_default_dataset_is_not_used_for_another_dataset(
     ("case", "kind", "field", "words"),
     [
         ("wrong configuration", "CorpusError", "dataset_config", ["'one', 'two'", "three"]),
+        ("wrong revision", "CorpusError", "dataset_revision", ["no revision with this name", "v9"]),
         ("wrong split", "CorpusError", "train_split", ["'train', 'test'", "dev"]),
         (
             "validation on the training split",

@@ -1,7 +1,7 @@
 import json
 import random
-import threading
 import time
+from itertools import product
 
 import numpy as np
 import pytest
@@ -11,7 +11,6 @@ from tokenizers.trainers import BpeTrainer
 from core.errors import TokenizerError
 from core.events import Reporter, RunStopped
 from core.tokenizer import bpe
-from core.tokenizer.native import run_native
 from tests.texts import sentences
 
 
@@ -66,23 +65,19 @@ def test_vocabulary_too_small_for_the_bytes_is_refused() -> None:
     assert bpe.train_byte_level_bpe(["a"], 261, 2, Reporter()).get_vocab_size() == 261
 
 
-def test_native_call_is_abandoned_on_a_stop_request() -> None:
+def test_stop_request_ends_merging() -> None:
     class Stopping(Reporter):
         def stop_requested(self):  # type: ignore[no-untyped-def]
             return "abort"
 
-    forever = threading.Event()
+    words = {"".join(word): 2 for word in product("abcde", repeat=5)}
     with pytest.raises(RunStopped):
-        run_native(forever.wait, Stopping(), "waiting")
-    forever.set()
+        bpe.train_on_words(words, 2000, 2, Stopping())
 
 
-def test_exception_of_a_native_call_is_raised() -> None:
-    def fail() -> None:
-        raise ValueError("no")
-
-    with pytest.raises(ValueError, match="no"):
-        run_native(fail, Reporter(), "failing")
+def test_lone_surrogates_are_trained_as_question_marks() -> None:
+    made = bpe.train_byte_level_bpe(["a\ud800b"] * 3, 300, 2, Reporter())
+    assert made.get_vocab() == bpe.train_byte_level_bpe(["a?b"] * 3, 300, 2, Reporter()).get_vocab()
 
 
 def plainly_trained(texts: list[str], size: int) -> dict[str, int]:

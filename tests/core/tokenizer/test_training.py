@@ -151,8 +151,7 @@ def test_progress_and_scores_are_reported(tmp_path: Path, algorithm: str) -> Non
 def test_stopped_training_leaves_no_artifact(
     tmp_path: Path, algorithm: str, stop_at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("core.tokenizer.words._DOCUMENTS_BETWEEN_REPORTS", 10)
-    monkeypatch.setattr("core.tokenizer.bpe._TEXTS_AT_ONCE", 10)
+    monkeypatch.setattr("core.tokenizer.counting._DOCUMENTS_BETWEEN_REPORTS", 10)
     with pytest.raises(RunStopped):
         train_on(tmp_path, Recording(stop_at), algorithm=algorithm, vocab_size=300)
     assert not list((tmp_path / "workspace").glob("tokenizers/*"))

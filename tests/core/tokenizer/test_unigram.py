@@ -7,6 +7,7 @@ from tokenizers import Tokenizer
 from core.errors import TokenizerError
 from core.events import Reporter
 from core.tokenizer import unigram
+from core.tokenizer.counting import count_texts
 from tests.texts import sentences
 
 TEXTS = [
@@ -85,6 +86,10 @@ def test_mask_token_absorbs_the_preceding_space(backend: Tokenizer) -> None:
     ]
 
 
+def counted(texts: list[str], memory_gb: float = 2.0) -> dict[str, int]:
+    return count_texts(texts, unigram.UnigramCounter(), memory_gb)
+
+
 def test_first_word_has_the_same_token_as_later_words(backend: Tokenizer) -> None:
     assert backend.encode("river").tokens[1] == backend.encode("the river").tokens[2] == "▁river"
 
@@ -93,11 +98,11 @@ def test_word_counts_match_the_pre_tokenizer(backend: Tokenizer) -> None:
     for text in [*TEXTS[:50], TEXTS[300], TEXTS[302], *AWKWARD]:
         cut = backend.pre_tokenizer.pre_tokenize_str(normalised(text)) if text else []
         expected = Counter(piece for piece, _ in cut) if text else Counter(["▁"])
-        assert unigram.count_words([text]) == expected, repr(text)
+        assert counted([text]) == expected, repr(text)
 
 
 def test_special_tokens_in_the_text_are_not_counted_as_words() -> None:
-    words = unigram.count_words(["a <unk> b[MASK]c"])
+    words = counted(["a <unk> b[MASK]c"])
     assert words == Counter(["▁a", "▁", "▁b", "c"])
 
 
@@ -140,21 +145,19 @@ def test_sample_keeps_frequent_words_all_characters_and_the_total_count() -> Non
     assert unigram.sample_words(words, 10**6) == words
 
 
-def test_word_counting_drops_rare_words_but_no_characters(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unigram, "_DISTINCT_WORDS_KEPT", 50)
+def test_word_counting_drops_rare_words_but_no_characters() -> None:
     texts = [f"the w{number}x" for number in range(500)] + ["ß"]
-    words = unigram.count_words(texts)
+    words = counted(texts, memory_gb=1e-4)
     assert len(words) < 120
     assert words["▁the"] == 500
     assert set("".join(words)) == set("".join(texts).replace(" ", "▁"))
 
 
-def test_word_counting_keeps_the_proportions_of_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_word_counting_keeps_the_proportions_of_the_text() -> None:
     """Half of the words, each of which occurs once, contain an a."""
-    monkeypatch.setattr(unigram, "_DISTINCT_WORDS_KEPT", 2000)
     texts = [f"{'a' if number % 2 else 'b'}{number}" for number in range(20_000)]
-    words = unigram.count_words(["again again", *texts])
-    assert len(words) <= 2000
+    words = counted(["again again", *texts], memory_gb=2e-3)
+    assert len(words) == pytest.approx(1500, rel=0.2)
     for letter in "ab":
         found = sum(
             count for word, count in words.items() if letter in word and "again" not in word
@@ -164,6 +167,6 @@ def test_word_counting_keeps_the_proportions_of_the_text(monkeypatch: pytest.Mon
 
 def test_text_without_spaces_is_split_for_training() -> None:
     text = "日本語の文章には空白がありません。" * 200
-    assert max(map(len, unigram.count_words([text]))) <= 32
+    assert max(map(len, counted([text]))) <= 32
     backend = unigram.train_unigram([text], 30, Reporter())
     assert backend.decode(backend.encode(text).ids) == text

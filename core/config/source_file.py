@@ -1,0 +1,111 @@
+"""Reads files that name the sources of a corpus, in TOML."""
+
+from __future__ import annotations
+
+import glob
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from core.config.named_source import NamedSource
+from core.errors import ConfigError
+
+_MOST_BYTES = 1 << 20
+_PATHS = ("path", "validation_path", "corpus_name")
+_EXAMPLE = '[web], then path = "data/web/*.txt"'
+
+
+def is_source_file(name: str) -> bool:
+    """True if a corpus is named by a file of sources."""
+    return name.lower().endswith(".toml")
+
+
+def load_sources(path: str | Path) -> tuple[NamedSource, ...]:
+    """Reads named sources, one per table; relative paths begin at the file's folder.
+
+    Raises:
+        ConfigError: With the file, the source and the key.
+    """
+    file = Path(path)
+    tables = _tables(file)
+    if not tables:
+        raise _file_error(file, "names no source", _EXAMPLE, "an empty file", "add a table")
+    return tuple(_source(file, name, table) for name, table in tables.items())
+
+
+def _tables(file: Path) -> dict[str, Any]:
+    try:
+        with file.open("rb") as stream:
+            data = stream.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise _file_error(
+            file, "can't be read", "a TOML file", str(error.strerror or error), "check the path"
+        ) from error
+    if len(data) > _MOST_BYTES:
+        most = f"at most {_MOST_BYTES:,} bytes"
+        raise _file_error(file, "is too large", most, "more", "check that it is the right file")
+    try:
+        return tomllib.loads(data.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise _file_error(
+            file, "isn't TOML", f"a table per source: {_EXAMPLE}", str(error),
+            "correct the file at that position",
+        ) from error  # fmt: skip
+
+
+def _source(file: Path, name: str, table: Any) -> NamedSource:
+    if not isinstance(table, Mapping):
+        raise _file_error(
+            file, f"has the key {name} outside of a source", f"a table per source: {_EXAMPLE}",
+            f"{name} = {table!r}", "move the key below the name of a source",
+        )  # fmt: skip
+    known = sorted(NamedSource.model_fields.keys() - {"name"})
+    if unknown := next((key for key in table if key not in known), ""):
+        raise _file_error(
+            file, f"has an unknown key in the source {name}: {unknown}",
+            "one of " + ", ".join(known), unknown, "check the spelling",
+        )  # fmt: skip
+    for key, value in table.items():
+        _check_type(file, name, key, value)
+    if not table:
+        raise _file_error(
+            file, f"has an empty source {name}", _EXAMPLE, "no key", "add path or dataset_name",
+        )  # fmt: skip
+    try:
+        return NamedSource(name=name, **{key: _placed(file, key, table[key]) for key in table})
+    except ConfigError as error:
+        raise ConfigError(
+            f"The source {name} of {file} is wrong: {error.problem}", expected=error.expected,
+            received=error.received, fix=error.fix, field=error.field,
+        ) from error  # fmt: skip
+
+
+def _check_type(file: Path, name: str, key: str, value: Any) -> None:
+    if isinstance(value, str | bool | int | float):
+        return
+    raise _file_error(
+        file, f"has a wrong value in the source {name}: {key}", "a string, number or true or false",
+        f"{key} = {value!r}", "correct the value",
+    )  # fmt: skip
+
+
+def _placed(file: Path, key: str, value: Any) -> Any:
+    """Puts relative paths below the file's folder."""
+    if key not in _PATHS or not isinstance(value, str) or not value:
+        return value
+    is_relative = not value.startswith(("/", "~")) and "://" not in value
+    if key == "corpus_name":
+        # A name of the workspace has no slash.
+        return str(file.parent / value) if is_relative and "/" in value else value
+    if not is_relative or file.parent == Path():
+        return value
+    folder = str(file.parent)
+    return f"{glob.escape(folder) if glob.has_magic(value) else folder}/{value}"
+
+
+def _file_error(file: Path, problem: str, expected: str, received: str, fix: str) -> ConfigError:
+    return ConfigError(
+        f"The file of sources {file} {problem}", expected=expected, received=received, fix=fix,
+        field="corpus_name",
+    )  # fmt: skip

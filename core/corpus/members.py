@@ -1,0 +1,107 @@
+"""Opens the sources of a corpus."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from core.config import CorpusConfig
+from core.config.corpus import unknown_source_error
+from core.corpus.addresses import with_local_files
+from core.corpus.cleaned import CleanedSource
+from core.corpus.docs import DocsSource
+from core.corpus.files import FilesSource
+from core.corpus.hub import HubSource
+from core.corpus.report import Facts, ReadingReport
+from core.corpus.source import Source
+from core.errors import ConfigError, CorpusError, StudioError
+from core.events import Reporter
+from core.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class Member:
+    """One source of a corpus.
+
+    Attributes:
+        name: Empty if the corpus has no named sources.
+        config: Options of this source alone.
+    """
+
+    name: str
+    config: CorpusConfig
+    source: Source
+
+    @property
+    def report(self) -> ReadingReport:
+        if isinstance(self.source, FilesSource | CleanedSource):
+            return self.source.report
+        report = ReadingReport(found=1)
+        if self.config.source == "hub":
+            _, column = self.source.columns()
+            report.add(self.config.dataset_name, Facts("dataset of the Hub", column=column))
+        else:
+            report.add("the documentation of the installed packages", Facts("docstrings"))
+        return report
+
+
+def open_members(
+    config: CorpusConfig, workspace: Workspace, reporter: Reporter, *, sample: bool = False
+) -> list[Member]:
+    """Opens the sources of a corpus, in order; errors name the source.
+
+    Args:
+        sample: Whether the beginning suffices, for a preview.
+    """
+    if config.source == "corpus":
+        return _open_cleaned(config, workspace)
+    if config.source != "several":
+        return [Member("", config, _open(config, workspace, reporter, sample))]
+    members = []
+    for named in config.sources:
+        with naming_source(named.name):
+            own = config.of_source(named)
+            members.append(Member(named.name, own, _open(own, workspace, reporter, sample)))
+    return members
+
+
+def choose_members(config: CorpusConfig, members: Sequence[Member]) -> list[Member]:
+    """Returns the sources that `only` names, or all; raises ConfigError."""
+    wanted = config.names_only
+    known = [one.name for one in members if one.name]
+    if unknown := [name for name in wanted if name not in known]:
+        raise unknown_source_error(unknown[0], known, config.corpus_name)
+    return [one for one in members if not wanted or one.name in wanted]
+
+
+def _open(config: CorpusConfig, workspace: Workspace, reporter: Reporter, sample: bool) -> Source:
+    if config.source == "docs":
+        return DocsSource(workspace, reporter)
+    if config.source == "files":
+        return FilesSource(with_local_files(config, workspace, reporter, sample=sample))
+    if config.source == "corpus":
+        found = workspace.find("corpus", config.corpus_name, field="corpus_name")
+        return CleanedSource(config, found)
+    return HubSource(config)
+
+
+def _open_cleaned(config: CorpusConfig, workspace: Workspace) -> list[Member]:
+    whole = CleanedSource(config, workspace.find("corpus", config.corpus_name, field="corpus_name"))
+    if not whole.names:
+        return [Member("", config, whole)]
+    return [Member(name, config, whole.part(name)) for name in whole.names]
+
+
+@contextmanager
+def naming_source(name: str) -> Iterator[None]:
+    """Names a source in errors."""
+    try:
+        yield
+    except StudioError as error:
+        if not name or not isinstance(error, ConfigError | CorpusError):
+            raise
+        raise type(error)(
+            f"Source {name}: {error.problem}", expected=error.expected, received=error.received,
+            fix=error.fix, field=error.field,
+        ) from error  # fmt: skip

@@ -1,0 +1,160 @@
+"""Counts the words of texts, and of a corpus by its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from core.config import TokenizerConfig, fingerprint_of
+from core.corpus import Corpus
+from core.corpus.parts import CorpusPart, PartCounts
+from core.errors import CorpusError
+from core.events import Reporter
+from core.parts.pool import count_workers, open_pool
+from core.parts.steps import SKIPPED, PartStep, run_step
+from core.parts.store import PartResult, open_store
+from core.tokenizer.counters import WordCounter, WordTally, counts_file
+from core.tokenizer.merged_counts import CountLimits, merge_counts
+
+DEFAULT_MEMORY_GB = 2.0
+# Increment when the same settings yield other counts.
+_FORMAT = 1
+_DOCUMENTS_BETWEEN_REPORTS = 500
+
+
+def count_texts(
+    texts: Iterable[str], counter: WordCounter, memory_gb: float = DEFAULT_MEMORY_GB
+) -> dict[str, int]:
+    """Counts words in this process; above the limit of memory, samples rare ones."""
+    with TemporaryDirectory(prefix="studio-") as name:
+        folder = Path(name)
+        tally = WordTally(counter, folder, memory_gb)
+        for text in texts:
+            tally.add(text)
+        paths = [folder / counts_file(number) for number in range(tally.close())]
+        reporter = Reporter()
+        pool = partial(open_pool, 1, reporter)
+        return merge_counts(paths, folder, CountLimits.of(memory_gb), pool, reporter)
+
+
+@contextmanager
+def count_corpus(
+    config: TokenizerConfig,
+    counter: WordCounter,
+    corpus: Corpus,
+    cache: Path,
+    reporter: Reporter,
+) -> Iterator[tuple[dict[str, int], int]]:
+    """Counts words of training documents; a stopped stage goes on after the finished parts.
+
+    The counts are kept until the block ends without an error: a smaller vocabulary after an error
+    needs no counting.
+
+    Yields:
+        Counts by word, and the number of parts that were skipped.
+
+    Raises:
+        CorpusError: A part can't be read.
+        RunError: Another process counts the same, or processes end again and again.
+        RunStopped: The reporter asked for it.
+    """
+    parts = [part for part in corpus.parts(round(config.part_mb * 2**20)) if part.split == "train"]
+    with open_store(cache, "tokenizer", _recipe(config, counter, corpus, parts)) as store:
+        useful = _count_useful(config, parts)
+        function = partial(count_part, counter, config.memory_gb / useful)
+        if len(parts) == 1:
+            total = corpus.counts.get("train_documents")
+            function = partial(function, reporter=reporter, total=total)
+        step = PartStep(function, store, config.skip_failing_parts)
+        results = list(run_step(step, parts, partial(open_pool, useful, reporter), reporter))
+        read = [one for one in results if SKIPPED not in one.values]
+        _check_any_part(parts, read)
+        corpus.record_parts([("train", PartCounts.from_json(one.values["read"])) for one in read])
+        merged = store.folder / "merged"
+        merged.mkdir(exist_ok=True)
+        limits = CountLimits.of(config.memory_gb)
+        open_all = partial(open_pool, count_workers(config.workers), reporter)
+        words = merge_counts(_paths_of(read), merged, limits, open_all, reporter)
+        yield words, len(parts) - len(read)
+        store.remove()
+
+
+def _count_useful(config: TokenizerConfig, parts: list[CorpusPart]) -> int:
+    """Returns the number of processes; little text isn't worth starting any."""
+    workers = min(count_workers(config.workers), len(parts))
+    sizes = [part.bytes for part in parts]
+    is_little = all(sizes) and sum(sizes) <= config.part_mb * 2**20
+    return 1 if is_little and config.workers is None else workers
+
+
+def count_part(
+    counter: WordCounter,
+    memory_gb: float,
+    part: CorpusPart,
+    folder: Path,
+    reporter: Reporter | None = None,
+    total: int | None = None,
+) -> dict[str, Any]:
+    """Counts words of a part's training documents into files of a folder.
+
+    Args:
+        reporter: Hears of documents; only in the stage's own process.
+        total: Number of documents, if known.
+
+    Returns:
+        JSON: what was read, and the number of files.
+    """
+    counts = PartCounts()
+    tally = WordTally(counter, folder, memory_gb)
+    texts = (document.text for split, document in part.documents(counts) if split == "train")
+    for text in reported(texts, total, reporter or Reporter()):
+        tally.add(text)
+    return {"read": counts.to_json(), "files": tally.close()}
+
+
+def reported(texts: Iterable[str], total: int | None, reporter: Reporter) -> Iterator[str]:
+    """Passes texts on and reports their number."""
+    number = 0
+    for number, text in enumerate(texts, start=1):
+        if number % _DOCUMENTS_BETWEEN_REPORTS == 0:
+            reporter.raise_if_stopped()
+            reporter.progress(number, total, "documents", "counting words")
+        yield text
+    reporter.progress(number, number, "documents", "counting words")
+
+
+def _recipe(
+    config: TokenizerConfig, counter: WordCounter, corpus: Corpus, parts: list[CorpusPart]
+) -> str:
+    return fingerprint_of(
+        {
+            "format": _FORMAT,
+            "counter": repr(counter),
+            "skip_failing_parts": config.skip_failing_parts,
+            "corpus": corpus.fingerprint,
+            "parts": [[part.describe(), part.bytes] for part in parts],
+        }
+    )
+
+
+def _paths_of(results: Iterable[PartResult]) -> list[Path]:
+    return [
+        result.folder / counts_file(number)
+        for result in results
+        for number in range(result.values["files"])
+    ]
+
+
+def _check_any_part(parts: list[CorpusPart], read: list[PartResult]) -> None:
+    if not read:
+        raise CorpusError(
+            "No part of the text can be read",
+            expected="at least one readable part",
+            received=f"{len(parts):,} parts that were skipped",
+            fix="set skip_failing_parts to false to see why",
+            field="skip_failing_parts",
+        )
