@@ -12,23 +12,15 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from core.cores import usable_cores
 from core.errors import RunError
 from core.events import Reporter
-
-T = TypeVar("T")
-R = TypeVar("R")
+from core.parts.task_map import TaskMap
 
 _LOOK_SECONDS = 0.3
 _WAITING_PER_WORKER = 2
-
-
-class TaskMap(Protocol):
-    """Applies a function of a module to items, yielding results in order."""
-
-    def __call__(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]: ...
 
 
 def count_workers(wanted: int | None) -> int:

@@ -33,7 +33,7 @@ from core.corpus.cleaning.parts import (
 from core.corpus.cleaning.report import Report, Tally, steps_in_use
 from core.corpus.cleaning.steps import filter_texts, near_keys, normalize_texts, text_keys
 from core.events import Reporter
-from core.parts.pool import TaskMap
+from core.parts.task_map import TaskMap
 
 SPLIT_FOLDERS = {"train": TRAIN, "validation": VALIDATION}
 # Higher levels take twice the time for a few percent.

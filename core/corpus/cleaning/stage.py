@@ -18,7 +18,7 @@ from core.corpus.cleaning.report import Report, title_of_step
 from core.corpus.reading import Corpus, open_corpus
 from core.errors import CorpusError
 from core.events import Reporter
-from core.parts.pool import count_workers, open_pool
+from core.parts.workers import open_workers
 from core.workspace import Artifact, Workspace
 
 REPORT_FILE = "report.json"
@@ -70,8 +70,7 @@ def _clean(
     folder: Path,
     reporter: Reporter,
 ) -> Report:
-    workers = count_workers(config.workers)
-    with open_pool(workers, reporter) as run:
+    with open_workers(config.workers, config.cluster, reporter) as run:
         cleaning = Cleaning(config, folder, run, reporter)
         documents = _documents(corpus, references)
         report = cleaning.clean(documents, corpus.counts.get("documents"))

@@ -1,0 +1,33 @@
+"""Options of stages that work on parts of the text in several processes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from core.config.options import option
+
+CLUSTER_PATTERN = r"^$|^ray(://[^\s/@]+)?$"
+
+
+def workers_option() -> Any:
+    return option(
+        None,
+        "Processes that work on parts of the text; they do not change the result.",
+        details="Empty: one per core; in a script, one. On a cluster, the most tasks at a time.",
+        identity=False,
+        ge=1,
+        le=1024,
+    )
+
+
+def cluster_option() -> Any:
+    return option(
+        "",
+        "Ray cluster that works on parts of the text; it does not change the result.",
+        choices=("ray", "ray://auto"),
+        details="ray starts Ray on this machine, ray://auto uses the cluster that this machine "
+        "belongs to, and ray://host:port a server of Ray Client. Empty: processes of this machine. "
+        "See docs/cluster.md.",
+        identity=False,
+        pattern=CLUSTER_PATTERN,
+    )
