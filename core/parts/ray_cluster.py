@@ -25,8 +25,9 @@ from core.parts.ray_local import (
     ray_folder,
     using_settings,
 )
-from core.parts.ray_tasks import check_versions, describe_node, find_versions, run_task
+from core.parts.ray_tasks import describe_node, run_task
 from core.parts.task_map import TaskMap
+from core.parts.versions import check_versions, find_versions
 
 LOCAL, INSIDE = "ray", "ray://auto"
 _CLIENT_PORT = 10001
