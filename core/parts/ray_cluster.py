@@ -231,8 +231,12 @@ def _value(ray: Any, task: Any) -> Any:
         # Arrays of Ray are read-only and keep its shared memory.
         return copy.deepcopy(ray.get(task))
     except ray.exceptions.RayTaskError as error:
-        raise (error.cause or error) from None
+        cause = error.cause or error
+        if isinstance(cause, ray.exceptions.RayError):
+            raise _unusable(f"{type(cause).__name__}: {cause}") from error
+        raise cause from None
     except ray.exceptions.RayError as error:
+        # A killed process, a lost node, no memory.
         raise _unusable(f"{type(error).__name__}: {error}") from error
 
 

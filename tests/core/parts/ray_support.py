@@ -11,6 +11,7 @@ from typing import Any
 
 from core.parts.ray_local import private_settings, ray_folder
 
+ROOT = Path(__file__).parents[3]
 # A lost node is noticed within a second instead of half a minute.
 _QUICK = {
     "health_check_initial_delay_ms": 500,
@@ -24,7 +25,8 @@ _QUICK = {
 def simulated_cluster(nodes: int, client_port: int | None = None, **settings: Any) -> Iterator[Any]:
     """Yields a cluster whose head runs no tasks, and its address in RAY_ADDRESS."""
     before = dict(os.environ)
-    os.environ.update(private_settings())
+    # The nodes import the functions of tests.
+    os.environ.update({**private_settings(), "PYTHONPATH": str(ROOT)})
     with ray_folder() as folder:
         os.environ["RAY_TMPDIR"] = str(folder)
         (folder / "ray").mkdir()

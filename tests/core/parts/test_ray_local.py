@@ -7,10 +7,10 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
@@ -178,8 +178,15 @@ with open_workers(1, "ray", Reporter()) as run:
 """
 
 
-def test_ray_ends_with_the_process_that_started_it() -> None:
-    environment: dict[str, Any] = {**os.environ, "PYTHONPATH": str(ROOT)}
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """Yields a temporary folder, since the process can't remove its own files."""
+    with tempfile.TemporaryDirectory(prefix="t-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+def test_ray_ends_with_the_process_that_started_it(short_folder: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(short_folder)}
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDING], env=environment, stdout=subprocess.PIPE, text=True
     )
