@@ -222,6 +222,11 @@ class CorpusConfig(StageConfig):
         is_offered = self.dataset_name == _OFFERED_DATASET
         return self.dataset_config == _OFFERED_CONFIG and not is_offered
 
+    @property
+    def reads_elsewhere(self) -> bool:
+        """True if reading can need credentials: the text is on the Hub or at an address."""
+        return self.source == "hub" or "://" in f"{self.path} {self.validation_path}"
+
     def pin_inferred(self, changed: dict[str, Any]) -> dict[str, Any]:
         named = not _SOURCES.keys().isdisjoint(changed)
         return {"source": self.source, **changed} if named else changed

@@ -7,6 +7,7 @@ from typing import Literal
 from core.config.base import StageConfig
 from core.config.corpus import CorpusConfig
 from core.config.options import OBJECTIVE_OPTIONS, PresetName, option
+from core.config.workers import cluster_option, workers_option
 from core.presets import SHARD_PRESETS
 
 
@@ -109,6 +110,23 @@ class ShardConfig(StageConfig):
                 "input_ids and attention_mask, as the original TPU script writes them",
             ),
         },
+    )
+    workers: int | None = workers_option()
+    cluster: str = cluster_option()
+    part_mb: float = option(
+        64,
+        "Size of the parts that the text is read in, in MiB.",
+        title="Part size (MiB)",
+        details="A stopped run goes on after the finished parts. A process needs about eight times "
+        "as much memory.",
+        is_later=True,
+        gt=0,
+        le=65_536,
+    )
+    skip_failing_parts: bool = option(
+        False,
+        "Skip parts of the text that cannot be read; they are counted.",
+        is_later=True,
     )
     output_dir: str = option(
         "",

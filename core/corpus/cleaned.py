@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from core.config import CorpusConfig
 from core.corpus.files import FilesSource
 from core.corpus.report import Facts, ReadingReport
+from core.corpus.source import SourcePart, Split
 from core.errors import CorpusError
 from core.workspace import Artifact
 
@@ -47,8 +48,11 @@ class CleanedSource:
     def columns(self) -> tuple[list[str], str]:
         return [], ""
 
-    def documents(self, part: Literal["train", "validation"]) -> Iterator[str]:
+    def documents(self, part: Split) -> Iterator[str]:
         return self._files.documents(part)
+
+    def parts(self, part: Split, target_bytes: int) -> Iterator[SourcePart]:
+        return self._files.parts(part, target_bytes)
 
     def all_documents(self) -> Iterator[str]:
         yield from self.documents("train")

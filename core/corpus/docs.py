@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import queue
@@ -16,7 +17,10 @@ from typing import Any
 
 from core.config import fingerprint_of
 from core.cores import usable_cores
+from core.corpus.finding import TextFile
 from core.corpus.holdout import document_hash
+from core.corpus.source import SourcePart
+from core.corpus.stretches import Range, Stretch, cut_lines
 from core.environment import for_anonymous_users
 from core.errors import CorpusError
 from core.events import Reporter
@@ -79,6 +83,7 @@ class DocsSource:
     def __init__(self, workspace: Workspace, reporter: Reporter) -> None:
         self.versions = installed_versions()
         self._path = workspace.cache / "docs" / f"{fingerprint_of(self.identity)}.jsonl"
+        self._range: tuple[int, int | None] = (0, None)
         if not self._path.is_file():
             _write_documents(self._path, _extract(_source_files(self.versions), reporter))
 
@@ -91,8 +96,18 @@ class DocsSource:
 
     def documents(self, part: str) -> Iterator[str]:
         with self._path.open("rb") as file:
-            for line in file:
+            for line in Range.of(file, *self._range):
                 yield json.loads(line)
+
+    def parts(self, part: str, target_bytes: int) -> Iterator[SourcePart]:
+        whole = Stretch.whole(TextFile(self._path, "jsonl"))
+        for one in cut_lines(whole, "line", "utf-8", target_bytes):
+            limited = copy.copy(self)
+            limited._range = (one.start, one.stop)
+            unit = f" (bytes {one.start:,} on)" if one.is_cut else ""
+            yield SourcePart(
+                limited, f"the documentation of the installed packages{unit}", one.bytes
+            )
 
 
 def installed_versions() -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import itertools
 import os
@@ -9,7 +10,7 @@ import re
 import shutil
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,14 +19,28 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar
 
 from core.config import CorpusConfig
-from core.corpus.columns import choose_text_column, string_columns, texts_within
+from core.corpus.columns import choose_text_column, string_columns, texts_within, value_at
 from core.corpus.csv_rows import SAMPLED_LINES, check_header, find_delimiter, read_csv
 from core.corpus.finding import TextFile, find_files
-from core.corpus.json_rows import read_json, texts_of
+from core.corpus.json_rows import (
+    are_cuttable_lines,
+    read_json,
+    read_later_lines,
+    texts_of,
+)
 from core.corpus.lines import Decoder, encoding_named
 from core.corpus.parquet_rows import ParquetTexts
 from core.corpus.report import Facts, Findings, ReadingReport
-from core.corpus.unpack import SUFFIXES, UnpackMeter, open_regular, unpacked
+from core.corpus.source import SourcePart
+from core.corpus.stretches import Range, Stretch, cut_groups, cut_lines, is_safe_to_cut
+from core.corpus.unpack import (
+    SUFFIXES,
+    UnpackMeter,
+    compression_of,
+    head_of,
+    open_regular,
+    unpacked,
+)
 from core.errors import ConfigError, CorpusError
 
 T = TypeVar("T")
@@ -105,6 +120,83 @@ class FilesSource:
         for _, texts in self.documents_by_file(part):
             yield from texts
 
+    def parts(self, part: str, target_bytes: int) -> Iterator[SourcePart]:
+        for stretches in self._grouped(part, target_bytes):
+            names = [one.describe() for one in stretches]
+            shown = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+            size = sum(one.bytes for one in stretches)
+            yield SourcePart(self._limited_to(stretches, part), shown, size)
+
+    def _grouped(self, part: str, target_bytes: int) -> Iterator[list[Stretch]]:
+        """Groups a split's files into about equal amounts of text, and cuts the large ones."""
+        group: list[Stretch] = []
+        size = 0
+        for file in self._files[part]:
+            with _naming(file):
+                for stretch in self._cut(Stretch.whole(file), target_bytes):
+                    if group and size + stretch.bytes > target_bytes:
+                        yield group
+                        group, size = [], 0
+                    group.append(stretch)
+                    size += stretch.bytes
+        if group:
+            yield group
+
+    def _limited_to(self, stretches: Sequence[Stretch], part: str) -> FilesSource:
+        limited = copy.copy(self)
+        limited._files = {part: list(stretches)}
+        limited._hashes, limited._with_lone_returns = {}, set()
+        limited.report = ReadingReport(found=len(stretches))
+        limited.__dict__.pop("identity", None)
+        return limited
+
+    def _cut(self, whole: Stretch, target_bytes: int) -> Iterator[Stretch]:
+        is_packed = whole.member or compression_of(head_of(whole.packed))
+        if whole.bytes <= target_bytes or is_packed:
+            return iter([whole])
+        if whole.format == "parquet":
+            return self._cut_groups(whole, target_bytes)
+        unit = self._config.text_unit
+        if not is_safe_to_cut(self._encoding):
+            return iter([whole])
+        if whole.format == "text" and unit != "file":
+            return cut_lines(whole, unit, self._encoding, target_bytes)
+        if whole.format == "jsonl":
+            return self._cut_json(whole, target_bytes)
+        return iter([whole])
+
+    def _cut_groups(self, whole: Stretch, target_bytes: int) -> Iterator[Stretch]:
+        with open_regular(whole.path) as stream:
+            table = ParquetTexts(whole.shown, stream, self._config.max_document_mb)
+            return cut_groups(whole, table.group_bytes, target_bytes)
+
+    def _cut_json(self, whole: Stretch, target_bytes: int) -> Iterator[Stretch]:
+        with open_regular(whole.path) as stream:
+            if not are_cuttable_lines(self._decoder(whole).blocks(stream)):
+                yield whole
+                return
+        with self._table(whole) as table:
+            column, columns = table.text_column(), tuple(table.columns)
+            if not table.has(column):
+                # Whether later rows have it is known at the end of the file.
+                yield whole
+                return
+        for stretch in cut_lines(whole, "line", self._encoding, target_bytes):
+            yield replace(stretch, column=column, columns=columns) if stretch.start else stretch
+
+    @contextmanager
+    def _opened(self, file: TextFile) -> Iterator[tuple[IO[bytes], str]]:
+        """Yields a file's stream, unpacked, and its compression."""
+        if isinstance(file, Stretch):
+            file.check_unchanged()
+        if isinstance(file, Stretch) and file.is_cut:
+            with open_regular(file.path) as stream:
+                is_groups = file.format == "parquet"
+                yield stream if is_groups else Range.of(stream, file.start, file.stop), ""
+            return
+        with unpacked(file.packed, self._config.max_unpack_ratio) as opened:
+            yield opened
+
     def documents_by_file(self, part: str) -> Iterator[tuple[str, Iterator[str]]]:
         """Yields each file's name and documents."""
         for file in self._files[part]:
@@ -146,7 +238,7 @@ class FilesSource:
                     self.report.add(file.shown, Facts(file.format), findings)
 
     def _text_documents(self, file: TextFile) -> Iterator[str]:
-        with unpacked(file.packed, self._config.max_unpack_ratio) as (stream, compression):
+        with self._opened(file) as (stream, compression):
             decoder = self._decoder(file)
             lines = decoder.lines(decoder.blocks(stream))
             first = next(lines, None)
@@ -163,12 +255,13 @@ class FilesSource:
     def _decoder(self, file: TextFile) -> Decoder:
         config = self._config
         most = config.max_document_mb * 1_000_000
-        return Decoder(file.shown, self._encoding, config.encoding_errors, most)
+        start = file.start if isinstance(file, Stretch) else 0
+        encoding = file.encoding if isinstance(file, Stretch) and start else self._encoding
+        return Decoder(file.shown, encoding, config.encoding_errors, most, start)
 
     @contextmanager
     def _table(self, file: TextFile) -> Iterator[_Table]:
-        config = self._config
-        with unpacked(file.packed, config.max_unpack_ratio) as (stream, compression):
+        with self._opened(file) as (stream, compression):
             if file.format == "parquet":
                 with _seekable(stream, compression) as seekable:
                     yield self._parquet(file, seekable, compression)
@@ -183,6 +276,8 @@ class FilesSource:
     def _json(
         self, file: TextFile, decoder: Decoder, blocks: Iterator[str], compression: str
     ) -> _Table:
+        if isinstance(file, Stretch) and file.start:
+            return self._later_json(file, decoder, blocks)
         unit, rows = read_json(file.shown, blocks, decoder)
         sample = list(itertools.islice(rows, _SAMPLED_ROWS))
         strings, columns = string_columns(row for _, row in sample)
@@ -204,7 +299,23 @@ class FilesSource:
             rows_again = itertools.chain(sample, rows)
             return texts_of(file.shown, rows_again, unit, column, columns)
 
-        return _Table(columns, bool(sample), choose, texts)
+        def has(column: str) -> bool:
+            return any(column in row or value_at(row, column)[0] for _, row in sample)
+
+        return _Table(columns, bool(sample), choose, texts, has)
+
+    def _later_json(self, stretch: Stretch, decoder: Decoder, blocks: Iterator[str]) -> _Table:
+        columns = list(stretch.columns)
+
+        def texts(column: str) -> Iterator[str]:
+            facts = Facts(stretch.format, encoding=decoder.encoding, column=column)
+            self.report.add(stretch.shown, facts)
+            shown = stretch.describe()
+            rows = read_later_lines(shown, blocks, decoder)
+            # An earlier stretch may have had the column.
+            return texts_of(shown, rows, "line", column, columns, is_met=True)
+
+        return _Table(columns, True, lambda: stretch.column, texts)
 
     def _csv(
         self, file: TextFile, decoder: Decoder, blocks: Iterator[str], compression: str
@@ -238,6 +349,8 @@ class FilesSource:
     def _parquet(self, file: TextFile, stream: IO[bytes], compression: str) -> _Table:
         config = self._config
         table = ParquetTexts(file.shown, stream, config.max_document_mb)
+        if isinstance(file, Stretch) and file.is_cut:
+            table.limit_to(file.start, file.stop)
         meter = UnpackMeter(file.shown, _size(file), config.max_unpack_ratio)
 
         def choose() -> str:
@@ -297,6 +410,7 @@ class _Table:
     has_rows: bool
     text_column: Callable[[], str]
     texts: Callable[[str], Iterator[str]]
+    has: Callable[[str], bool] = lambda _: True
 
 
 def _without(files: list[TextFile], held_out: list[TextFile]) -> list[TextFile]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import re
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import Any
 from core.config import CorpusConfig
 from core.corpus.columns import choose_text_column, string_columns
 from core.corpus.hub_card import check_card, check_data_files
+from core.corpus.source import SourcePart
 from core.errors import ConfigError, CorpusError, StudioError
 from core.hub.ids import flaw_of_hub_id
 from core.outbound import guard_fsspec, refusal_in
@@ -64,6 +66,8 @@ class HubSource:
         self.has_validation = bool(config.validation_split)
         self._name, self._revision = _look_up(config)
         self._opened: dict[str, Any] = {}
+        # Number of a data file, and how many there are.
+        self._shard: tuple[int, int] | None = None
 
     @property
     def identity(self) -> Any:
@@ -75,13 +79,41 @@ class HubSource:
         with _explaining(self._config):
             return self._columns_of(self._open("train"))
 
+    def parts(self, part: str, target_bytes: int) -> Iterator[SourcePart]:
+        with _explaining(self._config):
+            count = self._open(part).num_shards
+        for number in range(count):
+            shown = f"data file {number + 1:,} of {count:,} of {self._name}"
+            yield SourcePart(self._limited_to(number, count), shown, 0)
+
+    def _limited_to(self, number: int, count: int) -> HubSource:
+        limited = copy.copy(self)
+        limited._opened = {}
+        limited._shard = (number, count)
+        return limited
+
     def documents(self, part: str) -> Iterator[str]:
         with _explaining(self._config):
             dataset = self._open(part)
             _, column = self._columns_of(dataset)
+            dataset = self._shard_of(dataset)
             batches = dataset.select_columns([column]).with_format("arrow")
             for batch in batches.iter(batch_size=_ROWS_AT_ONCE):
                 yield from map(self._text, batch[column].to_pylist())
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Open datasets stay in their process.
+        return {**self.__dict__, "_opened": {}}
+
+    def _shard_of(self, dataset: Any) -> Any:
+        if self._shard is None:
+            return dataset
+        number, count = self._shard
+        if dataset.num_shards != count:
+            raise _unreadable_error(
+                self._config, f"{dataset.num_shards:,} data files, after {count:,} before"
+            )
+        return dataset.shard(count, number)
 
     def configurations(self) -> list[str]:
         """Lists the dataset's configurations."""
@@ -115,6 +147,7 @@ class HubSource:
     def _load(self, split: str, configuration: str) -> Any:
         from datasets import load_dataset_builder
 
+        guard_hub()
         guard_fsspec()
         check_card(self._name, self._revision)
         # A plain name could be taken for a local folder.

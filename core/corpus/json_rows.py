@@ -37,26 +37,55 @@ def read_json(shown: str, blocks: Iterator[str], decoder: Decoder) -> tuple[str,
     """
     head, blocks = _up_to_content(blocks)
     start = head.lstrip()
-    if start.startswith("[") and not _is_line_of_array(start):
+    if _is_array(start):
         return "item", _items(shown, blocks, decoder, is_array=True)
-    first_line = start.split("\n", 1)[0]
-    is_spread = "\n" in start and first_line.rstrip().endswith((",", "{", "[", ":"))
-    if start.startswith("{") and is_spread and not _is_json(first_line):
+    if _is_spread(start):
         return "item", _items(shown, blocks, decoder, is_array=False)
     lines = decoder.lines(blocks, ends_at_returns=None)
     return "line", _lines(shown, lines)
 
 
+def are_cuttable_lines(blocks: Iterator[str]) -> bool:
+    r"""Returns whether a file has a row per line, with lines that end in `\n`."""
+    head, _ = _up_to_content(blocks)
+    start = head.lstrip()
+    return "\n" in head and not _is_array(start) and not _is_spread(start)
+
+
+def read_later_lines(shown: str, blocks: Iterator[str], decoder: Decoder) -> Iterator[Row]:
+    """Yields the rows of a later stretch of such a file; raises as `read_json`."""
+    return _lines(shown, decoder.lines(blocks, ends_at_returns=False))
+
+
+def _is_array(start: str) -> bool:
+    return start.startswith("[") and not _is_line_of_array(start)
+
+
+def _is_spread(start: str) -> bool:
+    """Returns whether an object spans several lines."""
+    first_line = start.split("\n", 1)[0]
+    is_open = "\n" in start and first_line.rstrip().endswith((",", "{", "[", ":"))
+    return start.startswith("{") and is_open and not _is_json(first_line)
+
+
 def texts_of(
-    shown: str, rows: Iterable[Row], unit: str, column: str, columns: list[str]
+    shown: str,
+    rows: Iterable[Row],
+    unit: str,
+    column: str,
+    columns: list[str],
+    *,
+    is_met: bool = False,
 ) -> Iterator[str]:
     """Yields a column's values; null and missing values are empty.
+
+    Args:
+        is_met: Whether the rows before had the column.
 
     Raises:
         ConfigError: No row has the column.
         CorpusError: A value isn't text.
     """
-    is_met = False
     for number, row in rows:
         if column in row:
             is_there, value = True, row[column]

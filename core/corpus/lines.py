@@ -60,13 +60,17 @@ class Decoder:
     Args:
         errors: strict, replace or ignore.
         max_bytes: Largest line or document.
+        start: Offset of the stream in the file; a later one has no byte order mark.
     """
 
-    def __init__(self, shown: str, encoding: str, errors: str, max_bytes: int) -> None:
+    def __init__(
+        self, shown: str, encoding: str, errors: str, max_bytes: int, start: int = 0
+    ) -> None:
         self.shown = shown
         self.encoding = encoding
         self._errors = errors
         self.max_bytes = max_bytes
+        self._start = start
 
     def lines(self, blocks: Iterable[str], *, ends_at_returns: bool | None = True) -> Iterator[str]:
         r"""Yields lines without their ends; raises CorpusError if one is too long.
@@ -116,11 +120,13 @@ class Decoder:
 
     def _decoded(self, stream: IO[bytes]) -> Iterator[str]:
         data = stream.read(_READ_BYTES)
-        if data.startswith(_UTF8_BOM):
+        offset = self._start
+        if offset:
+            pass
+        elif data.startswith(_UTF8_BOM):
             self.encoding = "utf-8"
             offset, data = len(_UTF8_BOM), data[len(_UTF8_BOM) :]
         else:
-            offset = 0
             self.encoding = self._with_byte_order(data)
         is_first, previous = not offset, b""
         decoder = codecs.getincrementaldecoder(self.encoding)(self._errors)

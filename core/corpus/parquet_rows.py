@@ -42,6 +42,17 @@ class ParquetTexts:
         self.within = [name for field in schema for name in _within(field.name, field.type)]
         self.has_rows: bool = self._file.metadata.num_rows > 0
         self._kinds = {field.name: field.type for field in schema}
+        self._groups = range(self._file.metadata.num_row_groups)
+
+    @property
+    def group_bytes(self) -> list[int]:
+        """Unpacked bytes of each row group, as its metadata say."""
+        metadata = self._file.metadata
+        return [max(0, metadata.row_group(group).total_byte_size) for group in self._groups]
+
+    def limit_to(self, start: int, stop: int | None) -> None:
+        """Limits the texts to some row groups."""
+        self._groups = self._groups[start:stop]
 
     def texts(self, column: str) -> Iterator[str]:
         """Yields a column's values, null as "".
@@ -55,7 +66,7 @@ class ParquetTexts:
             raise wrong_value(self._shown, "its type", column, str(kind), within)
         name = column if column in self._kinds else column.removesuffix(JOINED)
         with self._explaining():
-            for group in range(self._file.metadata.num_row_groups):
+            for group in self._groups:
                 rows = self._rows_at_once(group, name)
                 batches = self._file.iter_batches(rows, row_groups=[group], columns=[name])
                 for batch in batches:

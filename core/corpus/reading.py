@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,65 +17,24 @@ import numpy.typing as npt
 from core.config import CorpusConfig, fingerprint_of
 from core.corpus.cleaned import CleanedSource
 from core.corpus.docs import DocsSource
+from core.corpus.documents import Document, Tally, as_document, sum_tallies
 from core.corpus.files import FilesSource
-from core.corpus.holdout import WindowSet, document_hash, held_out_below
+from core.corpus.holdout import WindowSet, held_out_below
 from core.corpus.hub import HubSource
 from core.corpus.lines import encoding_named
+from core.corpus.parts import PART_BYTES, SPLITS, CorpusPart, PartCounts
 from core.corpus.report import Facts, ReadingReport
+from core.corpus.source import Source, SourcePart, Split
 from core.errors import CorpusError
 from core.events import Reporter
 from core.workspace import Workspace, write_atomically, writing_whole_file
 from core.workspace.places import make_folder
-
-Split = Literal["train", "validation"]
 
 # Increment when the same settings yield other documents.
 _READING = 2
 _DOCUMENTS_BETWEEN_REPORTS = 1000
 # Fingerprinted only if not default, to keep older fingerprints valid.
 _READING_OPTIONS = ("encoding", "encoding_errors", "csv_header", "delimiter", "quoting")
-
-
-class Source(Protocol):
-    """A source of documents.
-
-    Attributes:
-        identity: JSON that changes with the documents.
-    """
-
-    @property
-    def has_validation(self) -> bool: ...
-    @property
-    def identity(self) -> Any: ...
-    def columns(self) -> tuple[list[str], str]:
-        """Returns the columns, and the text column."""
-
-    def documents(self, part: Split) -> Iterator[str]:
-        """Yields a split's documents, blank ones too, always in the same order."""
-
-
-class Document(NamedTuple):
-    """A non-blank document, also in UTF-8, with the 64-bit hash of that."""
-
-    text: str
-    data: bytes
-    hash: int
-
-
-@dataclass
-class Tally:
-    """Document counts."""
-
-    documents: int = 0
-    bytes: int = 0
-    characters: int = 0
-    longest_characters: int = 0
-
-    def add(self, document: Document) -> None:
-        self.documents += 1
-        self.bytes += len(document.data)
-        self.characters += len(document.text)
-        self.longest_characters = max(self.longest_characters, len(document.text))
 
 
 @dataclass
@@ -94,7 +53,7 @@ class PartReader:
             if not text or text.isspace():
                 self.blank_skipped += 1
                 continue
-            yield _document(text)
+            yield as_document(text)
             read += 1
             if read == self.limit:
                 break
@@ -142,6 +101,11 @@ class Corpus:
         """Returns whether there are documents for validation."""
         return self._source.has_validation or self._threshold > 0
 
+    def check_holds_out(self) -> None:
+        """Raises CorpusError without validation text."""
+        if not self.holds_out:
+            raise self._no_validation_error()
+
     def _announce(self) -> None:
         report = _report_of(self._source, self.config)
         self._told = report.describe_files()
@@ -178,13 +142,39 @@ class Corpus:
 
     def labelled_documents(self) -> Iterator[tuple[Split, str]]:
         """Yields (split, document) in one pass; raises CorpusError without validation text."""
-        if not self.holds_out:
-            raise self._no_validation_error()
+        self.check_holds_out()
         dropped = self._dropped
         for part in self._parts():
             for split, document in self._read(part):
                 if split == "train" or document.hash not in dropped:
                     yield split, document.text
+
+    def parts(self, target_bytes: int = PART_BYTES) -> list[CorpusPart]:
+        """Plans parts; with a limit of documents, there is one per split of the source.
+
+        Raises:
+            CorpusError: A file can't be read.
+        """
+        dropped = np.array(sorted(self._dropped), np.uint64)
+        planned: list[CorpusPart] = []
+        limit = self.config.limit
+        for split in self._parts():
+            first = SourcePart(self._source, f"the first {limit} documents", 0)
+            for part in [first] if limit else self._source.parts(split, target_bytes):
+                number = len(planned)
+                planned.append(CorpusPart(number, part, split, self._threshold, dropped, limit))
+        return planned
+
+    def record_parts(self, counts: Sequence[tuple[Split, PartCounts]]) -> None:
+        """Keeps the counts of all parts, in order, as a pass over the documents does."""
+        for part in self._parts():
+            own = [one for split, one in counts if split == part]
+            if part not in self._passes:
+                tallies = {split: sum_tallies(one.splits[split] for one in own) for split in SPLITS}
+                self._keep_counts(part, tallies, sum(one.blank_skipped for one in own))
+        if isinstance(self._source, FilesSource):
+            self._source.report.take([one.report for _, one in counts if one.report is not None])
+        self._announce_rest()
 
     def _train(self) -> Iterator[Document]:
         return (document for split, document in self._read("train") if split == "train")
@@ -429,17 +419,6 @@ def _set_options(config: CorpusConfig) -> dict[str, Any]:
 def _drops_overlapping(config: CorpusConfig) -> bool:
     chosen = config.drop_overlapping_validation
     return config.source == "docs" if chosen is None else chosen
-
-
-def _document(text: str) -> Document:
-    if "\r" in text:
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
-    try:
-        data = text.encode("utf-8")
-    except UnicodeEncodeError:  # lone surrogates
-        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        data = text.encode("utf-8")
-    return Document(text, data, document_hash(data))
 
 
 def _data_of(documents: Iterator[Document], hashes: list[int]) -> Iterator[bytes]:

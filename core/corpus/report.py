@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -57,6 +58,10 @@ class Findings:
         self.counts[text] += 1
         self.first.setdefault(text, where)
 
+    def add(self, other: Findings) -> None:
+        self.counts += other.counts
+        self.first = {**other.first, **self.first}
+
 
 @dataclass
 class ReadingReport:
@@ -71,6 +76,35 @@ class ReadingReport:
         """Replaces a file's settings and findings."""
         self._facts[shown] = facts
         self._findings[shown] = findings or Findings()
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns all of it, for `from_json`."""
+        return {
+            "found": self.found,
+            "facts": {shown: asdict(facts) for shown, facts in self._facts.items()},
+            "findings": {
+                shown: [dict(found.counts), found.first] for shown, found in self._findings.items()
+            },
+        }
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> ReadingReport:
+        report = cls(found=values["found"])
+        for shown, facts in values["facts"].items():
+            findings = Findings()
+            counts, first = values["findings"][shown]
+            findings.counts, findings.first = Counter(counts), dict(first)
+            report.add(shown, Facts(**facts), findings)
+        return report
+
+    def take(self, others: Iterable[ReadingReport]) -> None:
+        """Takes over what other processes found; files can be in several of their reports."""
+        findings: dict[str, Findings] = {}
+        for other in others:
+            self._facts |= other._facts
+            for shown, found in other._findings.items():
+                findings.setdefault(shown, Findings()).add(found)
+        self._findings |= findings
 
     def describe_files(self) -> list[str]:
         """Returns a line per combination of settings."""

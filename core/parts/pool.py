@@ -23,6 +23,10 @@ _LOOK_SECONDS = 0.3
 _WAITING_PER_WORKER = 2
 
 
+class BrokenPoolError(RunError):
+    """A process of a pool ended; what others have finished is kept."""
+
+
 def count_workers(wanted: int | None) -> int:
     """Returns the number of processes, by default one per core.
 
@@ -88,6 +92,9 @@ def _result(future: Future[Any], reporter: Reporter) -> Any:
 
 
 def _start() -> None:
+    # A process takes one core.
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    os.environ["RAYON_NUM_THREADS"] = "1"
     # The process that started this one handles interrupts.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -99,8 +106,8 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _broken(workers: int) -> RunError:
-    return RunError(
+def _broken(workers: int) -> BrokenPoolError:
+    return BrokenPoolError(
         "A process that works on parts of the corpus ended unexpectedly",
         expected=f"{workers} processes until the end",
         received="one that was killed, ran out of memory or could not start",

@@ -1,47 +1,48 @@
-"""Builds shards: streams, encodes and packs a corpus in batches.
+"""Builds shards: tokenises and packs the parts of a corpus, and brings their files together.
 
 Output: train/ and validation/ with dataset-{shard}-{records}.tfrecord, tokenizer/, token_counts.npy
-(training, without padding) and manifest.json.
+(training, without padding) and manifest.json. The number of processes doesn't change it.
 """
 
 from __future__ import annotations
 
+import os
 import re
-import time
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from core.config import ShardConfig
+from core.config import ShardConfig, fingerprint_of
 from core.cores import usable_cores
 from core.corpus import Corpus, open_corpus
+from core.corpus.parts import SPLITS, CorpusPart, PartCounts
+from core.corpus.source import Split
 from core.errors import ShardError
 from core.events import Reporter
 from core.objectives import create_objective
+from core.parts.pool import count_workers
+from core.parts.steps import SKIPPED, PartStep, run_step
+from core.parts.store import PartResult, open_store
+from core.parts.workers import open_workers
 from core.shards.destination import new_destination
-from core.shards.encode import Batcher, DocumentEncoder, Part
-from core.shards.layout import (
-    LineSequences,
-    PackedSequences,
-    SequenceLayout,
-    id_dtype,
-    layout_for,
-    objective_settings,
-)
-from core.shards.read import SPLITS, TOKEN_COUNTS_FILE, TOKENIZER_FOLDER, TRAIN, VALIDATION
-from core.shards.records import FixedRecords, Int64Records, RecordLayout, ShardWriter
+from core.shards.layout import layout_for, objective_settings
+from core.shards.packing import Packing, pack_part, tail_file, token_counts_file
+from core.shards.read import TOKEN_COUNTS_FILE, TOKENIZER_FOLDER, TRAIN, VALIDATION
 from core.tokenizer import StudioTokenizer, load
 from core.tokenizer.vocabulary import vocabulary_of
 from core.workspace import Artifact, Workspace
 
 # Each holds about 150 MB; further cores speed up single batches.
-_MOST_WORKERS = 8
+_MOST_THREADS = 8
+# Increment when the same settings yield other files.
+_FORMAT = 1
+# Behind those of all parts.
+_LAST_FILE = 10**15
 
 _REPORTED_COUNTS = ("train_rows", "validation_rows", "train_tokens", "tokens_dropped")
 _ADJECTIVES = {TRAIN: "training", VALIDATION: "validation"}
@@ -59,10 +60,10 @@ def build(config: ShardConfig, workspace: Workspace, reporter: Reporter | None =
         ConfigError: A name is taken, or the tokenizer lacks a token.
         CorpusError, TokenizerError: The corpus or tokenizer can't be used.
         ShardError: The text is too short, or the destination not writable.
-        RunStopped: Nothing is left behind.
+        RunStopped: Finished parts are kept for the next run with these settings.
     """
     reporter = reporter or Reporter()
-    layout = layout_for(config)
+    layout_for(config)  # Checks the settings.
     name = config.name or derive_name(config)
     with new_destination(config.output_dir, workspace) as destination:
         with workspace.new_artifact("shards", name, exact=bool(config.name)) as draft:
@@ -72,7 +73,7 @@ def build(config: ShardConfig, workspace: Workspace, reporter: Reporter | None =
             draft.config = config.model_dump(mode="json")
             inputs = {"corpus": corpus.input_fingerprint, "tokenizer": tokenizer.fingerprint}
             draft.inputs = inputs
-            counts = _write_shards(config, layout, corpus, tokenizer, folder, reporter)
+            counts = _write_shards(config, corpus, tokenizer, folder, workspace, reporter)
             draft.counts = {**counts, "reading": corpus.reading, **corpus.cleaning}
             draft.location = destination.location
             draft.fingerprint = destination.publish(draft, reporter)
@@ -99,218 +100,158 @@ def load_tokenizer(config: ShardConfig, workspace: Workspace) -> StudioTokenizer
     return tokenizer
 
 
+def _write_shards(
+    config: ShardConfig,
+    corpus: Corpus,
+    tokenizer: StudioTokenizer,
+    folder: Path,
+    workspace: Workspace,
+    reporter: Reporter,
+) -> dict[str, int]:
+    splits: tuple[Split, ...] = SPLITS if config.split == "all" else (config.split,)
+    if VALIDATION in splits:
+        corpus.check_holds_out()
+    parts = corpus.parts(round(config.part_mb * 2**20))
+    recipe = fingerprint_of(
+        {
+            "format": _FORMAT,
+            "settings": config.fingerprint(),
+            "tokenizer": tokenizer.fingerprint,
+            "corpus": corpus.fingerprint,
+            "parts": [[part.describe(), part.bytes] for part in parts],
+        }
+    )
+    workers = _count_useful(config, parts)
+    # A lone process can use several cores, too.
+    is_alone = workers == 1 and config.workers is None and not config.cluster
+    threads = min(_MOST_THREADS, usable_cores()) if is_alone else 1
+    packing = Packing(config, tokenizer.path, tokenizer.fingerprint, splits, threads)
+    with open_store(workspace.cache / "parts", "shards", recipe) as store:
+        pack = partial(pack_part, packing)
+        if len(parts) == 1 and not config.cluster:
+            total = corpus.counts.get("documents")
+            pack = partial(pack, reporter=reporter, total=total)
+        step = PartStep(pack, store, config.skip_failing_parts)
+        pool = partial(
+            open_workers,
+            config.workers if config.cluster else workers,
+            config.cluster,
+            reporter,
+            needs_credentials=config.corpus.reads_elsewhere,
+        )
+        results = list(run_step(step, parts, pool, reporter))
+        try:
+            counts = _merge(packing, corpus, parts, results, folder)
+            tokenizer.copy_to(folder / TOKENIZER_FOLDER)
+            return counts
+        finally:
+            store.remove()
+
+
+def _count_useful(config: ShardConfig, parts: Sequence[CorpusPart]) -> int:
+    """Returns the number of processes; little text isn't worth starting any."""
+    workers = min(count_workers(config.workers), len(parts))
+    sizes = [part.bytes for part in parts]
+    is_little = all(sizes) and sum(sizes) <= config.part_mb * 2**20
+    return 1 if is_little and config.workers is None else workers
+
+
+def _merge(
+    packing: Packing,
+    corpus: Corpus,
+    parts: Sequence[CorpusPart],
+    results: Sequence[PartResult],
+    folder: Path,
+) -> dict[str, int]:
+    """Brings the files of all parts together, and packs what remained of each."""
+    read = [(part, result) for part, result in zip(parts, results, strict=True)
+            if SKIPPED not in result.values]  # fmt: skip
+    counts = [PartCounts.from_json(result.values["read"]) for _, result in read]
+    corpus.record_parts([(part.split, one) for (part, _), one in zip(read, counts, strict=True)])
+    packed = {}
+    for split in packing.splits:
+        packed[split] = _merge_split(packing, split, [result for _, result in read], folder)
+        _check_any_sequence(split, packed[split], packing.layout.row_length)
+    if TRAIN in packed:
+        tokenizer, token_counts = packing.open_tokenizer(), packed[TRAIN].token_counts
+        if packing.layout.has_padding:
+            token_counts[tokenizer.pad_id] = 0
+        np.save(folder / TOKEN_COUNTS_FILE, token_counts)
+    skipped = len(parts) - len(read)
+    return {**_counts(packing, packed, counts), **({"parts_skipped": skipped} if skipped else {})}
+
+
 @dataclass
-class Packer:
-    """Cuts one split's tokens into sequences and writes them.
+class PackedSplit:
+    """Totals of a split.
 
     Attributes:
         token_counts: Int64 (vocab_size,).
     """
 
-    writer: ShardWriter
-    cutter: PackedSequences | LineSequences
     token_counts: NDArray[np.int64]
+    rows: int = 0
     tokens: int = 0
-
-    def add(self, tokens: NDArray) -> None:
-        """Writes completed sequences and buffers the rest."""
-        self.tokens += len(tokens)
-        for rows in self.cutter.take(tokens):
-            self.token_counts += np.bincount(rows.reshape(-1), minlength=len(self.token_counts))
-            self.writer.write(rows)
-
-    @property
-    def rows(self) -> int:
-        return self.writer.rows
-
-    @property
-    def dropped(self) -> int:
-        """Tokens that are in no sequence."""
-        return self.cutter.dropped
+    dropped: int = 0
 
 
-class DocumentMeter:
-    """Counts documents and reports progress."""
-
-    def __init__(self, corpus: Corpus, splits: Sequence[str], reporter: Reporter) -> None:
-        self.documents = dict.fromkeys(splits, 0)
-        self.bytes = 0
-        self.tokens = 0
-        self._reporter = reporter
-        self._start = time.monotonic()
-        known = corpus.counts
-        totals = [known.get(f"{split}_documents") for split in splits]
-        self._total = None if None in totals else sum(filter(None, totals))
-
-    def count(self, documents: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-        """Counts passing (split, document) pairs."""
-        for split, document in documents:
-            self.documents[split] += 1
-            self.bytes += _size_in_utf8(document)
-            yield split, document
-
-    def report(self, tokens: int) -> None:
-        self.tokens += tokens
-        read = sum(self.documents.values())
-        speed = self.bytes / 1e6 / self.seconds
-        note = f"{self.tokens:,} tokens, {speed:.1f} MB/s"
-        self._reporter.progress(read, self._total, "documents", note)
-
-    @property
-    def seconds(self) -> float:
-        """Never 0."""
-        return max(1e-9, time.monotonic() - self._start)
+def _merge_split(
+    packing: Packing, split: Split, results: Sequence[PartResult], folder: Path
+) -> PackedSplit:
+    last = packing.new_packer(folder / split, packing.new_encoder(), _LAST_FILE)
+    total = PackedSplit(last.token_counts)
+    for result in results:
+        for path in sorted((result.folder / split).glob("*.tfrecord")):
+            _link(path, folder / split / path.name)
+        found = result.values["packed"][split]
+        total.rows += found["rows"]
+        total.tokens += found["tokens"]
+        total.dropped += found["truncated"]
+        # Adds their counts, if they fill a sequence.
+        last.add(np.load(result.folder / tail_file(split), allow_pickle=False))
+        total.token_counts += np.load(result.folder / token_counts_file(split), allow_pickle=False)
+    last.writer.close()
+    total.rows += last.rows
+    total.dropped += last.truncated + len(last.tail)
+    return total
 
 
-def _size_in_utf8(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+def _link(path: Path, final: Path) -> None:
+    """Links a file to its place, so that a killed stage still has it; or copies it."""
+    try:
+        os.link(path, final)
+    except OSError:
+        shutil.copyfile(path, final)
 
 
-def _write_shards(
-    config: ShardConfig,
-    layout: SequenceLayout,
-    corpus: Corpus,
-    tokenizer: StudioTokenizer,
-    folder: Path,
-    reporter: Reporter,
-) -> dict[str, int]:
-    splits = SPLITS if config.split == "all" else (config.split,)
-    records = _record_layout(config, layout, tokenizer)
-    encoder = _encoder(layout, tokenizer)
-    packers = {
-        split: Packer(
-            ShardWriter(folder / split, records, config.shard_size),
-            _cutter(layout, tokenizer, encoder),
-            np.zeros(tokenizer.vocab_size, np.int64),
-        )
-        for split in splits
-    }
-    meter = DocumentMeter(corpus, splits, reporter)
-    documents = meter.count(_documents(corpus, splits))
-    batches = _batches(_lines(documents) if layout.line_by_line else documents, encoder, splits)
-    for split, tokens in _encode_ahead(batches, encoder):
-        reporter.raise_if_stopped()
-        packers[split].add(tokens)
-        meter.report(len(tokens))
-    for split, packer in packers.items():
-        packer.writer.close()
-        _check_any_sequence(split, packer)
-    tokenizer.copy_to(folder / TOKENIZER_FOLDER)
-    if TRAIN in packers:
-        token_counts = packers[TRAIN].token_counts
-        if layout.has_padding:
-            token_counts[tokenizer.pad_id] = 0
-        np.save(folder / TOKEN_COUNTS_FILE, token_counts)
-    return _counts(packers, meter, tokenizer, layout)
-
-
-def _encoder(layout: SequenceLayout, tokenizer: StudioTokenizer) -> DocumentEncoder:
-    if not layout.line_by_line:
-        mark_id = tokenizer.pad_id if layout.marks_sentences else None
-        end_id = tokenizer.sep_id if layout.ends_documents else None
-        dtype = id_dtype(tokenizer.vocab_size)
-        return DocumentEncoder(tokenizer.backend, dtype, mark_id, end_id=end_id)
-    # An id outside the vocabulary.
-    separator_id = tokenizer.vocab_size
-    return DocumentEncoder(tokenizer.backend, id_dtype(separator_id + 1), separator_id=separator_id)
-
-
-def _cutter(
-    layout: SequenceLayout, tokenizer: StudioTokenizer, encoder: DocumentEncoder
-) -> PackedSequences | LineSequences:
-    if not layout.line_by_line:
-        return PackedSequences(layout.row_length)
-    assert tokenizer.pad_id is not None, "the objective was refused without one"
-    return LineSequences(
-        layout.row_length, tokenizer.vocab_size, tokenizer.pad_id, encoder.suffix_length
-    )
-
-
-def _record_layout(
-    config: ShardConfig, layout: SequenceLayout, tokenizer: StudioTokenizer
-) -> RecordLayout:
-    if config.record_format == Int64Records.name:
-        return Int64Records(layout.row_length, tokenizer.pad_id if layout.line_by_line else None)
-    return FixedRecords(layout.row_length, id_dtype(tokenizer.vocab_size).itemsize)
-
-
-def _documents(corpus: Corpus, splits: Sequence[str]) -> Iterator[tuple[str, str]]:
-    if len(splits) > 1:
-        yield from corpus.labelled_documents()
-        return
-    only: Literal["train", "validation"] = "train" if TRAIN in splits else "validation"
-    for document in corpus.documents(only):
-        yield only, document
-
-
-def _lines(documents: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    for split, document in documents:
-        for line in document.split("\n"):
-            if line and not line.isspace():
-                yield split, line
-
-
-def _batches(
-    documents: Iterable[tuple[str, str]], encoder: DocumentEncoder, splits: Sequence[str]
-) -> Iterator[tuple[str, list[Part]]]:
-    batchers = {split: Batcher(encoder) for split in splits}
-    for split, document in documents:
-        for batch in batchers[split].add(document):
-            yield split, batch
-    for split, batcher in batchers.items():
-        for batch in batcher.finish():
-            yield split, batch
-
-
-def _encode_ahead(
-    batches: Iterable[tuple[str, list[Part]]], encoder: DocumentEncoder
-) -> Iterator[tuple[str, NDArray]]:
-    """Yields batches in order, encoding later ones ahead."""
-    workers = min(_MOST_WORKERS, usable_cores())
-    waiting: deque[tuple[str, Future[NDArray]]] = deque()
-    with ThreadPoolExecutor(workers, thread_name_prefix="encode") as pool:
-        try:
-            for split, batch in batches:
-                waiting.append((split, pool.submit(encoder.encode, batch)))
-                if len(waiting) > workers:
-                    done_split, tokens = waiting.popleft()
-                    yield done_split, tokens.result()
-            while waiting:
-                done_split, tokens = waiting.popleft()
-                yield done_split, tokens.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-def _check_any_sequence(split: str, packer: Packer) -> None:
-    if packer.rows:
+def _check_any_sequence(split: str, packed: PackedSplit, row_length: int) -> None:
+    if packed.rows:
         return
     raise ShardError(
         f"The text is too short for a single {_ADJECTIVES[split]} sequence",
-        expected=f"at least {packer.cutter.row_length} tokens, the length of one sequence",
-        received=f"{packer.tokens} tokens of {_ADJECTIVES[split]} text",
+        expected=f"at least {row_length} tokens, the length of one sequence",
+        received=f"{packed.tokens} tokens of {_ADJECTIVES[split]} text",
         fix=_FIXES[split],
         field="max_seq_length",
     )
 
 
 def _counts(
-    packers: Mapping[str, Packer],
-    meter: DocumentMeter,
-    tokenizer: StudioTokenizer,
-    layout: SequenceLayout,
+    packing: Packing, packed: Mapping[Split, PackedSplit], read: Sequence[PartCounts]
 ) -> dict[str, int]:
+    row_length = packing.layout.row_length
+    kept = {split: [one.kept(split) for one in read] for split in packing.splits}
     counts = {
-        "row_length": layout.row_length,
-        "vocab_size": tokenizer.vocab_size,
-        "bytes": meter.bytes,
-        "tokens_dropped": sum(packer.dropped for packer in packers.values()),
+        "row_length": row_length,
+        "vocab_size": packing.open_tokenizer().vocab_size,
+        "bytes": sum(size for some in kept.values() for _, size in some),
+        "tokens_dropped": sum(one.dropped for one in packed.values()),
     }
     for split in SPLITS:
-        rows = packers[split].rows if split in packers else 0
+        rows = packed[split].rows if split in packed else 0
         counts |= {
             f"{split}_rows": rows,
-            f"{split}_tokens": rows * layout.row_length,
-            f"{split}_documents": meter.documents.get(split, 0),
+            f"{split}_tokens": rows * row_length,
+            f"{split}_documents": sum(number for number, _ in kept.get(split, [])),
         }
     return counts

@@ -129,9 +129,14 @@ class PackedSequences:
         yield rows
 
     @property
-    def dropped(self) -> int:
-        """Tokens that are in no sequence."""
-        return len(self._rest)
+    def rest(self) -> NDArray:
+        """Tokens that fill no sequence yet, (n,)."""
+        return self._rest
+
+    @property
+    def truncated(self) -> int:
+        """Always 0: nothing is cut off."""
+        return 0
 
 
 @dataclass
@@ -140,14 +145,14 @@ class LineSequences:
 
     Attributes:
         separator_id: Follows lines; not stored.
-        dropped: Truncated tokens.
+        truncated: Tokens cut from lines that are too long.
     """
 
     row_length: int
     separator_id: int
     pad_id: int
     suffix_length: int
-    dropped: int = 0
+    truncated: int = 0
     _rest: NDArray = field(default_factory=lambda: np.empty(0, np.uint16))
 
     def take(self, tokens: NDArray) -> Iterator[NDArray]:
@@ -167,7 +172,12 @@ class LineSequences:
                 self.pad_id,
                 self.suffix_length,
             )
-            self.dropped += cut
+            self.truncated += cut
             start = stop
             yield rows
         self._rest = together[start:].copy()
+
+    @property
+    def rest(self) -> NDArray:
+        """Ids of a line that goes on, (n,)."""
+        return self._rest

@@ -259,15 +259,19 @@ MappedRecords = MappedFixedRecords | MappedInt64Records
 
 
 class ShardWriter:
-    """Writes files of `shard_size` records; the last may be smaller."""
+    """Writes files of `shard_size` records; the last may be smaller.
 
-    def __init__(self, folder: Path, layout: RecordLayout, shard_size: int) -> None:
+    Args:
+        first: Number of the first file.
+    """
+
+    def __init__(self, folder: Path, layout: RecordLayout, shard_size: int, first: int = 0) -> None:
         make_folder(folder)
         self.rows = 0
         self._folder = folder
         self._layout = layout
         self._shard_size = shard_size
-        self._shards = 0
+        self._shards = first
         self._in_file = 0
         self._draft = folder / ".shard.draft"
 

@@ -122,7 +122,12 @@ def _attempt(
     def find_facts() -> dict[str, Any]:
         return {"reading": corpus.reading, **corpus.cleaning}
 
-    with open_workers(config.workers, config.cluster, reporter) as run:
+    with open_workers(
+        config.workers,
+        config.cluster,
+        reporter,
+        needs_credentials=config.corpus.reads_elsewhere,
+    ) as run:
         source = _source_of(config.corpus)
         cleaning = Cleaning(config, work, source, find_facts, run, reporter)
         return cleaning.clean(_documents(corpus, references), corpus.counts.get("documents"))

@@ -20,7 +20,7 @@ from core.corpus import open_corpus
 from core.errors import ConfigError, CorpusError, ShardError
 from core.events import Reporter, RunStopped
 from core.objectives import ObjectiveSettings, create_objective
-from core.shards import build as stage
+from core.shards import packing
 from core.shards.build import build
 from core.shards.destination import FolderDestination
 from core.shards.protobuf import INT64, decode_varint_lists, parse_example
@@ -74,7 +74,7 @@ def test_batch_size_does_not_change_the_fingerprint(
     config: ShardConfig, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = build(config, workspace)
-    monkeypatch.setattr(stage.Batcher.__init__, "__defaults__", (100, 50))
+    monkeypatch.setattr(packing.Batcher.__init__, "__defaults__", (100, 50))
     second = build(changed(config, name="again"), workspace)
     assert second.fingerprint == first.fingerprint
 
@@ -245,7 +245,7 @@ def test_stopped_build_leaves_no_files_or_threads(
             if self.checks > 5:
                 raise RunStopped("abort")
 
-    monkeypatch.setattr(stage.Batcher.__init__, "__defaults__", (500, 50))
+    monkeypatch.setattr(packing.Batcher.__init__, "__defaults__", (500, 50))
     threads = threading.active_count()
     place = str(tmp_path / output_dir) if output_dir else ""
     with pytest.raises(RunStopped):
@@ -371,7 +371,7 @@ def test_long_document_is_encoded_in_parts_without_losing_tokens(
         "validation_path": str(write_sentences(tmp_path / "validation.txt", 30, seed=1)),
     }
     config = changed(config, corpus=corpus, split="train")
-    monkeypatch.setattr(stage.Batcher.__init__, "__defaults__", (1000, 50))
+    monkeypatch.setattr(packing.Batcher.__init__, "__defaults__", (1000, 50))
     build(config, workspace)
     rows = open_shards("small", workspace).train
     tokens = expected_tokens(config, workspace, "train")

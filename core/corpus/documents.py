@@ -1,0 +1,55 @@
+"""Documents and their counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from core.corpus.holdout import document_hash
+
+
+class Document(NamedTuple):
+    """A non-blank document, also in UTF-8, with the 64-bit hash of that."""
+
+    text: str
+    data: bytes
+    hash: int
+
+
+@dataclass
+class Tally:
+    """Document counts."""
+
+    documents: int = 0
+    bytes: int = 0
+    characters: int = 0
+    longest_characters: int = 0
+
+    def add(self, document: Document) -> None:
+        self.documents += 1
+        self.bytes += len(document.data)
+        self.characters += len(document.text)
+        self.longest_characters = max(self.longest_characters, len(document.text))
+
+
+def sum_tallies(tallies: Iterable[Tally]) -> Tally:
+    total = Tally()
+    for one in tallies:
+        total.documents += one.documents
+        total.bytes += one.bytes
+        total.characters += one.characters
+        total.longest_characters = max(total.longest_characters, one.longest_characters)
+    return total
+
+
+def as_document(text: str) -> Document:
+    """Normalises line ends, and replaces lone surrogates."""
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    try:
+        data = text.encode("utf-8")
+    except UnicodeEncodeError:  # lone surrogates
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        data = text.encode("utf-8")
+    return Document(text, data, document_hash(data))

@@ -1,0 +1,126 @@
+"""Runs a function over the parts of a corpus, after the parts that are finished already."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from core.corpus.parts import CorpusPart
+from core.errors import CorpusError, StudioError
+from core.events import Reporter
+from core.parts.pool import BrokenPoolError
+from core.parts.store import PartResult, PartStore
+from core.parts.task_map import TaskMap
+
+# Reads a part and writes files to a folder; returns JSON.
+PartFunction = Callable[[CorpusPart, Path], dict[str, Any]]
+OpenPool = Callable[[], AbstractContextManager[TaskMap]]
+
+SKIPPED = "skipped"
+_MOST_CRASHES = 3
+
+
+@dataclass(frozen=True)
+class PartStep:
+    """A function of parts whose results are kept.
+
+    Args:
+        function: Of a module, so that it can be sent to another process.
+        skip_failing: Whether a part that can't be read has the value `skipped` instead of ending
+            the step.
+    """
+
+    function: PartFunction
+    store: PartStore
+    skip_failing: bool = False
+
+    def __call__(self, part: CorpusPart) -> PartResult:
+        """Returns a finished part's result; raises CorpusError that names the part."""
+        if finished := self.store.read(part.number):
+            return finished
+        with self.store.writing(part.number) as attempt:
+            return self.store.finish(part.number, attempt, self._run(part, attempt))
+
+    def _run(self, part: CorpusPart, attempt: Path) -> dict[str, Any]:
+        try:
+            return self.function(part, attempt)
+        except CorpusError as error:
+            if not self.skip_failing:
+                raise _named(error, part) from error
+            shutil.rmtree(attempt)
+            attempt.mkdir()
+            return {SKIPPED: str(_named(error, part))}
+
+
+def run_step(
+    step: PartStep, parts: Sequence[CorpusPart], open_pool: OpenPool, reporter: Reporter
+) -> Iterator[PartResult]:
+    """Yields the result of each part in order; work that a crash ended is done again.
+
+    Raises:
+        CorpusError: A part can't be read.
+        RunError: Processes end again and again.
+    """
+    progress = PartProgress(parts, step.store.count_finished(), reporter)
+    done = crashes = 0
+    while done < len(parts):
+        try:
+            with open_pool() as run:
+                for result in run(step, parts[done:]):
+                    done += 1
+                    progress.report(done)
+                    if SKIPPED in result.values:
+                        reporter.warn(f"A part was skipped. {result.values[SKIPPED]}")
+                    yield result
+        except BrokenPoolError:
+            crashes += 1
+            if crashes >= _MOST_CRASHES:
+                raise
+            reporter.warn("A process ended unexpectedly; its part is done again")
+
+
+class PartProgress:
+    """Reports parts and bytes, and how long the rest takes.
+
+    Args:
+        finished: Parts that an earlier run has finished.
+    """
+
+    def __init__(self, parts: Sequence[CorpusPart], finished: int, reporter: Reporter) -> None:
+        self._sizes = [part.bytes for part in parts]
+        self._finished = min(finished, len(parts))
+        self._reporter = reporter
+        self._start = time.monotonic()
+        if self._finished:
+            reporter.note(
+                f"{self._finished:,} of {len(parts):,} parts were finished before; they are kept"
+            )
+
+    def report(self, done: int) -> None:
+        total = len(self._sizes)
+        if total == 1:
+            return  # It reports its documents.
+        megabytes = sum(self._sizes[:done]) / 1e6
+        note = f"{megabytes:,.0f} of {sum(self._sizes) / 1e6:,.0f} MB" if sum(self._sizes) else ""
+        new = done - self._finished
+        seconds = time.monotonic() - self._start
+        eta = seconds / new * (total - done) if new > 0 else None
+        self._reporter.progress(done, total, "parts", note, eta)
+
+
+def _named(error: StudioError, part: CorpusPart) -> CorpusError:
+    """Names a part in an error that doesn't."""
+    shown = part.describe()
+    problem = error.problem if shown in error.problem else f"{error.problem} (in {shown})"
+    return CorpusError(
+        problem,
+        expected=error.expected,
+        received=error.received,
+        fix=error.fix,
+        field=error.field,
+    )

@@ -1,0 +1,141 @@
+"""Tests that the parts of a corpus hold its documents, in the same order."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from core import CorpusConfig, Workspace
+from core.corpus import open_corpus
+from core.corpus.parts import CorpusPart, PartCounts
+from core.errors import CorpusError
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(tmp_path / "workspace")
+
+
+_PIECES = (
+    "word", " ", "한국어", "\u2028", "\x85", "\ufeff", "a b", "\u3000", "\t", "é", "🙂", ",", '"q"',
+)  # fmt: skip
+_ENDS = ("\n", "\r\n", "\n\n", "\r", "\n\r\n", "\r\r\n", "\n \n", "\n\n\n")
+
+
+def random_text(chance: random.Random, ends: tuple[str, ...] = _ENDS) -> str:
+    parts = []
+    for _ in range(chance.randrange(1, 200)):
+        parts += chance.choices(_PIECES, k=chance.randrange(0, 6))
+        parts.append(chance.choice(ends))
+    return "".join(parts)
+
+
+def whole_and_parts(
+    config: CorpusConfig, workspace: Workspace, part_bytes: int
+) -> tuple[list[tuple[str, str]], list[tuple[str, str]], int]:
+    corpus = open_corpus(config, workspace)
+    whole = list(corpus.labelled_documents())
+    # As in another process.
+    parts = pickle.loads(pickle.dumps(corpus.parts(part_bytes)))  # noqa: S301
+    assert [part.number for part in parts] == list(range(len(parts)))
+    found = [
+        (split, document.text) for part in parts for split, document in part.documents(PartCounts())
+    ]
+    return whole, found, len(parts)
+
+
+@pytest.mark.parametrize("unit", ["line", "paragraph"])
+def test_parts_of_random_text_are_the_whole_text(
+    unit: str, workspace: Workspace, tmp_path: Path
+) -> None:
+    path = tmp_path / "text.txt"
+    numbers = set()
+    for seed in range(60):
+        chance = random.Random(seed)
+        text = f"first {seed}\n\nsecond\n\n" + random_text(chance)
+        encoding = chance.choice(["utf-8", "utf-8-sig", "utf-8", "utf-16", "cp949"])
+        path.write_bytes(text.encode(encoding, "replace"))
+        config = CorpusConfig(
+            path=str(path), text_unit=unit, validation_percent=30,
+            encoding="" if encoding.startswith("utf-8") else encoding,
+        )  # fmt: skip
+        whole, found, number = whole_and_parts(config, workspace, chance.randrange(20, 400))
+        assert found == whole, seed
+        numbers.add(number)
+    assert max(numbers) > 5
+
+
+def test_parts_of_json_lines_are_all_rows(workspace: Workspace, tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    for seed in range(30):
+        chance = random.Random(seed)
+        rows = [
+            {"id": n, "text": random_text(chance)[: chance.randrange(1, 300)]} for n in range(40)
+        ]
+        end = chance.choice(["\n", "\r\n", "\n\n"])
+        mark = chance.choice(["", "\ufeff"])
+        path.write_text(mark + end.join(map(json.dumps, rows)), "utf-8", newline="")
+        config = CorpusConfig(path=str(path), text_column="text", validation_percent=30)
+        whole, found, number = whole_and_parts(config, workspace, 500)
+        assert found == whole and number > 3
+
+
+def test_parts_of_tables_and_folders_are_all_rows(workspace: Workspace, tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    texts = [f"row {n} " + "x" * (n % 50) for n in range(500)]
+    pq.write_table(pa.table({"text": texts}), folder / "a.parquet", row_group_size=37)
+    (folder / "b.csv").write_text("text,n\n" + "".join(f'"a\n{n}",{n}\n' for n in range(300)))
+    for n in range(20):
+        (folder / f"c{n}.txt").write_text("".join(f"line {n} {k}\n" for k in range(30)))
+    (folder / "d.json").write_text(json.dumps([{"text": f"item {n}"} for n in range(300)]))
+    config = CorpusConfig(path=str(folder), validation_percent=30)
+    whole, found, number = whole_and_parts(config, workspace, 2_000)
+    assert found == whole and number > 8
+
+
+def test_limit_of_documents_counts_from_the_first(workspace: Workspace, tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    path.write_text("".join(f"line {n}\n" for n in range(1000)))
+    config = CorpusConfig(path=str(path), limit=300, validation_percent=30)
+    whole, found, number = whole_and_parts(config, workspace, 500)
+    assert found == whole and number == 1 and len(found) == 300
+
+
+def test_file_that_changed_after_planning_is_an_error(workspace: Workspace, tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    path.write_text("".join(f"line {n}\n" for n in range(1000)))
+    parts = open_corpus(CorpusConfig(path=str(path)), workspace).parts(1_000)
+    with path.open("a") as file:
+        file.write("more\n")
+    with pytest.raises(CorpusError, match="has changed while it was read"):
+        list(parts[3].documents(PartCounts()))
+
+
+def test_invalid_byte_is_reported_at_its_place_in_the_file(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    path = tmp_path / "text.txt"
+    data = bytearray("".join(f"line {n}\n" for n in range(60_000)).encode())
+    data[500_003] = 0xFF
+    path.write_bytes(data)
+    parts = open_corpus(CorpusConfig(path=str(path)), workspace).parts(100_000)
+    bad = [part for part in parts if fails(part)]
+    assert [part.number for part in bad] == [4]
+    assert "text.txt (bytes 400,0" in bad[0].describe()
+    with pytest.raises(CorpusError, match="offset 500003"):
+        list(bad[0].documents(PartCounts()))
+
+
+def fails(part: CorpusPart) -> bool:
+    try:
+        list(part.documents(PartCounts()))
+    except CorpusError:
+        return True
+    return False
