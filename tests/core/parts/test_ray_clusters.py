@@ -12,17 +12,20 @@ from typing import Any
 
 import pytest
 
-from core import Workspace
+from core import CorpusConfig, ShardConfig, TokenizerConfig, Workspace
 from core.corpus.cleaning import parts
 from core.corpus.cleaning.stage import clean
 from core.errors import ConfigError, RunError
 from core.events import Reporter, RunStopped, StopMode
 from core.parts.ray_cluster import open_cluster
 from core.parts.workers import open_workers
+from core.shards.build import build
+from core.tokenizer import train
 from tests.core.corpus.cleaning.support import clean_config, write_documents
 from tests.core.corpus.cleaning.test_stage import ALL_STEPS, mixed_documents, outcome
 from tests.core.parts import tasks
 from tests.core.parts.ray_support import free_port, other_package, simulated_cluster
+from tests.texts import sentences
 
 ROOT = Path(__file__).parents[3]
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
@@ -40,11 +43,12 @@ def cluster(client_port: int) -> Iterator[Any]:
 
 
 class Killing(Reporter):
-    """Kills a node at the second part of a pass."""
+    """Kills a node when it hears of some progress."""
 
-    def __init__(self, cluster: Any, node: Any) -> None:
+    def __init__(self, cluster: Any, heard: str) -> None:
         self.cluster = cluster
-        self.node = node
+        self.node = next(iter(cluster.worker_nodes))
+        self.heard = heard
 
     def progress(
         self,
@@ -54,7 +58,7 @@ class Killing(Reporter):
         note: str = "",
         eta_seconds: float | None = None,
     ) -> None:
-        if self.node and note.startswith("filtering, part 2 "):
+        if self.node and self.heard in f"{note} {done} {unit}":
             self.cluster.remove_node(self.node, allow_graceful=False)
             self.node = None
 
@@ -80,7 +84,7 @@ def test_one_and_three_nodes_give_the_same_bytes_and_one_may_die(
     workspace = Workspace(tmp_path / "workspace")
     alone = clean(clean_config(text, **ALL_STEPS), workspace)
     assert len(list((alone.path / "train").iterdir())) > 3
-    reporter = Killing(cluster, next(iter(cluster.worker_nodes)))
+    reporter = Killing(cluster, "filtering, part 2 ")
     config = {**ALL_STEPS, "cluster": "ray://auto", "workers": None}
     three = clean(clean_config(text, name="three", **config), workspace, reporter)
     assert reporter.node is None and len(cluster.worker_nodes) == 2
@@ -88,6 +92,32 @@ def test_one_and_three_nodes_give_the_same_bytes_and_one_may_die(
     one = clean(clean_config(text, name="one", **config), workspace)
     assert outcome(alone) == outcome(three) == outcome(one)
     assert alone.fingerprint == three.fingerprint == one.fingerprint
+    cluster.add_node(num_cpus=1)
+
+
+@needs_ray
+@pytest.mark.long
+@pytest.mark.slow(30)
+def test_shards_on_a_cluster_that_loses_a_node_have_the_same_bytes(
+    cluster: Any, tmp_path: Path
+) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(sentences(6000)), "utf-8")
+    workspace = Workspace(tmp_path / "workspace")
+    corpus = CorpusConfig(path=str(text))
+    train(
+        TokenizerConfig(name="W", corpus=corpus, algorithm="byte_level_bpe", vocab_size=400),
+        workspace,
+    )
+    values = {"corpus": corpus, "tokenizer": "W", "preset": "custom", "max_seq_length": 64,
+              "part_mb": 0.03, "workers": 1}  # fmt: skip
+    alone = build(ShardConfig(**values, name="alone"), workspace)
+    config = ShardConfig(**{**values, "workers": None}, name="three", cluster="ray://auto")
+    reporter = Killing(cluster, "MB 2 parts")
+    three = build(config, workspace, reporter)
+    assert reporter.node is None
+    assert len(list((alone.path / "train").iterdir())) > 3
+    assert outcome(alone) == outcome(three) and alone.fingerprint == three.fingerprint
     cluster.add_node(num_cpus=1)
 
 
