@@ -12,7 +12,11 @@ from typing import Any, Literal
 from core.config.base import StageConfig
 from core.config.corpus import CorpusConfig
 from core.config.options import option
-from core.config.workers import cluster_option, workers_option
+from core.config.workers import (
+    cluster_option,
+    skip_failing_parts_option,
+    workers_option,
+)
 
 _NAMES_PATTERN_HELP = "separated by commas"
 _OFF = "Empty: no limit."
@@ -41,6 +45,7 @@ class CleanConfig(StageConfig):
     )
     workers: int | None = workers_option()
     cluster: str = cluster_option()
+    skip_failing_parts: bool = skip_failing_parts_option()
     unicode_form: Literal["none", "nfc", "nfkc"] = option(
         "nfc",
         "Normal form of the characters.",

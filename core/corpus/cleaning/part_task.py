@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import file_digest
 from pathlib import Path
 
@@ -69,14 +69,20 @@ class PartTask:
     Attributes:
         folder: Receives the files of all parts.
         source: Names the corpus in errors.
+        spooled: File of the documents before the first step, if a worker has read them.
+        first: Added to the numbers in that file, which count from the begin of what was read.
     """
 
     folder: Path
     number: int
     source: str
     repeats: Repeats | None = None
+    spooled: Path | None = None
+    first: int = 0
 
     def texts(self, step: str) -> Path:
+        if step == SPOOLED and self.spooled:
+            return self.spooled
         return self.folder / f"{step}-{self.number:06d}.npz"
 
     def keys(self, step: str) -> Path:
@@ -103,6 +109,8 @@ class PartTask:
             step: Counts the others.
         """
         batch = read_batch(self.texts(source))
+        if source == SPOOLED and self.first:
+            batch = replace(batch, numbers=batch.numbers + self.first)
         if self.repeats is None or not len(self.repeats.places):
             return batch
         if not batch.is_reference:
@@ -146,8 +154,9 @@ def run_once(step: str, work: Callable[[PartTask], PartResult], task: PartTask) 
 
 def _failure(task: PartTask, error: Exception) -> CorpusError:
     known = (SPOOLED, NORMALIZED, FILTERED)
-    path = next((task.texts(step) for step in known if task.texts(step).exists()), None)
-    numbers = read_batch(path).numbers if path else np.zeros(0, np.int64)
+    source = next((step for step in known if task.texts(step).exists()), None)
+    whole = replace(task, repeats=None)
+    numbers = whole.read(source, "", Tally()).numbers if source else np.zeros(0, np.int64)
     documents = f"documents {numbers[0] + 1:,} to {numbers[-1] + 1:,}" if len(numbers) else "empty"
     return CorpusError(
         f"Part {task.number + 1:,} of {task.source} ({documents}) can't be cleaned",

@@ -55,14 +55,14 @@ class Batch:
         return replace(self, texts=texts)
 
 
-def split_parts(documents: Iterable[tuple[int, str]]) -> Iterator[Batch]:
+def split_parts(documents: Iterable[tuple[int, str]], part_bytes: int) -> Iterator[Batch]:
     """Groups (kind, text) into parts; references have their own."""
     texts: list[str] = []
     kinds: list[int] = []
     first = size = 0
     for kind, text in documents:
         begins_own = bool(kinds) and kinds[-1] == REFERENCE != kind
-        if texts and (size >= PART_BYTES or begins_own):
+        if texts and (size >= part_bytes or begins_own):
             yield _batch(texts, kinds, first)
             first = 0 if begins_own else first + len(texts)
             texts, kinds, size = [], [], 0

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -38,9 +37,9 @@ from core.corpus.cleaning.part_task import (
     Repeats,
     run_once,
 )
-from core.corpus.cleaning.parts import split_parts, write_batch
 from core.corpus.cleaning.report import Report, Tally, steps_in_use
-from core.corpus.cleaning.work_folder import Spool, WorkFolder
+from core.corpus.cleaning.spooling import Spooler
+from core.corpus.cleaning.work_folder import WorkFolder
 from core.events import Reporter
 from core.parts.task_map import TaskMap
 
@@ -53,69 +52,34 @@ class Cleaning:
 
     Args:
         source: Names the corpus in errors.
-        find_facts: Returns facts about the source, once it is read.
     """
 
     def __init__(
-        self,
-        config: CleanConfig,
-        work: WorkFolder,
-        source: str,
-        find_facts: Callable[[], dict[str, Any]],
-        run: TaskMap,
-        reporter: Reporter,
+        self, config: CleanConfig, work: WorkFolder, source: str, run: TaskMap, reporter: Reporter
     ) -> None:
         self._config = config
         self._work = work
         self._source = source
-        self._find_facts = find_facts
         self._run = run
         self._reporter = reporter
         self._tally = Tally()
         self._count = 0
 
-    def clean(self, documents: Iterable[tuple[int, str]], total: int | None) -> Report:
-        """Cleans (kind, text) pairs; those of other corpora come first.
-
-        Args:
-            documents: Read only if an earlier attempt has not read them all.
-            total: Number of documents, for progress.
-        """
+    def clean(self, spooler: Spooler) -> Report:
+        """Cleans the documents that a spooler reads."""
         config = self._config
-        spooled = self._spooled(documents, total)
-        found = self._pass(NORMALIZED, partial(normalize_part, config), spooled)
-        spool = self._work.read_spool()
-        assert spool, "the generator has ended"
+        found = self._pass(NORMALIZED, partial(normalize_part, config), spooler.tasks(self._run))
+        self._count = len(found)
         repeats = self._repeats(found, NORMALIZED, 1 if config.exact_duplicates else 0)
         frequent = self._frequent_lines(repeats)
         tasks = self._tasks(repeats)
         found = self._pass(FILTERED, partial(filter_part, config, frequent), tasks, found)
         columns = config.minhash_bands + 1 if config.near_duplicates else 0
         kept = self._written(self._repeats(found, FILTERED, columns), found)
+        spool = self._work.read_spool()
+        assert spool, "all documents were read"
         read = {"documents": spool.documents, "bytes": spool.bytes}
         return Report(read, kept, self._tally, steps_in_use(config))
-
-    def _spooled(
-        self, documents: Iterable[tuple[int, str]], total: int | None
-    ) -> Iterator[PartTask]:
-        if spool := self._work.read_spool():
-            self._count = spool.parts
-            yield from map(self._task, range(spool.parts))
-            return
-        read: Counter[str] = Counter()
-        pace = Pace(self._reporter, "normalising", total, "documents")
-        for batch in split_parts(documents):
-            task = self._task(self._count)
-            if not task.result(NORMALIZED).exists():
-                write_batch(task.texts(SPOOLED), batch)
-            if not batch.is_reference:
-                read["documents"] += len(batch)
-                read["bytes"] += sum(len(text.encode()) for text in batch.texts)
-            self._count += 1
-            pace.report(read["documents"], self._count, read["bytes"])
-            yield task
-        facts = self._find_facts()
-        self._work.write_spool(Spool(self._count, read["documents"], read["bytes"], facts))
 
     def _task(self, number: int, repeats: Repeats | None = None) -> PartTask:
         return PartTask(self._work.path, number, self._source, repeats)
@@ -148,11 +112,14 @@ class Cleaning:
         pace = Pace(self._reporter, _TITLES[step], sum(sizes), "bytes", parts=len(sizes))
         done = 0
         results = []
-        for number, result in enumerate(self._run(partial(run_once, step, work), tasks)):
+        sent: list[PartTask] = []
+        for number, result in enumerate(
+            self._run(partial(run_once, step, work), _remembered(tasks, sent))
+        ):
             self._tally.add(result.tally)
             results.append(replace(result, tally=_NO_TALLY))
             if step in _READS:
-                self._task(number).texts(_READS[step]).unlink(missing_ok=True)
+                sent[number].texts(_READS[step]).unlink(missing_ok=True)
             if before:
                 done += sizes[number]
                 pace.report(done, number + 1, done)
@@ -191,6 +158,12 @@ class Cleaning:
         least = least_documents(self._config, found["documents"])
         paths = [self._task(number).keys(LINES) for number in range(self._count)]
         return frequent_lines(paths, found["lines"], least)
+
+
+def _remembered(tasks: Iterable[PartTask], sent: list[PartTask]) -> Iterator[PartTask]:
+    for task in tasks:
+        sent.append(task)
+        yield task
 
 
 _TITLES = {

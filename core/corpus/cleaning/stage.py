@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,10 @@ from core.corpus.cleaned import CleanedSource
 from core.corpus.cleaning import parts
 from core.corpus.cleaning.language import chosen_languages
 from core.corpus.cleaning.part_task import SPLIT_FOLDERS
-from core.corpus.cleaning.parts import REFERENCE, TRAIN, VALIDATION, DamagedPartError
+from core.corpus.cleaning.parts import DamagedPartError
 from core.corpus.cleaning.pipeline import Cleaning
 from core.corpus.cleaning.report import Report, title_of_step
+from core.corpus.cleaning.spooling import Spooler
 from core.corpus.cleaning.work_folder import WorkFolder, open_work_folder
 from core.corpus.reading import Corpus, open_corpus
 from core.errors import CorpusError
@@ -30,7 +30,7 @@ from core.workspace import Artifact, Workspace
 
 REPORT_FILE = "report.json"
 # Of saved parts; another one starts over.
-_PARTS_FORMAT = 1
+_PARTS_FORMAT = 2
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -119,18 +119,17 @@ def _attempt(
     work: WorkFolder,
     reporter: Reporter,
 ) -> Report:
-    def find_facts() -> dict[str, Any]:
-        return {"reading": corpus.reading, **corpus.cleaning}
-
+    source = _source_of(config.corpus)
+    spooler = Spooler(
+        corpus, references, work, source, reporter, skip_failing=config.skip_failing_parts
+    )
     with open_workers(
         config.workers,
         config.cluster,
         reporter,
         needs_credentials=config.corpus.reads_elsewhere,
     ) as run:
-        source = _source_of(config.corpus)
-        cleaning = Cleaning(config, work, source, find_facts, run, reporter)
-        return cleaning.clean(_documents(corpus, references), corpus.counts.get("documents"))
+        return Cleaning(config, work, source, run, reporter).clean(spooler)
 
 
 def _source_of(corpus: CorpusConfig) -> str:
@@ -167,18 +166,6 @@ def _references(config: CleanConfig, workspace: Workspace) -> list[CleanedSource
         )
         for name in split_names(config.against)
     ]
-
-
-def _documents(corpus: Corpus, references: list[CleanedSource]) -> Iterator[tuple[int, str]]:
-    for source in references:
-        for text in source.all_documents():
-            yield REFERENCE, text
-    if not corpus.holds_out:
-        for text in corpus.documents("train"):
-            yield TRAIN, text
-        return
-    for split, text in corpus.labelled_documents():
-        yield VALIDATION if split == "validation" else TRAIN, text
 
 
 def _nothing_left(report: Report) -> CorpusError:

@@ -29,14 +29,22 @@ class Spool:
     """The documents that were read.
 
     Attributes:
+        batches: File, number to add to those of its documents, and bytes.
         documents, bytes: Without those of other corpora.
         facts: Facts about the source that are known once it is read.
     """
 
-    parts: int
+    batches: list[tuple[str, int, int]]
     documents: int
     bytes: int
     facts: dict[str, Any] = field(default_factory=dict)
+
+    def with_batch(self, name: str, first: int, documents: int, size_bytes: int) -> Spool:
+        return Spool(
+            [*self.batches, (name, first, size_bytes)],
+            self.documents + documents,
+            self.bytes + size_bytes,
+        )
 
 
 class WorkFolder:

@@ -25,6 +25,7 @@ from core.events import Reporter, RunStopped, StopMode
 from core.workspace import Artifact
 from tests.core.corpus.cleaning.support import batch_of, clean_config, pages, write_documents
 from tests.core.corpus.cleaning.test_stage import ALL_STEPS, mixed_documents, outcome
+from tests.texts import sentences
 
 
 class Listening(Reporter):
@@ -223,3 +224,23 @@ def test_cleanings_at_the_same_time_use_different_folders(
     monkeypatch.setattr(work_folder, "_ABANDONED_SECONDS", -1)
     with open_work_folder(tmp_path, "other"):
         assert [path.name for path in tmp_path.iterdir()] == ["other"]
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> Path:
+    """Two files, of which the second can't be read to its end."""
+    write_documents(tmp_path / "a.jsonl", sentences(3000))
+    path = write_documents(tmp_path / "b.jsonl", sentences(3000, seed=1))
+    lines = path.read_text("utf-8").splitlines()
+    path.write_text("\n".join([*lines[:-2], '{"text": ', lines[-1]]) + "\n", "utf-8")
+    return tmp_path / "*.jsonl"
+
+
+def test_unreadable_part_is_named_and_can_be_skipped(broken: Path, workspace: Workspace) -> None:
+    with pytest.raises(CorpusError) as caught:
+        clean(clean_config(broken), workspace)
+    assert "b.jsonl" in caught.value.problem and "bytes" in caught.value.problem
+    corpus = clean(clean_config(broken, skip_failing_parts=True), workspace)
+    counts = corpus.manifest.counts
+    assert counts["parts_skipped"] == 1
+    assert 3000 < counts["read"]["documents"] < 6000
