@@ -87,7 +87,7 @@ class Spooler:
         step = PartStep(partial(spool_part, batches.PART_BYTES), store, self._skip_failing)
         read: list[tuple[Split, PartCounts]] = []
         skipped = 0
-        results = run_step(step, planned, partial(nullcontext, run), self._reporter)
+        results = run_step(step, planned, lambda: nullcontext(run), self._reporter)
         for part, result in zip(planned, results, strict=True):
             if SKIPPED in result.values:
                 skipped += 1

@@ -29,7 +29,7 @@ from core.parts.workers import open_workers
 from core.workspace import Artifact, Workspace
 
 REPORT_FILE = "report.json"
-# Of saved parts; another one starts over.
+# Parts that were saved in another format are not used.
 _PARTS_FORMAT = 2
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
