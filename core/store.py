@@ -40,7 +40,7 @@ from sqlalchemy.exc import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
 
 from core.errors import ConfigError, RunError, StudioError
-from core.stages.registry import is_resumable
+from core.stages.registry import is_resumable, keeps_parts
 from core.workspace import Workspace, file_lock
 from core.workspace.places import check_not_moved, is_shared
 
@@ -116,6 +116,11 @@ class RunRow(_Base):
     def saves(self) -> bool:
         """True if the stage is resumable."""
         return is_resumable(self.stage)
+
+    @property
+    def keeps_parts(self) -> bool:
+        """True if the stage continues after finished parts."""
+        return keeps_parts(self.stage)
 
 
 class MetricRow(_Base):

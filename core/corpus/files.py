@@ -10,6 +10,7 @@ import re
 import shutil
 import tempfile
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -131,9 +132,11 @@ class FilesSource:
         """Groups a split's files into about equal amounts of text, and cuts the large ones."""
         group: list[Stretch] = []
         size = 0
+        members = Counter(file.path for file in self._files[part])
         for file in self._files[part]:
             with _naming(file):
-                for stretch in self._cut(Stretch.whole(file), target_bytes):
+                whole = Stretch.whole(file, members[file.path])
+                for stretch in self._cut(whole, target_bytes):
                     if group and size + stretch.bytes > target_bytes:
                         yield group
                         group, size = [], 0
@@ -151,8 +154,9 @@ class FilesSource:
         return limited
 
     def _cut(self, whole: Stretch, target_bytes: int) -> Iterator[Stretch]:
-        is_packed = whole.member or compression_of(head_of(whole.packed))
-        if whole.bytes <= target_bytes or is_packed:
+        if whole.bytes <= target_bytes or whole.member:
+            return iter([whole])
+        if compression_of(head_of(whole.packed)):
             return iter([whole])
         if whole.format == "parquet":
             return self._cut_groups(whole, target_bytes)

@@ -23,11 +23,11 @@ SPLITS: tuple[Split, ...] = ("train", "validation")
 
 @dataclass
 class PartCounts:
-    """What was read of a part.
+    """Counts of what a part contains.
 
     Attributes:
         splits: Counts by split, dropped documents included.
-        dropped_documents, dropped_bytes: Of held-out documents that overlap with others.
+        dropped_documents, dropped_bytes: Held-out documents that overlap with others.
         report: How its files were read.
     """
 

@@ -149,8 +149,13 @@ class Corpus:
                 if split == "train" or document.hash not in dropped:
                     yield split, document.text
 
-    def parts(self, target_bytes: int = PART_BYTES) -> list[CorpusPart]:
+    def parts(
+        self, target_bytes: int = PART_BYTES, splits: Sequence[Split] = SPLITS
+    ) -> list[CorpusPart]:
         """Plans parts; with a limit of documents, there is one per split of the source.
+
+        Args:
+            splits: That are needed.
 
         Raises:
             CorpusError: A file can't be read.
@@ -159,17 +164,25 @@ class Corpus:
         planned: list[CorpusPart] = []
         limit = self.config.limit
         for split in self._parts():
+            if self._source.has_validation and split not in splits:
+                continue
             first = SourcePart(self._source, f"the first {limit} documents", 0)
             for part in [first] if limit else self._source.parts(split, target_bytes):
                 number = len(planned)
                 planned.append(CorpusPart(number, part, split, self._threshold, dropped, limit))
         return planned
 
-    def record_parts(self, counts: Sequence[tuple[Split, PartCounts]]) -> None:
-        """Keeps the counts of all parts, in order, as a pass over the documents does."""
+    def record_parts(
+        self, counts: Sequence[tuple[Split, PartCounts]], *, are_all: bool = True
+    ) -> None:
+        """Keeps the counts of parts, in order, as a pass over the documents does.
+
+        Args:
+            are_all: Whether no part was skipped; otherwise only the reading report is kept.
+        """
         for part in self._parts():
             own = [one for split, one in counts if split == part]
-            if part not in self._passes:
+            if own and are_all and part not in self._passes:
                 tallies = {split: sum_tallies(one.splits[split] for one in own) for split in SPLITS}
                 self._keep_counts(part, tallies, sum(one.blank_skipped for one in own))
         if isinstance(self._source, FilesSource):

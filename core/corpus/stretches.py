@@ -38,9 +38,9 @@ class Stretch(TextFile):
     Attributes:
         start, stop: Bytes, or row groups of a Parquet file; `stop` None: to the end.
         bytes: About how much there is to read.
-        file_bytes, modified_ns: Of the file, when it was planned.
-        column, columns: Of a table that begins in an earlier stretch.
-        encoding: Of a text that begins in an earlier stretch.
+        file_bytes, modified_ns: The file's, when it was planned.
+        column, columns: The table's, if it begins in an earlier stretch.
+        encoding: The text's, if it begins in an earlier stretch.
     """
 
     start: int = 0
@@ -53,12 +53,16 @@ class Stretch(TextFile):
     encoding: str = ""
 
     @classmethod
-    def whole(cls, file: TextFile) -> Stretch:
-        """Raises OSError if the file can't be read."""
+    def whole(cls, file: TextFile, members: int = 1) -> Stretch:
+        """Raises OSError if the file can't be read.
+
+        Args:
+            members: That an archive has.
+        """
         facts = file.path.stat()
         return cls(
             file.path, file.format, file.member,
-            bytes=facts.st_size, file_bytes=facts.st_size, modified_ns=facts.st_mtime_ns,
+            bytes=facts.st_size // members, file_bytes=facts.st_size, modified_ns=facts.st_mtime_ns,
         )  # fmt: skip
 
     @property

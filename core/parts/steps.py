@@ -30,7 +30,7 @@ class PartStep:
     """A function of parts whose results are kept.
 
     Args:
-        function: Of a module, so that it can be sent to another process.
+        function: A module's function, so that it can be sent to another process.
         skip_failing: Whether a part that can't be read has the value `skipped` instead of ending
             the step.
     """
@@ -67,12 +67,13 @@ def run_step(
         RunError: Processes end again and again.
     """
     progress = PartProgress(parts, step.store.count_finished(), reporter)
-    done = crashes = 0
+    done = crashes = 0  # Crashes without a finished part in between.
     while done < len(parts):
         try:
             with open_pool() as run:
                 for result in run(step, parts[done:]):
                     done += 1
+                    crashes = 0
                     progress.report(done)
                     if SKIPPED in result.values:
                         reporter.warn(f"A part was skipped. {result.values[SKIPPED]}")

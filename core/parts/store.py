@@ -47,7 +47,7 @@ class PartStore:
     """Results of one step over the parts of a corpus.
 
     Args:
-        folder: Of this recipe alone.
+        folder: This recipe's own.
         recipe: Hash of everything that decides the results.
     """
 
@@ -146,8 +146,9 @@ def open_store(cache: Path, step: str, recipe: str) -> Iterator[PartStore]:
 def _remove_old(cache: Path) -> None:
     """Removes finished parts that nobody has continued for a month."""
     for folder in cache.glob("*-*"):
-        if time.time() - folder.stat().st_mtime > _KEPT_SECONDS:
-            shutil.rmtree(folder, ignore_errors=True)
+        with suppress(FileNotFoundError):  # Another process has just finished.
+            if time.time() - folder.stat().st_mtime > _KEPT_SECONDS:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _remove_attempts(folder: Path) -> None:

@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,7 +28,7 @@ from core.events import Reporter
 from core.objectives import create_objective
 from core.parts.pool import count_workers
 from core.parts.steps import SKIPPED, PartStep, run_step
-from core.parts.store import PartResult, open_store
+from core.parts.store import PartResult, PartStore, open_store
 from core.parts.workers import open_workers
 from core.shards.destination import new_destination
 from core.shards.layout import layout_for, objective_settings
@@ -65,7 +66,7 @@ def build(config: ShardConfig, workspace: Workspace, reporter: Reporter | None =
     reporter = reporter or Reporter()
     layout_for(config)  # Checks the settings.
     name = config.name or derive_name(config)
-    with new_destination(config.output_dir, workspace) as destination:
+    with ExitStack() as opened, new_destination(config.output_dir, workspace) as destination:
         with workspace.new_artifact("shards", name, exact=bool(config.name)) as draft:
             tokenizer = load_tokenizer(config, workspace)
             corpus = open_corpus(config.corpus, workspace, reporter)
@@ -73,10 +74,18 @@ def build(config: ShardConfig, workspace: Workspace, reporter: Reporter | None =
             draft.config = config.model_dump(mode="json")
             inputs = {"corpus": corpus.input_fingerprint, "tokenizer": tokenizer.fingerprint}
             draft.inputs = inputs
-            counts = _write_shards(config, corpus, tokenizer, folder, workspace, reporter)
+            plan = _plan(config, corpus, tokenizer)
+            store = opened.enter_context(
+                open_store(workspace.cache / "parts", "shards", plan.recipe)
+            )
+            results = _pack_parts(config, plan, store, corpus.counts.get("documents"), reporter)
+            counts = _merge(plan.packing, corpus, plan.parts, results, folder)
+            tokenizer.copy_to(folder / TOKENIZER_FOLDER)
             draft.counts = {**counts, "reading": corpus.reading, **corpus.cleaning}
             draft.location = destination.location
             draft.fingerprint = destination.publish(draft, reporter)
+        # Not before: when an upload fails, the finished parts are still there.
+        store.remove()
         reporter.metrics(0, {name: draft.counts[name] for name in _REPORTED_COUNTS})
     assert draft.artifact
     return draft.artifact
@@ -100,18 +109,25 @@ def load_tokenizer(config: ShardConfig, workspace: Workspace) -> StudioTokenizer
     return tokenizer
 
 
-def _write_shards(
-    config: ShardConfig,
-    corpus: Corpus,
-    tokenizer: StudioTokenizer,
-    folder: Path,
-    workspace: Workspace,
-    reporter: Reporter,
-) -> dict[str, int]:
+@dataclass(frozen=True)
+class _Plan:
+    """Parts, and how to pack them.
+
+    Attributes:
+        recipe: Hash of everything that decides the results.
+    """
+
+    parts: Sequence[CorpusPart]
+    packing: Packing
+    workers: int
+    recipe: str
+
+
+def _plan(config: ShardConfig, corpus: Corpus, tokenizer: StudioTokenizer) -> _Plan:
     splits: tuple[Split, ...] = SPLITS if config.split == "all" else (config.split,)
     if VALIDATION in splits:
         corpus.check_holds_out()
-    parts = corpus.parts(round(config.part_mb * 2**20))
+    parts = corpus.parts(round(config.part_mb * 2**20), splits)
     recipe = fingerprint_of(
         {
             "format": _FORMAT,
@@ -123,29 +139,27 @@ def _write_shards(
     )
     workers = _count_useful(config, parts)
     # A lone process can use several cores, too.
-    is_alone = workers == 1 and config.workers is None and not config.cluster
-    threads = min(_MOST_THREADS, usable_cores()) if is_alone else 1
+    cores = config.workers or usable_cores()
+    threads = min(_MOST_THREADS, cores) if workers == 1 and not config.cluster else 1
     packing = Packing(config, tokenizer.path, tokenizer.fingerprint, splits, threads)
-    with open_store(workspace.cache / "parts", "shards", recipe) as store:
-        pack = partial(pack_part, packing)
-        if len(parts) == 1 and not config.cluster:
-            total = corpus.counts.get("documents")
-            pack = partial(pack, reporter=reporter, total=total)
-        step = PartStep(pack, store, config.skip_failing_parts)
-        pool = partial(
-            open_workers,
-            config.workers if config.cluster else workers,
-            config.cluster,
-            reporter,
-            needs_credentials=config.corpus.reads_elsewhere,
-        )
-        results = list(run_step(step, parts, pool, reporter))
-        try:
-            counts = _merge(packing, corpus, parts, results, folder)
-            tokenizer.copy_to(folder / TOKENIZER_FOLDER)
-            return counts
-        finally:
-            store.remove()
+    return _Plan(parts, packing, workers, recipe)
+
+
+def _pack_parts(
+    config: ShardConfig, plan: _Plan, store: PartStore, total: int | None, reporter: Reporter
+) -> list[PartResult]:
+    pack = partial(pack_part, plan.packing)
+    if len(plan.parts) == 1 and not config.cluster:
+        pack = partial(pack, reporter=reporter, total=total)
+    step = PartStep(pack, store, config.skip_failing_parts)
+    pool = partial(
+        open_workers,
+        config.workers if config.cluster else plan.workers,
+        config.cluster,
+        reporter,
+        needs_credentials=config.corpus.reads_elsewhere,
+    )
+    return list(run_step(step, plan.parts, pool, reporter))
 
 
 def _count_useful(config: ShardConfig, parts: Sequence[CorpusPart]) -> int:
@@ -167,7 +181,11 @@ def _merge(
     read = [(part, result) for part, result in zip(parts, results, strict=True)
             if SKIPPED not in result.values]  # fmt: skip
     counts = [PartCounts.from_json(result.values["read"]) for _, result in read]
-    corpus.record_parts([(part.split, one) for (part, _), one in zip(read, counts, strict=True)])
+    skipped = len(parts) - len(read)
+    corpus.record_parts(
+        [(part.split, one) for (part, _), one in zip(read, counts, strict=True)],
+        are_all=not skipped,
+    )
     packed = {}
     for split in packing.splits:
         packed[split] = _merge_split(packing, split, [result for _, result in read], folder)
@@ -177,7 +195,6 @@ def _merge(
         if packing.layout.has_padding:
             token_counts[tokenizer.pad_id] = 0
         np.save(folder / TOKEN_COUNTS_FILE, token_counts)
-    skipped = len(parts) - len(read)
     return {**_counts(packing, packed, counts), **({"parts_skipped": skipped} if skipped else {})}
 
 
@@ -221,7 +238,19 @@ def _link(path: Path, final: Path) -> None:
     try:
         os.link(path, final)
     except OSError:
+        _copy(path, final)
+
+
+def _copy(path: Path, final: Path) -> None:
+    try:
         shutil.copyfile(path, final)
+    except OSError as error:
+        raise ShardError(
+            f"The shards can't be written to {final.parent}",
+            expected=f"space for {path.stat().st_size:,} more bytes",
+            received=error.strerror or str(error),
+            fix="free disk space, then start the same command again: the finished parts are kept",
+        ) from error
 
 
 def _check_any_sequence(split: str, packed: PackedSplit, row_length: int) -> None:

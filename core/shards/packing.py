@@ -45,8 +45,8 @@ class Packing:
 
     Args:
         tokenizer: Its folder.
-        fingerprint: Of the tokenizer.
-        threads: That encode at a time.
+        fingerprint: The tokenizer's.
+        threads: The number that encode at a time.
     """
 
     config: ShardConfig

@@ -39,6 +39,7 @@ class Stage:
     Attributes:
         api: Function for scripts, in `core` or a reference.
         is_resumable: Whether it continues from saved state.
+        keeps_parts: Whether it continues after the finished parts of the text, however it ended.
         reports_top_level: Puts results at the JSON's top level, not in `metrics`.
         summarizer: Formats results for the command line.
         secret_variable: Secret for no other process; the command line runs the stage itself.
@@ -55,6 +56,7 @@ class Stage:
     name_deriver: str = ""
     tab: str = ""
     is_resumable: bool = False
+    keeps_parts: bool = False
     reports_top_level: bool = False
     summarizer: str = ""
     secret_variable: str = ""
@@ -142,6 +144,10 @@ def is_resumable(stage: str) -> bool:
     return stage in STAGES and STAGES[stage].is_resumable
 
 
+def keeps_parts(stage: str) -> bool:
+    return stage in STAGES and STAGES[stage].keeps_parts
+
+
 def parse_stage_config(stage: str, values: dict[str, Any]) -> StageConfig:
     """Parses a stored config; raises ConfigError.
 
@@ -194,6 +200,7 @@ register(
         artifact=SHARDS,
         name_deriver="core.shards.build:derive_name",
         tab="shards",
+        keeps_parts=True,
     )
 )
 register(

@@ -375,7 +375,7 @@ const tools = (view, run) => {
   const publish = run.model && run.state === "done" && h("a", { class: "ps-button", href: "#publish", "data-go": `publish/${run.model}` }, "Publish");
   // A run at its limit would stop at once.
   const resume = run.remote?.at_limit ? confirmFirst(view, run, "limits") : () => act("resume");
-  const again = run.state !== "done" && button(run.saves ? "Resume" : "Run again", "", resume, isAsked(view, run, "resume"));
+  const again = run.state !== "done" && button(run.saves || run.keeps_parts ? "Resume" : "Run again", "", resume, isAsked(view, run, "resume"));
   const extend = run.extendable && button("Extend", "", confirmFirst(view, run, "extend"));
   const remove = button("Delete", "ps-last", confirmFirst(view, run, "delete"));
   return [clone, report, again, extend, publish, open, remove].filter(Boolean);
@@ -384,7 +384,7 @@ const tools = (view, run) => {
 // A question, and the labels of its buttons: confirm and cancel.
 const CONFIRM = {
   abort: (run) => [
-    run.saves ? `Stop without saving? The steps since the last save are lost.${run.remote?.target ? " Its machine is deleted." : ""}` : "Stop this run? It saves nothing before its end, so its work is lost.",
+    run.keeps_parts ? "Stop this run? Resume goes on after its finished parts." : run.saves ? `Stop without saving? The steps since the last save are lost.${run.remote?.target ? " Its machine is deleted." : ""}` : "Stop this run? It saves nothing before its end, so its work is lost.",
     run.saves ? "Stop without saving" : "Stop",
     "Keep running",
   ],

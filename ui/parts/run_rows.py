@@ -40,6 +40,7 @@ def summarize(row: RunRow, workspace: Workspace) -> dict[str, Any]:
         "warning": _number_of(row.warnings[-1]) if row.warnings else 0,
         "alerts": alert_kinds(row),
         "saves": row.saves,
+        "keeps_parts": row.keeps_parts,
         "extendable": is_extendable(row),
         "model": model_of(row),
         "remote": remote.describe_remote(row),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import random
+import zipfile
 from pathlib import Path
 
 import pyarrow as pa
@@ -139,3 +140,40 @@ def fails(part: CorpusPart) -> bool:
     except CorpusError:
         return True
     return False
+
+
+def test_members_of_an_archive_share_parts(workspace: Workspace, tmp_path: Path) -> None:
+    path = tmp_path / "texts.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for n in range(50):
+            archive.writestr(f"{n:02}.txt", "".join(f"line {n} {k}\n" for k in range(30)))
+    config = CorpusConfig(path=str(path), validation_percent=30)
+    whole, found, number = whole_and_parts(config, workspace, path.stat().st_size // 4)
+    assert found == whole and 4 <= number <= 6
+    total = sum(part.bytes for part in open_corpus(config, workspace).parts(1_000))
+    assert abs(total - path.stat().st_size) < 50
+
+
+def test_only_the_splits_that_are_needed_are_planned(workspace: Workspace, tmp_path: Path) -> None:
+    for name in ("train", "validation"):
+        (tmp_path / f"{name}.txt").write_text("".join(f"{name} {n}\n" for n in range(100)))
+    paths = {name: str(tmp_path / f"{name}.txt") for name in ("train", "validation")}
+    config = CorpusConfig(path=paths["train"], validation_path=paths["validation"])
+    corpus = open_corpus(config, workspace)
+    assert {part.split for part in corpus.parts(500, ("train",))} == {"train"}
+    assert {part.split for part in corpus.parts(500)} == {"train", "validation"}
+
+
+def test_counts_of_a_corpus_with_skipped_parts_are_not_kept(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    path = tmp_path / "text.txt"
+    path.write_text("".join(f"line {n}\n" for n in range(1000)))
+    corpus = open_corpus(CorpusConfig(path=str(path)), workspace)
+    part = corpus.parts(1_000)[1]
+    counts = PartCounts()
+    list(part.documents(counts))
+    corpus.record_parts([(part.split, counts)], are_all=False)
+    assert not corpus.counts
+    list(corpus.labelled_documents())
+    assert corpus.counts["documents"] == 1000
