@@ -57,6 +57,7 @@ _PATTERNS = {"path": "--path", "validation_path": "--validation-path"}
 _RESUMED_LIMITS = {
     "max_hours": "new limit of hours on other machines",
     "max_cost": "new limit of US dollars",
+    "price_per_hour": "price of the next machine in US dollars",
 }
 
 
@@ -390,6 +391,8 @@ def _resume_run(options: argparse.Namespace) -> int:
         num_train_steps=options.num_train_steps,
         max_hours=options.max_hours,
         max_cost=options.max_cost,
+        price_per_hour=options.price_per_hour,
+        target=options.target,
     )
     if options.follow:
         return _follow(workspace, run_id, as_json=options.json)
@@ -773,6 +776,8 @@ def _add_runs(commands: Any, common: argparse.ArgumentParser) -> None:
         resume.add_argument(
             f"--{name.replace('_', '-')}", f"--{name}", type=float, default=None, help=about
         )
+    about = "another target, whose machines reach the same mirror"
+    resume.add_argument("--target", metavar="ADDRESS", default=None, help=about)
     resume.add_argument("--follow", action="store_true", help="print progress until the run ends")
     resume.add_argument(
         "--num-train-steps",

@@ -155,7 +155,7 @@ class Corpus:
         """Plans parts; with a limit of documents, there is one per split of the source.
 
         Args:
-            splits: That are needed.
+            splits: The needed ones.
 
         Raises:
             CorpusError: A file can't be read.

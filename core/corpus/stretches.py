@@ -57,7 +57,7 @@ class Stretch(TextFile):
         """Raises OSError if the file can't be read.
 
         Args:
-            members: That an archive has.
+            members: The number of files in an archive.
         """
         facts = file.path.stat()
         return cls(

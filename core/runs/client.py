@@ -145,6 +145,8 @@ def resume_run(
     num_train_steps: int | None = None,
     max_hours: float | None = None,
     max_cost: float | None = None,
+    price_per_hour: float | None = None,
+    target: str | None = None,
 ) -> str:
     """Requeues an ended run, which goes on from its last checkpoint. Returns its id.
 
@@ -152,15 +154,29 @@ def resume_run(
         run_id: May be abbreviated, or the address of a run in a mirror, to execute it here.
         num_train_steps: The new total, to extend the run.
         max_hours, max_cost: New limits of a run with a target, its earlier machines included.
+        price_per_hour: The next machine's, in US dollars.
+        target: Another target of a run with one, whose machines reach the same mirror.
 
     Raises:
         RunError: The run is missing, active, or has no steps left.
+        ConfigError: The target's address is invalid.
     """
-    given = {"num_train_steps": num_train_steps, "max_hours": max_hours, "max_cost": max_cost}
+    given = {
+        "num_train_steps": num_train_steps,
+        "max_hours": max_hours,
+        "max_cost": max_cost,
+        "price_per_hour": price_per_hour,
+        "target": target,
+    }
     changes = {name: value for name, value in given.items() if value is not None}
     if "://" in run_id:
+        if target is not None:
+            raise _no_target(run_id)
         return _take_over(workspace, run_id, changes)
     row = _open_and_find(workspace, run_id)
+    if target is not None:
+        changes = {"price_per_hour": None, **changes}
+        _check_new_target(row, target)
     if row.remote and not row.remote.get("target"):
         raise RunError(
             f"The run {row.id} is executed on another machine",
@@ -181,6 +197,23 @@ def resume_run(
         _check_more_steps(row, num_train_steps)
     _ask(workspace, "resume", {"run": row.id, "changes": changes})
     return row.id
+
+
+def _check_new_target(row: RunRow, target: str) -> None:
+    from core.targets.target import open_target
+
+    if not row.config.get("target"):
+        raise _no_target(row.id)
+    open_target(target)  # Checks the address.
+
+
+def _no_target(run: str) -> RunError:
+    return RunError(
+        f"The run {run} can't be resumed on a target",
+        expected="a run that was launched on a target",
+        received="one that is executed on this machine",
+        fix="leave target away, or start a new run with a target",
+    )
 
 
 def _take_over(workspace: Workspace, address: str, changes: dict[str, Any]) -> str:

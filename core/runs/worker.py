@@ -166,11 +166,13 @@ class Worker:
         changes = payload.get("changes", {})
         config = {**record.config, **changes}
         folder.archive_attempt(row.attempt)
-        folder.write_record(replace(record, config=config))
+        record = replace(record, config=config)
+        folder.write_record(record)
         # Otherwise the run would be shown as done.
         total = changes.get("num_train_steps") or row.total
         # A run that was taken over is executed here from now on.
-        remote = row.remote if _remote_of(record) else {}
+        places = _remote_of(record)
+        remote = {**row.remote, **places} if places else {}
         self.store.requeue(row.id, reason="resumed", config=config, total=total, remote=remote)
 
     def _delete(self, payload: dict[str, Any]) -> None:

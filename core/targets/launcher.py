@@ -57,6 +57,7 @@ class Launch:
         ended: Unix seconds; 0: it goes on.
         incarnations, checkpoints: Numbers of them that the mirror had before.
         detail: Why it ended, in the target's words.
+        price_per_hour: In US dollars; None if unknown.
     """
 
     number: int
@@ -68,11 +69,19 @@ class Launch:
     checkpoints: int = 0
     detail: str = ""
     attempt: int = 0
+    price_per_hour: float | None = None
 
     @property
     def seconds(self) -> float:
         """The time that is paid for."""
         return (self.ended or time.time()) - self.billed_from if self.billed_from else 0.0
+
+    @property
+    def cost(self) -> float | None:
+        """US dollars so far; None if the price is unknown."""
+        if self.price_per_hour is None:
+            return None if self.billed_from else 0.0
+        return self.price_per_hour * self.seconds / _SECONDS_PER_HOUR
 
 
 @dataclass
@@ -83,7 +92,7 @@ class RemoteState:
         here, there: The mirror's root, from this computer and from the machine.
         code, spec: SHA-256 of the uploaded code, which all machines of an attempt run, and of the
             run's description.
-        price_per_hour: In US dollars; None if unknown.
+        price_per_hour: The next machine's, in US dollars; None if unknown.
         ended_attempt: The newest attempt that has ended, with its exit code.
     """
 
@@ -102,10 +111,11 @@ class RemoteState:
 
     @property
     def cost(self) -> float | None:
-        """US dollars so far; None if the price is unknown."""
+        """US dollars so far; None if the price of a machine is unknown."""
         if self.price_per_hour is None:
             return None
-        return round(self.price_per_hour * self.seconds / _SECONDS_PER_HOUR, 4)
+        costs = [one.cost for one in self.launches]
+        return None if None in costs else round(sum(filter(None, costs)), 4)
 
     @property
     def current(self) -> Launch | None:
@@ -124,7 +134,7 @@ class RemoteState:
         try:
             values = json.loads(read_regular(path, _MOST_FILE_BYTES))
             launches = [Launch(**_known(Launch, one)) for one in values.pop("launches", [])]
-            return cls(**_known(cls, values), launches=launches)
+            state = cls(**_known(cls, values), launches=launches)
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise RunError(
                 f"{path} can't be read, so the run's machines are unknown",
@@ -133,6 +143,12 @@ class RemoteState:
                 fix="list the machines with: studio targets, and delete this run's; then restore "
                 "the file from a copy, or go on with: runs resume ADDRESS",
             ) from error
+
+        for launch in launches:
+            # An earlier version kept one price for all.
+            if launch.price_per_hour is None:
+                launch.price_per_hour = state.price_per_hour
+        return state
 
     def write(self, folder: RunFolder) -> None:
         write_atomically(folder.path / REMOTE_FILE, json.dumps(asdict(self), indent=1) + "\n")
@@ -189,6 +205,7 @@ class Launcher:
         said = self._target.check()
         print(said, flush=True)
         roots = self._target.mirror_root(self._config.mirror)
+        self._check_same_mirror(roots.here)
         self.state.here, self.state.there = roots.here, roots.there
         price = self._config.price_per_hour
         self.state.price_per_hour = self._target.price_per_hour() if price is None else price
@@ -211,6 +228,20 @@ class Launcher:
         if self.seconds_left() == 0:
             raise _limit_is_used_up(self._config)
         self.state.write(self._folder)
+
+    def _check_same_mirror(self, here: str) -> None:
+        machines = [one.machine for one in self.state.launches if one.machine]
+        is_same = not machines or machines[-1].get("target") == self._target.address
+        if is_same or here == self.state.here:
+            return
+        raise ConfigError(
+            "This target can't continue the run",
+            expected=f"a target whose machines reach the mirror {self.state.here}",
+            received=f"{self._config.target}, which keeps its mirror in {here}",
+            fix="resume the run on its earlier target; or from the mirror's address, here: "
+            f"runs resume {self.state.here}/runs/{self._record.id}",
+            field="target",
+        )
 
     def _upload(self) -> None:
         self._enter("uploading")
@@ -265,6 +296,7 @@ class Launcher:
                 incarnations=incarnations,
                 checkpoints=checkpoints,
                 attempt=self._folder.count_attempts(),
+                price_per_hour=self.state.price_per_hour,
             )
             self.state.launches.append(launch)
             self.state.write(self._folder)
@@ -342,7 +374,8 @@ class Launcher:
         launch = self.state.current
         found = launch and (launch.machine or self._find_again(launch))
         if found:
-            self._target.cancel(Machine.from_json(found))
+            machine = Machine.from_json(found)
+            self._target_of(machine).cancel(machine)
 
     def end_machine(self, why: str = "") -> None:
         """Deletes the current machine and counts it as ended."""
@@ -407,11 +440,17 @@ class Launcher:
         found = self._target.find(self._record.id, launch.number)
         return found.to_json() if found else None
 
+    def _target_of(self, machine: Machine) -> Target:
+        """Returns a machine's target, which may be an earlier one of the run."""
+        is_own = machine.target in ("", self._target.address)
+        return self._target if is_own else open_target(machine.target)
+
     def machine_log(self) -> str:
         """Returns the end of the newest machine's own output; "" if it can't be read."""
-        machine = next((one.machine for one in reversed(self.state.launches) if one.machine), None)
+        found = next((one.machine for one in reversed(self.state.launches) if one.machine), None)
         try:
-            return self._target.log(Machine.from_json(machine)) if machine else ""
+            machine = Machine.from_json(found) if found else None
+            return self._target_of(machine).log(machine) if machine else ""
         except StudioError:
             return ""
 
@@ -436,20 +475,22 @@ class Launcher:
 
     def seconds_left(self) -> float | None:
         """Returns the rest of the limits in seconds, 0 if they are used up; None: no limit."""
-        limit = self._limit_seconds()
-        return None if limit is None else max(0.0, limit - self.state.seconds)
+        left = self._remaining_seconds()
+        return None if left is None else max(0.0, left)
 
-    def _limit_seconds(self) -> float | None:
-        limits = []
+    def _remaining_seconds(self) -> float | None:
+        """Returns the rest of the limits in seconds, negative beyond them; None: no limit."""
+        state, limits = self.state, []
         if self._config.max_hours is not None:
-            limits.append(self._config.max_hours * _SECONDS_PER_HOUR)
-        if self._config.max_cost is not None and self.state.price_per_hour:
-            limits.append(self._config.max_cost / self.state.price_per_hour * _SECONDS_PER_HOUR)
+            limits.append(self._config.max_hours * _SECONDS_PER_HOUR - state.seconds)
+        if self._config.max_cost is not None and state.price_per_hour:
+            left = self._config.max_cost - (state.cost or 0.0)
+            limits.append(left / state.price_per_hour * _SECONDS_PER_HOUR)
         return min(limits) if limits else None
 
     def _is_overdue(self) -> bool:
-        limit = self._limit_seconds()
-        return limit is not None and self.state.seconds > limit + _GRACE_SECONDS
+        left = self._remaining_seconds()
+        return left is not None and left < -_GRACE_SECONDS
 
     def _secrets(self) -> dict[str, str]:
         if not self._target.carries_secrets or not _needs_hub(self._config, self.state.there):

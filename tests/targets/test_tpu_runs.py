@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from core import TrainConfig, Workspace
-from core.runs.client import ensure_worker, submit
+from core.runs.client import ensure_worker, request_stop, resume_run, submit
 from core.store import Store
 from core.targets.machines import list_machines
 from tests.core.runs.support import (
@@ -159,6 +159,29 @@ def test_slice_that_loses_a_host_is_replaced(server: TpuServer, home: Workspace)
     assert (row.state, row.error, row.remote["incarnation"]) == ("done", None, 2)
     assert_all_deleted(server, home)
     assert_same(home, {"whole": whole, "remote": run_id})
+
+
+@pytest.mark.slow(120)
+def test_run_of_two_hosts_goes_on_with_one(server: TpuServer, home: Workspace) -> None:
+    fields = {"engine": "jax", "num_train_steps": 1500, "eval_steps": 500, "save_steps": 250}
+    run_id = submit(home, "train", config(TWO_HOSTS, "remote", price_per_hour=2.0, **fields))
+    wait_for_machine(server, run_id, 1)
+    wait_for(lambda: checkpoints(server, 1, run_id), LONG)
+    request_stop(home, run_id)
+    row = wait_until_ended(home, run_id, LONG)
+    assert (row.state, row.reason) == ("stopped", "saved")
+    stopped_at, cost = row.done, row.remote["cost"]
+    assert 0 < stopped_at < 1500 and cost > 0
+
+    resume_run(home, run_id, target=ONE_HOST, price_per_hour=1.0)
+    row = wait_until_ended(home, run_id, LONG)
+    assert (row.state, row.error, row.done) == ("done", None, 1500)
+    assert row.remote["target"] == row.config["target"] == ONE_HOST
+    assert row.remote["incarnation"] == row.remote["launch"] == 2
+    assert cost < row.remote["cost"] < cost + row.remote["hours"] * 1.0
+    steps = [step for name, step, _ in losses(home, run_id) if name == "loss"]
+    assert steps[-1] == 1500 and any(step > stopped_at for step in steps)
+    assert_all_deleted(server, home)
 
 
 @pytest.mark.slow(90)
