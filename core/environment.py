@@ -63,7 +63,7 @@ _MODEL_PREFIXES = (
 _RUNS = frozenset({"STORAGE_EMULATOR_HOST", "BOTO_CONFIG", "GCE_METADATA_HOST", "HOSTNAME"})
 _RUN_PREFIXES = (
     "STUDIO_", "PG", "AWS_", "GOOGLE_", "GCLOUD_", "CLOUDSDK_", "GCS_", "GCSFS_", "AZURE_", "S3_",
-    "FSSPEC_", "SKYPILOT_", "SLURM_", "OMPI_", "PMI_", "PMIX_", "GLOO_",
+    "FSSPEC_", "RAY_", "SKYPILOT_", "SLURM_", "OMPI_", "PMI_", "PMIX_", "GLOO_",
 )  # fmt: skip
 
 
@@ -83,6 +83,11 @@ def for_models(environment: Mapping[str, str]) -> dict[str, str]:
 def for_runs(environment: Mapping[str, str]) -> dict[str, str]:
     names = _ANONYMOUS | _MODELS | _RUNS
     return _selected(environment, names, (*_MODEL_PREFIXES, *_RUN_PREFIXES))
+
+
+def for_parts(environment: Mapping[str, str], *, has_credentials: bool) -> dict[str, str]:
+    """Selects variables for workers; credentials only if they use a bucket or the Hub."""
+    return for_runs(environment) if has_credentials else for_anonymous_users(environment)
 
 
 def _selected(

@@ -59,8 +59,8 @@ def distrust_callers() -> None:
 
 
 def allow_typed_hosts(texts: Iterable[object]) -> None:
-    """Allows hosts of typed URLs, also in submitted runs."""
-    hosts = [host for text in texts if _is_web(text) and (host := _parse_host(str(text)))]
+    """Allows hosts of typed URLs, of the web and of Ray clusters, also in submitted runs."""
+    hosts = [host for text in texts if _is_url(text) and (host := _parse_host(str(text)))]
     if not hosts or not _trusts_callers:
         return
     known = [part for part in os.environ.get(TYPED_HOSTS_VARIABLE, "").split(",") if part]
@@ -203,8 +203,8 @@ def _refusal(host: str, port: int, received: str) -> OutboundError:
     )
 
 
-def _is_web(text: object) -> bool:
-    return isinstance(text, str) and text.startswith(("http://", "https://"))
+def _is_url(text: object) -> bool:
+    return isinstance(text, str) and text.startswith(("http://", "https://", "ray://"))
 
 
 def _split(url: str) -> tuple[str, str, int]:

@@ -27,6 +27,7 @@ from core.config.options import (
     field_extra,
     plain_type,
 )
+from core.config.workers import CLUSTER_PATTERN
 from core.errors import ConfigError
 from core.presets import Preset
 
@@ -37,6 +38,7 @@ _WORDS_OF_PATTERNS = {
     MIRROR_PATTERN: "gs://bucket/folder, s3://bucket/folder, hf://buckets/owner/name, "
     "ssh://host/folder or file:///folder",
     TARGET_PATTERN: "ssh://host, hf://flavor, tpu://type?zone=…&project=… or sky://resources",
+    CLUSTER_PATTERN: "ray, ray://auto or ray://host:port",
     LANGUAGE_PATTERN: "comma-separated language codes, such as en, or de, fr",
 }
 

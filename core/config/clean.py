@@ -12,6 +12,11 @@ from typing import Any, Literal
 from core.config.base import StageConfig
 from core.config.corpus import CorpusConfig
 from core.config.options import option
+from core.config.workers import (
+    cluster_option,
+    skip_failing_parts_option,
+    workers_option,
+)
 
 _NAMES_PATTERN_HELP = "separated by commas"
 _OFF = "Empty: no limit."
@@ -38,14 +43,9 @@ class CleanConfig(StageConfig):
         artifacts="corpus",
         details="Names in the workspace.",
     )
-    workers: int | None = option(
-        None,
-        "Processes that clean parts of the text; they do not change the result.",
-        details="Empty: one per core; in a script, one.",
-        identity=False,
-        ge=1,
-        le=1024,
-    )
+    workers: int | None = workers_option()
+    cluster: str = cluster_option()
+    skip_failing_parts: bool = skip_failing_parts_option()
     unicode_form: Literal["none", "nfc", "nfkc"] = option(
         "nfc",
         "Normal form of the characters.",

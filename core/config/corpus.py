@@ -110,6 +110,11 @@ class CorpusConfig(SourceConfig):
             )
         return self
 
+    @property
+    def reads_elsewhere(self) -> bool:
+        """True if reading can need credentials: the text is on the Hub or at an address."""
+        return self.source == "hub" or "://" in f"{self.path} {self.validation_path}"
+
     def pin_inferred(self, changed: dict[str, Any]) -> dict[str, Any]:
         """Adds the source, and leaves out names of text that is not read."""
         unused = {"sources": "several", "corpus_name": "corpus"}

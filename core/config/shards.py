@@ -7,7 +7,11 @@ from typing import Literal
 from core.config.base import StageConfig
 from core.config.corpus import CorpusConfig
 from core.config.options import OBJECTIVE_OPTIONS, PresetName, option
-from core.config.workers import workers_option
+from core.config.workers import (
+    cluster_option,
+    skip_failing_parts_option,
+    workers_option,
+)
 from core.presets import SHARD_PRESETS
 
 
@@ -112,6 +116,7 @@ class ShardConfig(StageConfig):
         },
     )
     workers: int | None = workers_option()
+    cluster: str = cluster_option()
     part_mb: float = option(
         64,
         "Size of the parts that the text is read in, in MiB.",
@@ -122,11 +127,7 @@ class ShardConfig(StageConfig):
         gt=0,
         le=65_536,
     )
-    skip_failing_parts: bool = option(
-        False,
-        "Skip parts of the text that cannot be read; they are counted.",
-        is_later=True,
-    )
+    skip_failing_parts: bool = skip_failing_parts_option()
     output_dir: str = option(
         "",
         "Folder, or an address like gs://bucket/folder.",

@@ -31,3 +31,11 @@ def cluster_option() -> Any:
         identity=False,
         pattern=CLUSTER_PATTERN,
     )
+
+
+def skip_failing_parts_option() -> Any:
+    return option(
+        False,
+        "Skip parts of the text that cannot be read; they are counted.",
+        is_later=True,
+    )

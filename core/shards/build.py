@@ -27,9 +27,10 @@ from core.corpus.source import Split
 from core.errors import ShardError
 from core.events import Reporter
 from core.objectives import create_objective
-from core.parts.pool import count_workers, open_pool
+from core.parts.pool import count_workers
 from core.parts.steps import SKIPPED, PartStep, run_step
 from core.parts.store import PartResult, PartStore, open_store
+from core.parts.workers import open_workers
 from core.shards.destination import new_destination
 from core.shards.layout import layout_for, objective_settings
 from core.shards.packing import Packing, pack_part, tail_file, token_counts_file
@@ -142,7 +143,7 @@ def _plan(config: ShardConfig, corpus: Corpus, tokenizer: StudioTokenizer) -> _P
     workers = _count_useful(config, parts)
     # A lone process can use several cores, too.
     cores = config.workers or usable_cores()
-    threads = min(_MOST_THREADS, cores) if workers == 1 else 1
+    threads = min(_MOST_THREADS, cores) if workers == 1 and not config.cluster else 1
     packing = Packing(config, tokenizer.path, tokenizer.fingerprint, splits, threads)
     return _Plan(parts, packing, workers, recipe)
 
@@ -151,10 +152,17 @@ def _pack_parts(
     config: ShardConfig, plan: _Plan, store: PartStore, total: int | None, reporter: Reporter
 ) -> list[PartResult]:
     pack = partial(pack_part, plan.packing)
-    if len(plan.parts) == 1:
+    if len(plan.parts) == 1 and not config.cluster:
         pack = partial(pack, reporter=reporter, total=total)
     step = PartStep(pack, store, config.skip_failing_parts)
-    return list(run_step(step, plan.parts, partial(open_pool, plan.workers, reporter), reporter))
+    pool = partial(
+        open_workers,
+        config.workers if config.cluster else plan.workers,
+        config.cluster,
+        reporter,
+        needs_credentials=config.corpus.reads_elsewhere,
+    )
+    return list(run_step(step, plan.parts, pool, reporter))
 
 
 def _count_useful(config: ShardConfig, parts: Sequence[CorpusPart]) -> int:

@@ -66,6 +66,12 @@ def test_runs_get_the_credentials_for_their_data() -> None:
     assert not withheld & models.keys()
 
 
+def test_workers_get_credentials_only_for_a_bucket_or_the_hub() -> None:
+    given = {"PATH": "/bin", "AWS_SECRET_ACCESS_KEY": "s", "HF_TOKEN": "t", "OTHER": "o"}
+    assert environment.for_parts(given, has_credentials=False) == {"PATH": "/bin"}
+    assert environment.for_parts(given, has_credentials=True).keys() == given.keys() - {"OTHER"}
+
+
 def test_user_can_pass_more_variables_to_runs_but_not_to_a_demo() -> None:
     given = {"MINE": "1", "MY_A": "2", "MY_B": "3", "OTHER": "4"}
     given["STUDIO_PASS_ENVIRONMENT"] = "MINE, MY_*"

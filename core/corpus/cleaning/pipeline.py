@@ -1,229 +1,148 @@
 """Cleans a corpus part by part; searches for duplicates and frequent lines between the passes.
 
 Three passes over parts in files: normalise, filter, write. Whatever the number of workers, parts
-and their order are the same, and so are the results.
+and their order are the same, and so are the results. A pass finds the parts that an interrupted
+cleaning has finished, see `run_once`.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
-import orjson
 
 from core.config import CleanConfig
-from core.corpus.cleaning.blocks import Flags, Hashes, Places
+from core.corpus.cleaning.blocks import Hashes
 from core.corpus.cleaning.duplicates import DuplicateGroups
-from core.corpus.cleaning.lines import count_lines, frequent_lines, least_documents
-from core.corpus.cleaning.parts import (
-    REFERENCE,
-    TRAIN,
-    VALIDATION,
-    Batch,
-    Kinds,
-    read_batch,
-    split_parts,
-    write_batch,
+from core.corpus.cleaning.lines import frequent_lines, least_documents
+from core.corpus.cleaning.pace import Pace
+from core.corpus.cleaning.part_steps import (
+    count_lines_of_part,
+    filter_part,
+    normalize_part,
+    write_part,
+)
+from core.corpus.cleaning.part_task import (
+    FILTERED,
+    LINES,
+    NORMALIZED,
+    SPLIT_FOLDERS,
+    SPOOLED,
+    WRITTEN,
+    PartResult,
+    PartTask,
+    Repeats,
+    run_once,
 )
 from core.corpus.cleaning.report import Report, SourceCounts, Tally, steps_in_use
-from core.corpus.cleaning.steps import filter_texts, near_keys, normalize_texts, text_keys
+from core.corpus.cleaning.spooling import Spooler
+from core.corpus.cleaning.work_folder import WorkFolder
 from core.events import Reporter
 from core.parts.task_map import TaskMap
 
-SPLIT_FOLDERS = {"train": TRAIN, "validation": VALIDATION}
-# Higher levels take twice the time for a few percent.
-_GZIP_LEVEL, _GZIP_WINDOW = 4, 31
 _NO_HASHES = np.zeros(0, np.uint64)
 _NO_TALLY = Tally()
 
 
-@dataclass(frozen=True)
-class Repeats:
-    """Documents of a part that repeat others.
-
-    Attributes:
-        places: Within the part, ascending, (repeats,).
-        kinds, numbers: The documents that they repeat, (repeats,).
-        elsewhere: Whether these are of another named source, (repeats,).
-    """
-
-    places: Places
-    kinds: Kinds
-    numbers: Places
-    elsewhere: Flags
-
-
-@dataclass(frozen=True)
-class PartTask:
-    """A part of the corpus, and its documents to leave out."""
-
-    folder: Path
-    number: int
-    source: str = ""
-    repeats: Repeats | None = None
-
-    @property
-    def texts(self) -> Path:
-        return self.folder / f"texts-{self.number:06d}.npz"
-
-    @property
-    def keys(self) -> Path:
-        return self.folder / f"keys-{self.number:06d}.npy"
-
-    @property
-    def lines(self) -> Path:
-        return self.folder / f"lines-{self.number:06d}.npy"
-
-    def read(self, step: str, tally: Tally) -> Batch:
-        """Reads the documents that repeat no others.
-
-        Args:
-            step: Counts the others.
-        """
-        batch = read_batch(self.texts)
-        if self.repeats is None or not len(self.repeats.places):
-            return batch
-        if not batch.is_reference:
-            _count_repeats(batch, self.repeats, step, tally)
-        keep = np.ones(len(batch), bool)
-        keep[self.repeats.places] = False
-        return batch.take(keep)
-
-
-def _count_repeats(batch: Batch, repeats: Repeats, step: str, tally: Tally) -> None:
-    for place, kind, number, elsewhere in zip(
-        repeats.places.tolist(), repeats.kinds.tolist(), repeats.numbers.tolist(),
-        repeats.elsewhere.tolist(), strict=True,
-    ):  # fmt: skip
-        relation = _relation(kind, int(batch.kinds[place]), elsewhere)
-        explanation = f"Repeats document {number + 1:,} {relation}"
-        tally.remove(step, relation, int(batch.numbers[place]), batch.texts[place], explanation)
-
-
-def _relation(kept: int, removed: int, elsewhere: bool) -> str:
-    """Names what a removed document repeats."""
-    if kept == REFERENCE:
-        return "of another corpus"
-    if elsewhere:
-        return "of another source"
-    return (
-        "of the held-out ones" if kept == VALIDATION and removed == TRAIN else "of the same split"
-    )
-
-
-@dataclass(frozen=True)
-class PartResult:
-    """Result of a pass over a part.
-
-    Attributes:
-        numbers, kinds: Documents that are left, (documents,).
-        kept: Documents and bytes that were written.
-    """
-
-    numbers: Places
-    kinds: Kinds
-    tally: Tally
-    kept: Counter[str] = field(default_factory=Counter)
-
-
 class Cleaning:
-    """Cleans documents into a folder.
+    """Cleans documents into the folders of a work folder, one per split.
 
     Args:
-        folder: Receives a folder per split, and temporary files.
+        source: Names the corpus in errors.
     """
 
-    def __init__(self, config: CleanConfig, folder: Path, run: TaskMap, reporter: Reporter) -> None:
+    def __init__(
+        self, config: CleanConfig, work: WorkFolder, source: str, run: TaskMap, reporter: Reporter
+    ) -> None:
         self._config = config
-        self._output = folder
-        self._parts = folder / "parts"
+        self._work = work
+        self._source = source
         self._run = run
         self._reporter = reporter
         self._tally = Tally()
-        # The source of each part, and the counts of each named source.
-        self._sources: list[str] = []
+        self._count = 0
+        # The named source of each part, and the counts of each.
+        self._members: list[str] = []
         self._by_source: dict[str, SourceCounts] = {}
 
-    def clean(self, documents: Iterable[tuple[int, str, str]], total: int | None) -> Report:
-        """Cleans (kind, source, text); those of other corpora come first.
-
-        Args:
-            total: Number of documents, for progress.
-        """
+    def clean(self, spooler: Spooler) -> Report:
+        """Cleans the documents that a spooler reads."""
         config = self._config
-        self._parts.mkdir()
-        read: Counter[str] = Counter()
-        spooled = self._spooled(documents, total, read)
-        found = self._pass(partial(normalize_part, config), spooled)
-        repeats = self._repeats(found, 1 if config.exact_duplicates else 0)
+        found = self._pass(NORMALIZED, partial(normalize_part, config), spooler.tasks(self._run))
+        self._count = len(found)
+        repeats = self._repeats(found, NORMALIZED, 1 if config.exact_duplicates else 0)
         frequent = self._frequent_lines(repeats)
         tasks = self._tasks(repeats)
-        found = self._pass(partial(filter_part, config, frequent), tasks, "filtering")
-        repeats = self._repeats(found, config.minhash_bands + 1 if config.near_duplicates else 0)
-        kept = self._written(repeats)
+        found = self._pass(FILTERED, partial(filter_part, config, frequent), tasks, found)
+        columns = config.minhash_bands + 1 if config.near_duplicates else 0
+        kept = self._written(self._repeats(found, FILTERED, columns), found)
+        spool = self._work.read_spool()
+        assert spool, "all documents were read"
+        for _, _, documents, size, member in spool.batches:
+            self._counts_of(member).read.update({"documents": documents, "bytes": size})
+        read = {"documents": spool.documents, "bytes": spool.bytes}
         return Report(read, kept, self._tally, steps_in_use(config), self._by_source)
 
-    def _spooled(
-        self, documents: Iterable[tuple[int, str, str]], total: int | None, read: Counter[str]
-    ) -> Iterator[PartTask]:
-        for batch in split_parts(documents):
-            task = PartTask(self._parts, len(self._sources), batch.source)
-            write_batch(task.texts, batch)
-            if not batch.is_reference:
-                counts = {"documents": len(batch), "bytes": sum(map(_size_of, batch.texts))}
-                read.update(counts)
-                self._counts_of(batch.source).read.update(counts)
-            self._sources.append(batch.source)
-            self._reporter.progress(read["documents"], total, "documents", "normalising")
-            yield task
+    def _counts_of(self, member: str) -> SourceCounts:
+        """Returns the counts of a named source; others are not kept."""
+        if not member:
+            return SourceCounts()
+        return self._by_source.setdefault(member, SourceCounts())
 
-    def _written(self, repeats: list[Repeats]) -> Counter[str]:
-        folders = [
-            self._output / split / source
-            for split in SPLIT_FOLDERS
-            for source in dict.fromkeys(self._sources)
-        ]
-        for folder in folders:
-            folder.mkdir(parents=True, exist_ok=True)
+    def _task(self, number: int, repeats: Repeats | None = None) -> PartTask:
+        member = self._members[number]
+        return PartTask(self._work.path, number, self._source, repeats, member=member)
+
+    def _tasks(self, repeats: Sequence[Repeats]) -> Iterator[PartTask]:
+        for number, found in enumerate(repeats):
+            yield self._task(number, found)
+
+    def _written(self, repeats: list[Repeats], found: list[PartResult]) -> Counter[str]:
+        for split in SPLIT_FOLDERS:
+            (self._work.path / split).mkdir(exist_ok=True)
         kept: Counter[str] = Counter()
-        results = self._pass(partial(write_part, self._output), self._tasks(repeats), "writing")
-        for source, result in zip(self._sources, results, strict=True):
-            kept += result.kept
-            self._counts_of(source).kept.update(result.kept)
-        for folder in [*folders, *(self._output / split for split in SPLIT_FOLDERS)]:
-            if folder.is_dir() and not any(folder.iterdir()):
-                folder.rmdir()
+        results = self._pass(WRITTEN, write_part, self._tasks(repeats), found)
+        for member, result in zip(self._members, results, strict=True):
+            kept += result.counts
+            self._counts_of(member).kept.update(result.counts)
         return kept
 
-    def _counts_of(self, source: str) -> SourceCounts:
-        """Returns the counts of a named source; others are not kept."""
-        if not source:
-            return SourceCounts()
-        return self._by_source.setdefault(source, SourceCounts())
-
-    def _tasks(self, repeats: list[Repeats]) -> Iterator[PartTask]:
-        for number, found in enumerate(repeats):
-            yield PartTask(self._parts, number, self._sources[number], found)
-
     def _pass(
-        self, function: Callable[[PartTask], PartResult], tasks: Iterable[PartTask], note: str = ""
+        self,
+        step: str,
+        work: Callable[[PartTask], PartResult],
+        tasks: Iterable[PartTask],
+        before: Sequence[PartResult] = (),
     ) -> list[PartResult]:
-        """Applies a function to all parts and adds up their counts."""
+        """Applies a step to all parts, adds up their counts and removes what it has read.
+
+        Args:
+            before: Results of the step before, for progress.
+        """
+        sizes = [one.counts["bytes"] for one in before]
+        pace = Pace(self._reporter, _TITLES[step], sum(sizes), "bytes", parts=len(sizes))
+        done = 0
         results = []
-        for number, result in enumerate(self._run(function, tasks), start=1):
+        sent: list[PartTask] = []
+        for number, result in enumerate(
+            self._run(partial(run_once, step, work), _remembered(tasks, sent))
+        ):
             self._tally.add(result.tally)
-            self._counts_of(self._sources[number - 1]).add_removed(result.tally)
+            if step == NORMALIZED:
+                self._members.append(sent[number].member)
+            self._counts_of(self._members[number]).add_removed(result.tally)
             results.append(replace(result, tally=_NO_TALLY))
-            if note:
-                self._reporter.progress(number, len(self._sources), "parts", note)
+            if step in _READS:
+                sent[number].texts(_READS[step]).unlink(missing_ok=True)
+            if before:
+                done += sizes[number]
+                pace.report(done, number + 1, done)
         return results
 
-    def _repeats(self, found: list[PartResult], columns: int) -> list[Repeats]:
+    def _repeats(self, found: list[PartResult], step: str, columns: int) -> list[Repeats]:
         """Finds the documents of each part that repeat others."""
         kinds = np.concatenate([np.zeros(0, np.uint8), *(one.kinds for one in found)])
         numbers = np.concatenate([np.zeros(0, np.int64), *(one.numbers for one in found)])
@@ -231,10 +150,10 @@ class Cleaning:
         for column in range(columns):
             self._reporter.raise_if_stopped()
             self._reporter.progress(column, columns, "columns", "comparing documents")
-            groups.join_equal(partial(self._column, column))
+            groups.join_equal(partial(self._column, step, column))
         firsts = groups.firsts()
-        known = {source: number for number, source in enumerate(dict.fromkeys(self._sources))}
-        own = [known[source] for source in self._sources]
+        known = {member: number for number, member in enumerate(dict.fromkeys(self._members))}
+        own = [known[member] for member in self._members]
         origins = np.repeat(np.array(own, np.int32), [len(one.kinds) for one in found])
         repeats = []
         stop = 0
@@ -246,80 +165,30 @@ class Cleaning:
             repeats.append(Repeats(places, kinds[kept], numbers[kept], elsewhere))
         return repeats
 
-    def _column(self, column: int) -> Iterator[Hashes]:
-        for number in range(len(self._sources)):
-            keys = np.load(PartTask(self._parts, number).keys, mmap_mode="r", allow_pickle=False)
-            yield np.array(keys[column])
+    def _column(self, step: str, column: int) -> Iterator[Hashes]:
+        for number in range(self._count):
+            yield np.array(self._task(number).read_keys(step)[column])
 
     def _frequent_lines(self, repeats: list[Repeats]) -> Hashes:
         """Returns hashes of lines that occur in many documents, ascending."""
         if not self._config.boilerplate_lines:
             return _NO_HASHES
-        documents = lines = 0
-        for number, result in enumerate(self._run(lines_of_part, self._tasks(repeats)), start=1):
-            documents, lines = documents + result.documents, lines + result.lines
-            self._reporter.progress(number, len(self._sources), "parts", "counting lines")
-        least = least_documents(self._config, documents)
-        paths = [PartTask(self._parts, number).lines for number in range(len(self._sources))]
-        return frequent_lines(paths, lines, least)
+        found: Counter[str] = Counter()
+        for result in self._pass(LINES, count_lines_of_part, self._tasks(repeats)):
+            found += result.counts
+        least = least_documents(self._config, found["documents"])
+        paths = [self._task(number).keys(LINES) for number in range(self._count)]
+        return frequent_lines(paths, found["lines"], least)
 
 
-@dataclass(frozen=True)
-class PartLines:
-    """Number of a part's documents, and of its distinct lines."""
-
-    documents: int
-    lines: int
+def _remembered(tasks: Iterable[PartTask], sent: list[PartTask]) -> Iterator[PartTask]:
+    for task in tasks:
+        sent.append(task)
+        yield task
 
 
-def normalize_part(config: CleanConfig, task: PartTask) -> PartResult:
-    """Normalises a part and hashes its documents."""
-    tally = Tally()
-    batch = normalize_texts(task.read("", tally), config, tally)
-    write_batch(task.texts, batch)
-    np.save(task.keys, text_keys(batch.texts)[None])
-    return PartResult(batch.numbers, batch.kinds, tally)
-
-
-def lines_of_part(task: PartTask) -> PartLines:
-    """Counts the documents with each line of a part."""
-    batch = task.read("", Tally())
-    texts = [] if batch.is_reference else batch.texts
-    hashes, counts = count_lines(texts)
-    np.save(task.lines, np.stack([hashes, counts.astype(np.uint64)]))
-    return PartLines(len(texts), len(hashes))
-
-
-def filter_part(config: CleanConfig, frequent: Hashes, task: PartTask) -> PartResult:
-    """Filters a part and hashes its documents for near duplicates."""
-    tally = Tally()
-    batch = filter_texts(task.read("exact_duplicates", tally), config, frequent, tally)
-    write_batch(task.texts, batch)
-    if config.near_duplicates:
-        np.save(task.keys, near_keys(batch.texts, config))
-    return PartResult(batch.numbers, batch.kinds, tally)
-
-
-def write_part(output: Path, task: PartTask) -> PartResult:
-    """Writes a part's documents as compressed JSON lines."""
-    tally = Tally()
-    batch = task.read("near_duplicates", tally)
-    kept: Counter[str] = Counter()
-    for split, kind in SPLIT_FOLDERS.items():
-        texts = [batch.texts[place] for place in np.flatnonzero(batch.kinds == kind).tolist()]
-        if texts:
-            _write_lines(output / split / task.source / f"part-{task.number:06d}.jsonl.gz", texts)
-            kept[f"{split}_documents"] = len(texts)
-            kept[f"{split}_bytes"] = sum(len(text.encode()) for text in texts)
-    task.texts.unlink()
-    return PartResult(batch.numbers, batch.kinds, tally, kept)
-
-
-def _size_of(text: str) -> int:
-    return len(text.encode())
-
-
-def _write_lines(path: Path, texts: Sequence[str]) -> None:
-    lines = b"".join(orjson.dumps({"text": text}) + b"\n" for text in texts)
-    packer = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WINDOW)
-    path.write_bytes(packer.compress(lines) + packer.flush())
+_TITLES = {
+    NORMALIZED: "normalising", LINES: "counting lines", FILTERED: "filtering", WRITTEN: "writing"
+}  # fmt: skip
+# The texts that nobody needs after a step.
+_READS = {NORMALIZED: SPOOLED, FILTERED: NORMALIZED, WRITTEN: FILTERED}

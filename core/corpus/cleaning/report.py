@@ -126,6 +126,23 @@ class Tally:
             if self._has_room(example.step, example.rule):
                 self._keep(example)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Returns plain values for `from_dict`."""
+        steps = {
+            step: {**vars(counts), "removed": dict(counts.removed)}
+            for step, counts in self.steps.items()
+        }
+        return {"steps": steps, "examples": [asdict(one) for one in self.examples]}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Tally:
+        tally = cls()
+        for step, counts in values["steps"].items():
+            tally.steps[step] = StepTally(**{**counts, "removed": Counter(counts["removed"])})
+        for example in values["examples"]:
+            tally._keep(Example(**example))
+        return tally
+
     def _has_room(self, step: str, rule: str) -> bool:
         return self._most_examples is None or self._kept[step, rule] < self._most_examples
 

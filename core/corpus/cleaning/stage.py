@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import orjson
 
-from core.config import CleanConfig, CorpusConfig, split_names
+from core.config import CleanConfig, CorpusConfig, fingerprint_of, split_names
 from core.corpus.cleaned import CleanedSource
+from core.corpus.cleaning import parts
 from core.corpus.cleaning.language import chosen_languages
-from core.corpus.cleaning.parts import REFERENCE, TRAIN, VALIDATION
+from core.corpus.cleaning.part_task import SPLIT_FOLDERS
+from core.corpus.cleaning.parts import DamagedPartError
 from core.corpus.cleaning.pipeline import Cleaning
 from core.corpus.cleaning.report import Report, title_of_step
+from core.corpus.cleaning.spooling import Spooler
+from core.corpus.cleaning.work_folder import WorkFolder, open_work_folder
 from core.corpus.reading import Corpus, open_corpus
 from core.errors import CorpusError
-from core.events import Reporter
-from core.parts.pool import count_workers, open_pool
+from core.events import Reporter, RunStopped
+from core.parts.versions import find_versions
+from core.parts.workers import open_workers
 from core.workspace import Artifact, Workspace
 
 REPORT_FILE = "report.json"
+# Parts that were saved in another format are not used.
+_PARTS_FORMAT = 2
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -31,20 +41,24 @@ def clean(config: CleanConfig, workspace: Workspace, reporter: Reporter | None =
     Raises:
         ConfigError: A name is taken or unknown.
         CorpusError: The corpus has no text, or nothing is left of it.
-        RunStopped: Nothing is left behind.
+        RunStopped: The next cleaning with the same options and text continues.
     """
     reporter = reporter or Reporter()
     name = config.name or derive_name(config)
-    with workspace.new_artifact("corpus", name, exact=bool(config.name)) as draft:
-        chosen_languages(config)
-        references = _references(config, workspace)
-        corpus = open_corpus(config.corpus, workspace, reporter)
-        report = _clean(config, corpus, references, draft.folder, reporter)
-        _check_any_text(report)
-        draft.config = config.model_dump(mode="json")
-        draft.inputs = {"corpus": corpus.input_fingerprint}
-        draft.counts = {**report.summary(), "reading": corpus.reading, **corpus.cleaning}
-        _write_report(report, draft.folder)
+    with ExitStack() as stack:
+        with workspace.new_artifact("corpus", name, exact=bool(config.name)) as draft:
+            chosen_languages(config)
+            references = _references(config, workspace)
+            corpus = open_corpus(config.corpus, workspace, reporter)
+            shelf = workspace.cache / "cleaning"
+            work = stack.enter_context(open_work_folder(shelf, _recipe(config, corpus, references)))
+            report = _clean(config, corpus, references, work, reporter)
+            _take_over(work, draft.folder)
+            draft.config = config.model_dump(mode="json")
+            draft.inputs = {"corpus": corpus.input_fingerprint}
+            draft.counts = {**report.summary(), **_facts_of(work)}
+            _write_report(report, draft.folder)
+        work.remove()
     for line in report.lines():
         reporter.note(line, cleaning=True)
     reporter.metrics(0, {name: report.kept.get(name, 0) for name in _REPORTED})
@@ -65,20 +79,89 @@ def derive_name(config: CleanConfig) -> str:
     return f"{words[:60] or corpus.source}-clean"
 
 
+def _recipe(config: CleanConfig, corpus: Corpus, references: list[CleanedSource]) -> str:
+    """Hashes what decides the bytes of all parts."""
+    return fingerprint_of({
+        "format": _PARTS_FORMAT, "part_bytes": parts.PART_BYTES, "versions": find_versions(),
+        "config": config.fingerprint(), "corpus": corpus.input_fingerprint,
+        "reading": corpus.fingerprint, "against": [one.identity for one in references],
+    })  # fmt: skip
+
+
 def _clean(
     config: CleanConfig,
     corpus: Corpus,
     references: list[CleanedSource],
-    folder: Path,
+    work: WorkFolder,
     reporter: Reporter,
 ) -> Report:
-    workers = count_workers(config.workers)
-    with open_pool(workers, reporter) as run:
-        cleaning = Cleaning(config, folder, run, reporter)
-        documents = _documents(corpus, references)
-        report = cleaning.clean(documents, corpus.counts.get("documents"))
-    shutil.rmtree(folder / "parts")
+    if work.has_begun:
+        reporter.note("Continuing after the finished parts of an interrupted cleaning")
+    try:
+        report = _attempt(config, corpus, references, work, reporter)
+    except DamagedPartError as error:
+        if not work.has_begun:
+            raise
+        reporter.warn(f"Starting over: {error.problem} ({error.received})")
+        work.clear()
+        report = _attempt(config, corpus, references, work, reporter)
+    except RunStopped as stop:
+        if stop.mode == "abort":
+            work.remove()
+        raise
+    try:
+        _check_any_text(report)
+    except CorpusError:
+        work.remove()
+        raise
     return report
+
+
+def _attempt(
+    config: CleanConfig,
+    corpus: Corpus,
+    references: list[CleanedSource],
+    work: WorkFolder,
+    reporter: Reporter,
+) -> Report:
+    source = _source_of(config.corpus)
+    spooler = Spooler(
+        corpus, references, work, source, reporter, skip_failing=config.skip_failing_parts
+    )
+    with open_workers(
+        config.workers,
+        config.cluster,
+        reporter,
+        needs_credentials=config.corpus.reads_elsewhere,
+    ) as run:
+        return Cleaning(config, work, source, run, reporter).clean(spooler)
+
+
+def _source_of(corpus: CorpusConfig) -> str:
+    named = {"files": corpus.path, "hub": corpus.dataset_name, "corpus": corpus.corpus_name,
+             "several": "the corpus of several sources"}  # fmt: skip
+    return named.get(corpus.source, "the documentation of the installed packages")
+
+
+def _take_over(work: WorkFolder, folder: Path) -> None:
+    """Links the written parts into a draft, so that they survive until it is complete."""
+    for split in SPLIT_FOLDERS:
+        for path in sorted((work.path / split).rglob("*.gz")):
+            final = folder / path.relative_to(work.path)
+            final.parent.mkdir(parents=True, exist_ok=True)
+            _link(path, final)
+
+
+def _link(path: Path, target: Path) -> None:
+    try:
+        os.link(path, target)
+    except OSError:  # The file system has no links.
+        shutil.copyfile(path, target)
+
+
+def _facts_of(work: WorkFolder) -> dict[str, Any]:
+    spool = work.read_spool()
+    return spool.facts if spool else {}
 
 
 def _references(config: CleanConfig, workspace: Workspace) -> list[CleanedSource]:
@@ -89,15 +172,6 @@ def _references(config: CleanConfig, workspace: Workspace) -> list[CleanedSource
         )
         for name in split_names(config.against)
     ]
-
-
-def _documents(corpus: Corpus, references: list[CleanedSource]) -> Iterator[tuple[int, str, str]]:
-    for reference in references:
-        for text in reference.all_documents():
-            yield REFERENCE, "", text
-    found = corpus.sourced_documents() if corpus.holds_out else corpus.training_documents()
-    for split, source, text in found:
-        yield VALIDATION if split == "validation" else TRAIN, source, text
 
 
 def _check_any_text(report: Report) -> None:

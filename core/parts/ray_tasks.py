@@ -1,0 +1,29 @@
+"""Runs on the nodes of a Ray cluster."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from core.parts.versions import check_versions, find_versions
+
+
+def run_task(
+    function: Callable[[Any], Any], item: Any, expected: Mapping[str, str], driver: str
+) -> Any:
+    """Applies a function; raises RunError on a node with other versions than the driver."""
+    check_versions(_own_versions(), expected, platform.node(), driver)
+    return function(item)
+
+
+@lru_cache(maxsize=1)
+def _own_versions() -> dict[str, str]:
+    return find_versions()
+
+
+def describe_node() -> tuple[str, dict[str, str]]:
+    """Returns the node's name and versions."""
+    return f"{platform.node()} (process {os.getpid()})", find_versions()

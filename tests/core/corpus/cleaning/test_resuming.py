@@ -1,0 +1,246 @@
+"""An interrupted cleaning continues after its finished parts, with the same result."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from core import Workspace
+from core.config import CleanConfig
+from core.corpus.cleaning import parts, work_folder
+from core.corpus.cleaning.part_task import SPOOLED, PartResult, PartTask, run_once
+from core.corpus.cleaning.parts import write_batch
+from core.corpus.cleaning.stage import clean
+from core.corpus.cleaning.work_folder import open_work_folder
+from core.disk_usage import measure_disk_usage
+from core.errors import CorpusError
+from core.events import Reporter, RunStopped, StopMode
+from core.workspace import Artifact
+from tests.core.corpus.cleaning.support import batch_of, clean_config, pages, write_documents
+from tests.core.corpus.cleaning.test_stage import ALL_STEPS, mixed_documents, outcome
+from tests.texts import sentences
+
+
+class Listening(Reporter):
+    """Remembers what it is told; asks for a stop at a step."""
+
+    def __init__(self, stop_at: str = "", mode: StopMode = "save") -> None:
+        self.stop_at = stop_at
+        self.mode = mode
+        self.notes: list[str] = []
+        self.said: list[str] = []
+        self.seconds_left: list[float | None] = []
+
+    def progress(
+        self,
+        done: float,
+        total: float | None = None,
+        unit: str = "",
+        note: str = "",
+        eta_seconds: float | None = None,
+    ) -> None:
+        self.notes.append(note)
+        self.seconds_left.append(eta_seconds)
+
+    def note(self, message: str, **fields: object) -> None:
+        self.said.append(message)
+
+    def warn(self, message: str, **fields: object) -> None:
+        self.said.append(message)
+
+    def stop_requested(self) -> StopMode | None:
+        begun = [note for note in self.notes if self.stop_at and note.startswith(self.stop_at)]
+        return self.mode if len(begun) >= 3 else None
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_parts() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parts, "PART_BYTES", 20_000)
+        yield
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("text")
+    return write_documents(folder / "text.jsonl", mixed_documents()[::2])
+
+
+@pytest.fixture(scope="module")
+def whole(text: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Artifact, float]:
+    """Returns the result without an interruption, and its seconds."""
+    started = time.monotonic()
+    corpus = clean(config_of(text), Workspace(tmp_path_factory.mktemp("whole")))
+    return corpus, time.monotonic() - started
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(tmp_path / "workspace")
+
+
+def config_of(text: Path, **values: object) -> CleanConfig:
+    return clean_config(text, **{**ALL_STEPS, **values})
+
+
+def saved_in(workspace: Workspace) -> list[Path]:
+    return sorted((workspace.cache / "cleaning").iterdir())
+
+
+def in_child(work: Callable[[], object], seconds: float) -> int:
+    """Runs a function in a process that is killed after so many seconds; returns its status."""
+    child = os.fork()
+    if child:
+        return os.waitpid(child, 0)[1]
+    signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        work()
+    finally:
+        os._exit(0)
+
+
+@pytest.mark.long
+def test_cleaning_killed_at_random_times_gives_the_same_files(
+    text: Path, workspace: Workspace, whole: tuple[Artifact, float]
+) -> None:
+    expected, seconds = whole
+    generator = random.Random(0)
+    killed = sum(
+        in_child(lambda: clean(config_of(text), workspace), generator.uniform(0.02, seconds / 10))
+        == signal.SIGKILL
+        for _ in range(10)
+    )
+    assert killed
+    corpus = (
+        workspace.find("corpus", "C", field="name")
+        if (workspace.folder("corpus") / "C").exists()
+        else clean(config_of(text), workspace)
+    )
+    assert outcome(corpus) == outcome(expected)
+    assert corpus.manifest.counts == expected.manifest.counts
+    assert corpus.fingerprint == expected.fingerprint
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("step", ["normalising", "filtering", "writing"])
+def test_stopped_cleaning_continues_in_the_same_pass(
+    text: Path, workspace: Workspace, whole: tuple[Artifact, float], step: str
+) -> None:
+    expected, _ = whole
+    with pytest.raises(RunStopped):
+        clean(config_of(text), workspace, Listening(step))
+    assert not list(workspace.folder("corpus").iterdir())
+    (folder,) = saved_in(workspace)
+    finished = {path: path.stat().st_mtime_ns for path in folder.glob("*.result.npz")}
+    assert finished
+    seen: dict[Path, int] = {}
+
+    class Looking(Listening):
+        def progress(self, *values: float | str | None, **more: float) -> None:
+            for path in finished:
+                if path.exists():
+                    seen[path] = path.stat().st_mtime_ns
+
+    reporter = Looking()
+    corpus = clean(config_of(text), workspace, reporter)
+    assert seen == finished
+    assert any("Continuing after the finished parts" in line for line in reporter.said)
+    assert outcome(corpus) == outcome(expected)
+    assert corpus.manifest.counts == expected.manifest.counts
+    assert not saved_in(workspace)
+
+
+def test_progress_shows_parts_bytes_and_the_time_left(text: Path, workspace: Workspace) -> None:
+    reporter = Listening()
+    clean(config_of(text), workspace, reporter)
+    filtering = [note for note in reporter.notes if note.startswith("filtering")]
+    assert filtering[1].startswith("filtering, part 2 of ") and filtering[1].endswith(" MB")
+    assert any(seconds for seconds in reporter.seconds_left)
+
+
+def test_saved_parts_are_kept_apart_and_counted(text: Path, workspace: Workspace) -> None:
+    with pytest.raises(RunStopped):
+        clean(config_of(text), workspace, Listening("filtering"))
+    assert measure_disk_usage(workspace).parts["other"] > text.stat().st_size / 2
+    reporter = Listening()
+    with pytest.raises(RunStopped):
+        reporter.stop_at = "normalising"
+        clean(config_of(text, gopher_min_words=10, name="D"), workspace, reporter)
+    assert not any("Continuing" in line for line in reporter.said)
+    assert len(saved_in(workspace)) == 2
+
+
+def test_aborted_cleaning_leaves_no_parts(text: Path, workspace: Workspace) -> None:
+    with pytest.raises(RunStopped):
+        clean(config_of(text), workspace, Listening("filtering", "abort"))
+    assert not saved_in(workspace)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("pattern", ["filtered-000001.npz", "normalized-000000.npy", "spool.json"])
+def test_damaged_part_starts_the_cleaning_over(
+    text: Path, workspace: Workspace, whole: tuple[Artifact, float], pattern: str
+) -> None:
+    with pytest.raises(RunStopped):
+        clean(config_of(text), workspace, Listening("filtering"))
+    (folder,) = saved_in(workspace)
+    path = folder / pattern
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 255
+    path.write_bytes(data)
+    reporter = Listening()
+    corpus = clean(config_of(text), workspace, reporter)
+    assert any("Starting over" in line and "missing or damaged" in line for line in reporter.said)
+    assert outcome(corpus) == outcome(whole[0])
+
+
+def break_down(task: PartTask) -> PartResult:
+    raise ZeroDivisionError("nothing to divide by")
+
+
+def test_failing_part_is_named_with_its_source_and_documents(tmp_path: Path) -> None:
+    task = PartTask(tmp_path, 4, "data/*.jsonl")
+    batch = batch_of(pages(30)).take(np.arange(30) >= 10)
+    write_batch(task.texts(SPOOLED), batch)
+    with pytest.raises(CorpusError, match=r"Part 5 of data/\*.jsonl \(documents 11 to 30\)") as one:
+        run_once("normalized", break_down, task)
+    assert "ZeroDivisionError" in one.value.received
+
+
+def test_cleanings_at_the_same_time_use_different_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_work_folder(tmp_path, "recipe") as one, open_work_folder(tmp_path, "recipe") as two:
+        assert one.path.name == "recipe" != two.path.name
+    assert [path.name for path in tmp_path.iterdir()] == ["recipe"]
+    monkeypatch.setattr(work_folder, "_ABANDONED_SECONDS", -1)
+    with open_work_folder(tmp_path, "other"):
+        assert [path.name for path in tmp_path.iterdir()] == ["other"]
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> Path:
+    """Two files, of which the second can't be read to its end."""
+    write_documents(tmp_path / "a.jsonl", sentences(3000))
+    path = write_documents(tmp_path / "b.jsonl", sentences(3000, seed=1))
+    lines = path.read_text("utf-8").splitlines()
+    path.write_text("\n".join([*lines[:-2], '{"text": ', lines[-1]]) + "\n", "utf-8")
+    return tmp_path / "*.jsonl"
+
+
+def test_unreadable_part_is_named_and_can_be_skipped(broken: Path, workspace: Workspace) -> None:
+    with pytest.raises(CorpusError) as caught:
+        clean(clean_config(broken), workspace)
+    assert "b.jsonl" in caught.value.problem and "bytes" in caught.value.problem
+    corpus = clean(clean_config(broken, skip_failing_parts=True), workspace)
+    counts = corpus.manifest.counts
+    assert counts["parts_skipped"] == 1
+    assert 3000 < counts["read"]["documents"] < 6000
