@@ -7,7 +7,7 @@ from typing import Literal
 from core.config.base import StageConfig
 from core.config.corpus import CorpusConfig
 from core.config.options import FAMILY_OPTIONS, Family, PresetName, option
-from core.config.workers import workers_option
+from core.config.workers import cluster_option, workers_option
 from core.presets import TOKENIZER_PRESETS
 
 # Ids fit in an unsigned 32-bit integer.
@@ -96,6 +96,7 @@ class TokenizerConfig(StageConfig):
         le=4096,
     )
     workers: int | None = workers_option()
+    cluster: str = cluster_option()
     part_mb: float = option(
         64,
         "Size of the parts that the text is read in, in MiB; it does not change the result.",

@@ -20,7 +20,7 @@ from typing import Any
 
 from core.errors import RunError, StudioError
 from core.foreign_files import read_regular
-from core.workspace.atomic import sync
+from core.workspace.atomic import remove_folder, sync
 from core.workspace.locks import file_lock
 from core.workspace.places import make_folder
 
@@ -105,7 +105,9 @@ class PartStore:
         return sum(1 for _ in self.folder.glob(f"[0-9]*/{RECORD_FILE}"))
 
     def remove(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """Removes all parts at once, even if the process is killed meanwhile."""
+        if self.folder.is_dir():
+            remove_folder(self.folder)
 
     def _final(self, number: int) -> Path:
         return self.folder / f"{number:06d}"

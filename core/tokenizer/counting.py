@@ -12,11 +12,13 @@ from typing import Any
 from core.config import TokenizerConfig, fingerprint_of
 from core.corpus import Corpus
 from core.corpus.parts import CorpusPart, PartCounts
+from core.corpus.source import Split
 from core.errors import CorpusError
 from core.events import Reporter
 from core.parts.pool import count_workers, open_pool
-from core.parts.steps import SKIPPED, PartStep, run_step
+from core.parts.steps import SKIPPED, OpenPool, PartStep, run_step
 from core.parts.store import PartResult, open_store
+from core.parts.workers import open_workers
 from core.tokenizer.counters import WordCounter, WordTally, counts_file
 from core.tokenizer.merged_counts import CountLimits, merge_counts
 
@@ -66,21 +68,35 @@ def count_corpus(
     with open_store(cache, "tokenizer", _recipe(config, counter, corpus, parts)) as store:
         useful = _count_useful(config, parts)
         function = partial(count_part, counter, config.memory_gb / useful)
-        if len(parts) == 1:
+        if len(parts) == 1 and not config.cluster:
             total = corpus.counts.get("train_documents")
             function = partial(function, reporter=reporter, total=total)
         step = PartStep(function, store, config.skip_failing_parts)
-        results = list(run_step(step, parts, partial(open_pool, useful, reporter), reporter))
+        open_some = _pool_opener(config, useful, reporter)
+        results = list(run_step(step, parts, open_some, reporter))
         read = [one for one in results if SKIPPED not in one.values]
         _check_any_part(parts, read)
-        corpus.record_parts([("train", PartCounts.from_json(one.values["read"])) for one in read])
+        counts: list[tuple[Split, PartCounts]] = [
+            ("train", PartCounts.from_json(one.values["read"])) for one in read
+        ]
+        corpus.record_parts(counts, are_all=len(read) == len(parts))
         merged = store.folder / "merged"
         merged.mkdir(exist_ok=True)
         limits = CountLimits.of(config.memory_gb)
-        open_all = partial(open_pool, count_workers(config.workers), reporter)
+        open_all = _pool_opener(config, count_workers(config.workers), reporter)
         words = merge_counts(_paths_of(read), merged, limits, open_all, reporter)
         yield words, len(parts) - len(read)
         store.remove()
+
+
+def _pool_opener(config: TokenizerConfig, workers: int, reporter: Reporter) -> OpenPool:
+    return partial(
+        open_workers,
+        config.workers if config.cluster else workers,
+        config.cluster,
+        reporter,
+        needs_credentials=config.corpus.reads_elsewhere,
+    )
 
 
 def _count_useful(config: TokenizerConfig, parts: list[CorpusPart]) -> int:

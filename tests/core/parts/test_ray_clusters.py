@@ -98,17 +98,17 @@ def test_one_and_three_nodes_give_the_same_bytes_and_one_may_die(
 @needs_ray
 @pytest.mark.long
 @pytest.mark.slow(30)
-def test_shards_on_a_cluster_that_loses_a_node_have_the_same_bytes(
+def test_tokenizer_and_shards_of_a_cluster_that_loses_a_node_are_the_same(
     cluster: Any, tmp_path: Path
 ) -> None:
     text = tmp_path / "text.txt"
     text.write_text("\n".join(sentences(6000)), "utf-8")
     workspace = Workspace(tmp_path / "workspace")
     corpus = CorpusConfig(path=str(text))
-    train(
-        TokenizerConfig(name="W", corpus=corpus, algorithm="byte_level_bpe", vocab_size=400),
-        workspace,
-    )
+    words = {"corpus": corpus, "algorithm": "byte_level_bpe", "vocab_size": 400, "part_mb": 0.03}
+    here = train(TokenizerConfig(name="W", **words), workspace)
+    there = train(TokenizerConfig(name="V", cluster="ray://auto", **words), workspace)
+    assert here.fingerprint == there.fingerprint
     values = {"corpus": corpus, "tokenizer": "W", "preset": "custom", "max_seq_length": 64,
               "part_mb": 0.03, "workers": 1}  # fmt: skip
     alone = build(ShardConfig(**values, name="alone"), workspace)
