@@ -10,7 +10,9 @@ IN_WORKSPACE = $(if $(WORKSPACE),--workspace "$(WORKSPACE)")
 # More for app.py, as in make run ARGS="--allow FOLDER".
 ARGS =
 # A file's tests stay together, for they share what they have trained; slow files go first.
-PYTEST := $(PYTHON) -m pytest -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+# One process more than cores, because many tests wait for other processes.
+PROCESSES := $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
+PYTEST := $(PYTHON) -m pytest -n $(PROCESSES) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 PIP_INSTALL := $(PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: run quickstart test test-all lint format audit benchmark setup setup-dev help clean

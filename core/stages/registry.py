@@ -175,6 +175,7 @@ register(
         artifact=CORPUS,
         name_deriver="core.corpus.cleaning.stage:derive_name",
         tab="corpus",
+        keeps_parts=True,
     )
 )
 register(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from core.config import StageConfig, TokenizerConfig, TrainConfig
+from core.config import PushConfig, StageConfig, TokenizerConfig, TrainConfig
 from core.events import FolderReporter
 from core.runs.client import ensure_worker
 from core.runs.folder import RunFolder, RunRecord
@@ -394,6 +394,7 @@ def test_stop_confirmation_names_the_work_that_would_be_lost(
     begun = [
         begin_run(workspace, store, "train-here"),
         begin_run(workspace, store, "tokenizer-here", "tokenizer", words),
+        begin_run(workspace, store, "push-here", "push", PushConfig(model="m", repo_id="me/m")),
     ]
     ensure_worker(workspace)
     with running_app(workspace.root) as url, visiting(url) as visit:
@@ -404,6 +405,10 @@ def test_stop_confirmation_names_the_work_that_would_be_lost(
         detail.get_by_role("button", name="Keep running", exact=True).click()
         detail.get_by_role("button", name="Stop and save").wait_for()
         visitor.page.get_by_role("button", name="tokenizer-here").click()
+        detail.get_by_role("button", name="Stop", exact=True).click()
+        detail.get_by_text("Resume goes on after its finished parts").wait_for()
+        detail.get_by_role("button", name="Keep running", exact=True).click()
+        visitor.page.get_by_role("button", name="push-here").click()
         detail.get_by_role("button", name="Stop", exact=True).click()
         detail.get_by_text("It saves nothing before its end").wait_for()
         detail.get_by_role("button", name="Keep running", exact=True).click()

@@ -24,7 +24,7 @@ from core.corpus.cleaning.spooling import Spooler
 from core.corpus.cleaning.work_folder import WorkFolder, open_work_folder
 from core.corpus.reading import Corpus, open_corpus
 from core.errors import CorpusError
-from core.events import Reporter, RunStopped
+from core.events import Reporter
 from core.parts.versions import find_versions
 from core.parts.workers import open_workers
 from core.workspace import Artifact, Workspace
@@ -105,10 +105,6 @@ def _clean(
         reporter.warn(f"Starting over: {error.problem} ({error.received})")
         work.clear()
         report = _attempt(config, corpus, references, work, reporter)
-    except RunStopped as stop:
-        if stop.mode == "abort":
-            work.remove()
-        raise
     try:
         _check_any_text(report)
     except CorpusError:

@@ -88,11 +88,12 @@ def finished_parts(workspace: Workspace) -> dict[str, int]:
 @pytest.mark.parametrize("script", ["english", "korean", "code", "dna"])
 def test_number_of_processes_does_not_change_the_shards(home: Path, script: str) -> None:
     workspace = Workspace(home / "workspace")
-    one, two, eight = (
+    # Starting processes takes the most time.
+    one, *others = [
         hashes(build_shards(config(home, script, f"{script}-{n}", workers=n), workspace).path)
-        for n in (1, 2, 8)
-    )
-    assert one == two == eight and len(one) > 10
+        for n in ((1, 2, 8) if script == "dna" else (1, 2))
+    ]
+    assert all(other == one for other in others) and len(one) > 10
     assert not finished_parts(workspace)
 
 

@@ -220,7 +220,8 @@ def test_number_of_processes_does_not_change_the_tokenizer(
 ) -> None:
     workspace = Workspace(tmp_path)
     files = set()
-    for workers in (1, 2, 8):
+    # Starting processes takes the most time.
+    for workers in (1, 2, 8) if algorithm == "unigram" else (1, 2):
         config = config_of(path, f"w{workers}", algorithm=algorithm, workers=workers,
                            memory_gb=LITTLE_MEMORY_GB)  # fmt: skip
         files.add((train(config, workspace).path / "tokenizer.json").read_bytes())
@@ -248,6 +249,6 @@ def test_killed_training_goes_on_after_its_finished_parts(path: Path, tmp_path: 
         kept = found
     assert kept
     subprocess.run(command, check=True)
-    killed = workspace.folder("tokenizers") / "killed" / "tokenizer.json"
+    killed = workspace.folder("tokenizer") / "killed" / "tokenizer.json"
     assert killed.read_bytes() == (expected.path / "tokenizer.json").read_bytes()
     assert not finished_parts(workspace)
