@@ -55,6 +55,7 @@ _RIVALS = {"warmup_ratio": "warmup_steps", "num_train_epochs": "num_train_steps"
 _DOTTED = re.compile(r"\d+(\.\d+)+")
 # Glob patterns, which a shell expands unless quoted.
 _PATTERNS = {"path": "--path", "validation_path": "--validation-path"}
+_COLUMN_CHARACTERS = 28
 _RESUMED_LIMITS = {
     "max_hours": "new limit of hours on other machines",
     "max_cost": "new limit of US dollars",
@@ -367,6 +368,30 @@ def _show_run(options: argparse.Namespace) -> int:
     for name, value in {**summary, "config": row.config, "results": row.results}.items():
         print(f"{name:16} {json.dumps(value, ensure_ascii=False) if value is not None else '-'}")
     return EXIT_DONE
+
+
+def _compare_runs(options: argparse.Namespace) -> int:
+    from core.runs.comparison import compare_runs
+
+    comparison = compare_runs(_fresh_store(options), options.runs)
+    if options.csv:
+        write_atomically(expand_path(options.csv), comparison.to_csv())
+    if options.json:
+        print(json.dumps(comparison.to_dict(), ensure_ascii=False))
+        return EXIT_DONE
+    header, *rows = comparison.rows()
+    width = max(map(len, header))
+    for name, *values in zip(header, *rows, strict=True):
+        print(f"{name:{width}}  " + "  ".join(f"{_short(value):28}" for value in values).rstrip())
+    return EXIT_DONE
+
+
+def _short(value: Any) -> str:
+    """Formats a value for a column of a table."""
+    if value is None or value == "":
+        return "-"
+    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= _COLUMN_CHARACTERS else f"{text[: _COLUMN_CHARACTERS - 1]}…"
 
 
 def _print_log(options: argparse.Namespace) -> int:
@@ -825,6 +850,10 @@ def _add_runs(commands: Any, common: argparse.ArgumentParser) -> None:
     listing = _add_command(actions, common, "list", "List runs, the newest first.", _list_runs)
     listing.add_argument("--limit", type=_lines, default=50)
     _add_run_command(actions, common, "show", "Show a run's details.", _show_run)
+    about = "Compare runs: the settings that differ, and all figures."
+    comparing = _add_command(actions, common, "compare", about, _compare_runs)
+    comparing.add_argument("runs", nargs="+", metavar="RUN", help="ids, or their beginnings")
+    comparing.add_argument("--csv", metavar="FILE", default="", help="write the table to a file")
     log = _add_run_command(actions, common, "logs", "Print the end of a run's log.", _print_log)
     log.add_argument("--lines", type=_lines, default=200)
     stop = _add_run_command(actions, common, "stop", "Ask a run to save and stop.", _stop_run)

@@ -38,7 +38,7 @@ class Subject:
 
     Attributes:
         name: Its name in reports.
-        fingerprint: Of its weights.
+        fingerprint: Its weights' fingerprint.
         run, step: The checkpoint's run and step, if it is one.
     """
 

@@ -15,7 +15,7 @@ from core.finetuning.examples import Example, Sentence, Splits
 from core.finetuning.glue import TASKS
 from core.finetuning.tables import file_records, hub_records, read_examples, read_word_lists
 
-# Of the training examples, for early stopping, if there is no development set.
+# Share of the training examples, for early stopping, if there is no development set.
 _HELD_OUT = 0.1
 _MOST_HELD_OUT = 2000
 _HOLD_OUT_SEED = 20_190_106

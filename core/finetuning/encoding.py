@@ -24,7 +24,7 @@ class TokenSequence:
 
     Attributes:
         segments: Token type ids; None: all 0.
-        position: Of the token that represents the text; None: all tokens are read.
+        position: Index of the token that represents the text; None: all tokens are read.
     """
 
     ids: Ids

@@ -28,7 +28,7 @@ class Splits:
     """Examples to train, to stop early, and for the results.
 
     Attributes:
-        test_name: What the results are measured on.
+        test_name: Names the examples that the results are measured on.
     """
 
     train: Sequence[Example | Sentence]

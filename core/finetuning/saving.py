@@ -37,7 +37,7 @@ _INPUTS = ["input_ids", _SEGMENTS, "attention_mask"]
 
 @dataclass(frozen=True)
 class ClassifierConfig:
-    """What a fine-tuned model predicts.
+    """Describes what a fine-tuned model predicts.
 
     Attributes:
         labels: Names of the classes; empty for regression.

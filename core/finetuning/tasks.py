@@ -1,4 +1,4 @@
-"""What the tasks have in common: sequences to train on, and metrics of the model's outputs."""
+"""Defines the interface of the tasks: sequences to train on, and metrics of the outputs."""
 
 from __future__ import annotations
 

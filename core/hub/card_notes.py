@@ -1,4 +1,4 @@
-"""What only the author of a repository knows."""
+"""Holds the facts that only the author of a repository knows."""
 
 from __future__ import annotations
 

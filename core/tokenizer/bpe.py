@@ -27,7 +27,7 @@ ROLES = Roles(cls="<s>", sep="</s>", unk="<unk>", pad="<pad>", mask="<mask>")
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 SMALLEST_VOCAB_SIZE = 256 + len(SPECIAL_TOKENS)
 
-# As in earlier versions.
+# The same as in earlier versions.
 _LONGEST_WORD = 1000
 _WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 

@@ -42,7 +42,7 @@ class CountLimits:
 
 @dataclass
 class BucketSummary:
-    """What decides the sample, of one bucket or several.
+    """Counts that decide the sample, of one bucket or several.
 
     Attributes:
         words, characters: Numbers by count.

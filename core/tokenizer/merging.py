@@ -143,7 +143,7 @@ class _Learner:
         self._prefix = prefix
         self._least = max(1, min_frequency)
         self._floor = self._least
-        # Of pairs at or above the floor. A merged pair keeps its count.
+        # Counts of pairs at or above the floor; a merged pair keeps its own.
         self._counts: dict[int, int] = {}
         self._candidates: list[Candidate] = []
         self._arrivals = 0

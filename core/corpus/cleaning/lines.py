@@ -53,7 +53,7 @@ def frequent_lines(paths: Sequence[Path], lines: int, least: float) -> Hashes:
     """Returns the hashes of lines in at least so many documents, ascending.
 
     Args:
-        paths: Of each part, hashes in ascending order and counts, uint64 (2, lines).
+        paths: Hashes of each part in ascending order, and counts, uint64 (2, lines).
         lines: Number of lines in all parts.
     """
     bits = max(0, (lines // _BUCKET_LINES).bit_length())
