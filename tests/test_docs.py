@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ from core.stages.registry import STAGES
 from core.store import Store
 from core.training.topologies import TOPOLOGIES, find_topology, runtime_version
 from core.workspace import Workspace
+from tests.ports import free_port
 from tests.texts import write_sentences
 
 ROOT = Path(__file__).parent.parent
@@ -132,9 +132,7 @@ def test_the_script_of_the_readme_works(tmp_path: Path) -> None:
 def test_make_run_starts_the_web_app_and_the_quickstart(tmp_path: Path) -> None:
     if not (ROOT / ".venv" / "installed").exists():
         pytest.skip("make has not set this checkout up; get it with: make setup")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     process = subprocess.Popen(
         ["make", "run", f"PORT={port}", f"WORKSPACE={tmp_path}"],
         cwd=ROOT,

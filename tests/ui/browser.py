@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.ports import free_port
 
 ROOT = Path(__file__).parent.parent.parent
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -66,7 +67,7 @@ def running_app(
         root: The folder with `app.py`.
         **environment: Additional environment variables.
     """
-    port = _free_port()
+    port = free_port()
     command = [sys.executable, "app.py", "--port", str(port), "--workspace", str(workspace)]
     log = workspace.parent / f"app-{port}.log"
     with log.open("wb") as output:
@@ -84,12 +85,6 @@ def running_app(
         finally:
             app.terminate()
             app.wait(timeout=20)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _wait_until_up(url: str, app: subprocess.Popen[bytes], log: Path) -> None:

@@ -24,6 +24,7 @@ from core.backends.tensorflow.devices import resolver_arguments
 from core.config import TrainConfig
 from core.errors import ConfigError, DeviceError, ProcessLostError
 from tests.engines import run_on
+from tests.ports import free_port
 
 _NOTHING = Hardware(gpus=(), tpus=(), jax_gpu=False, jax_tpu=False)
 _GPU = Hardware(gpus=("/dev/nvidia0",), tpus=(), jax_gpu=True, jax_tpu=False)
@@ -33,7 +34,7 @@ _TPU = Hardware(gpus=(), tpus=("/dev/accel0",), jax_gpu=False, jax_tpu=True)
 
 # Starts a distributed run of one process; the argument holds environment variables to set.
 _JOIN = """
-import json, os, signal, socket, sys, time
+import json, os, signal, sys, time
 import jax
 from core.config import TrainConfig
 from core.backends.selection import select_backend
@@ -41,11 +42,8 @@ from core.backends.selection import select_backend
 os.environ.update(json.loads(sys.argv[1]))
 heard = []
 signal.signal(signal.SIGTERM, lambda *_: heard.append(True))
-with socket.socket() as free:
-    free.bind(("127.0.0.1", 0))
-    address = f"127.0.0.1:{free.getsockname()[1]}"
 select_backend(
-    TrainConfig(device="cpu", num_processes=1, process_id=0, coordinator_address=address))
+    TrainConfig(device="cpu", num_processes=1, process_id=0, coordinator_address=sys.argv[2]))
 os.kill(os.getpid(), signal.SIGTERM)
 deadline = time.monotonic() + 5
 while not heard and time.monotonic() < deadline:
@@ -231,14 +229,14 @@ def test_processes_that_fail_to_connect_are_an_error_with_instructions() -> None
 
 
 def test_process_of_a_distributed_run_still_receives_sigterm() -> None:
-    heard, _ = run_on("jax", _JOIN, "{}")
+    heard, _ = run_on("jax", _JOIN, "{}", f"127.0.0.1:{free_port()}")
     assert heard
 
 
 def test_process_with_an_explicit_id_under_slurm_keeps_all_gpus() -> None:
     slurm = {"JOB_ID": "7", "STEP_NODELIST": "a", "NTASKS": "1", "PROCID": "0", "LOCALID": "0"}
     said = {f"SLURM_{name}": value for name, value in slurm.items()}
-    _, visible = run_on("jax", _JOIN, json.dumps(said))
+    _, visible = run_on("jax", _JOIN, json.dumps(said), f"127.0.0.1:{free_port()}")
     assert visible == "all"
 
 

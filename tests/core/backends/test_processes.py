@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from core.workspace import Workspace
 from tests import child_processes
 from tests.child_processes import Child
 from tests.core.training.test_trainer import make_inputs
+from tests.ports import free_port
 
 STEPS = 40
 
@@ -80,9 +80,7 @@ def workspaces(hosts: Path, name: str, count: int) -> list[Workspace]:
 
 def start(places: list[Workspace], **values: Any) -> list[Child]:
     """Starts one process of a run in each workspace."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     common = {"num_train_steps": STEPS, "per_replica_batch_size": 16 // len(places), **values}
     if len(places) > 1:
         common |= {"num_processes": len(places), "coordinator_address": address}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,12 +47,6 @@ def simulated_cluster(nodes: int, client_port: int | None = None, **settings: An
             cluster.shutdown()
             os.environ.clear()
             os.environ.update(before)
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def other_package(folder: Path, name: str, version: str) -> Path:

@@ -24,7 +24,8 @@ from core.tokenizer import train
 from tests.core.corpus.cleaning.support import clean_config, write_documents
 from tests.core.corpus.cleaning.test_stage import ALL_STEPS, mixed_documents, outcome
 from tests.core.parts import tasks
-from tests.core.parts.ray_support import free_port, other_package, simulated_cluster
+from tests.core.parts.ray_support import other_package, simulated_cluster
+from tests.ports import free_port
 from tests.texts import sentences
 
 ROOT = Path(__file__).parents[3]

@@ -28,7 +28,7 @@ from tests.core.runs.support import (
     wait_until_ended,
 )
 from tests.core.training.test_trainer import make_inputs
-from tests.ui.browser import _free_port
+from tests.ports import free_port
 
 
 @pytest.fixture
@@ -170,7 +170,7 @@ def test_run_of_a_moved_workspace_ends_and_resumes_at_the_new_path(
 @pytest.mark.slow(10)
 def test_app_of_a_moved_workspace_ends_with_an_explanation(workspace: Workspace) -> None:
     app = subprocess.Popen(
-        [sys.executable, "app.py", "--workspace", str(workspace.root), "--port", str(_free_port())],
+        [sys.executable, "app.py", "--workspace", str(workspace.root), "--port", str(free_port())],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

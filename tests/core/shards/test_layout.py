@@ -52,7 +52,7 @@ def test_many_short_lines_are_converted_in_bounded_blocks() -> None:
     blocks = [rows for part in np.split(stream, [7, 50_003]) for rows in cutter.take(part)]
     assert max(rows.size for rows in blocks) <= 1 << 22 < expected.size
     np.testing.assert_array_equal(np.concatenate(blocks), expected)
-    assert cutter.dropped == cut == 20
+    assert cutter.truncated == cut == 20
 
 
 def test_no_lines_give_no_sequences() -> None:

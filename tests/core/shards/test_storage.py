@@ -51,11 +51,11 @@ def remote(config: ShardConfig, address: str = ADDRESS) -> ShardConfig:
 
 
 def contents(workspace: Workspace) -> set[str]:
-    """Lists the workspace's files, except cached counts."""
+    """Lists the workspace's files, except cached counts and finished parts."""
     return {
         str(path.relative_to(workspace.root))
         for path in workspace.root.rglob("*")
-        if path.is_file() and "corpora" not in path.parts
+        if path.is_file() and not {"corpora", "parts"} & set(path.parts)
     }
 
 

@@ -284,15 +284,6 @@ def test_panic_in_native_code_becomes_a_tokenizer_error(call: str, tmp_path: Pat
         CALLS[call](tmp_path, "x" * 200)
 
 
-def test_panic_in_training_becomes_a_tokenizer_error() -> None:
-    from core.events import Reporter
-    from core.tokenizer.native import run_native
-
-    backend = panicking()
-    with pytest.raises(TokenizerError, match="can't be trained"):
-        run_native(lambda: backend.encode("x" * 200), Reporter(), "a note")
-
-
 def test_other_exceptions_pass_through_native_calls() -> None:
     for error in (KeyboardInterrupt(), SystemExit(3), ValueError("own")):
         with pytest.raises(type(error)), native_calls():
