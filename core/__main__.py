@@ -62,6 +62,13 @@ _RESUMED_LIMITS = {
     "price_per_hour": "price of the next machine in US dollars",
 }
 
+_SWEEP_LIMITS: dict[str, tuple[type, str]] = {
+    "max_runs": (int, "trials at most"),
+    "max_hours": (float, "hours of all trials together"),
+    "max_cost": (float, "US dollars of all trials together"),
+    "parallel": (int, "trials at a time"),
+}
+
 
 def main(
     arguments: Sequence[str] | None = None, *, prog: str = "python -m core", epilog: str = ""
@@ -108,6 +115,7 @@ def build_parser(prog: str = "python -m core", epilog: str = "") -> argparse.Arg
     _add_runs(commands, common)
     _add_artifacts(commands, common)
     _add_targets(commands, common)
+    _add_sweep(commands, common)
     return parser
 
 
@@ -905,6 +913,35 @@ def _add_targets(commands: Any, common: argparse.ArgumentParser) -> None:
     about = "End a machine's run and delete the machine."
     deleting = _add_command(actions, common, "delete", about, _delete_target)
     deleting.add_argument("id", help="the machine's id, as the list shows it")
+
+
+def _add_sweep(commands: Any, common: argparse.ArgumentParser) -> None:
+    about = "Run a stage with varied settings, and find the best ones."
+    parser = _add_command(commands, common, "sweep", about, _sweep("run"))
+    parser.add_argument("--config", metavar="FILE", default="", help="TOML file of a new sweep")
+    about = "go on with a sweep; finished trials stay"
+    parser.add_argument("--resume", metavar="NAME", default="", help=about)
+    parser.add_argument("--detach", action="store_true", help="return at once")
+    for name, (kind, about) in _SWEEP_LIMITS.items():
+        spellings = dict.fromkeys([f"--{name.replace('_', '-')}", f"--{name}"])
+        parser.add_argument(*spellings, type=kind, default=None, help=about)
+    actions = parser.add_subparsers(title="actions", metavar="ACTION")
+    _add_command(actions, common, "list", "List sweeps, the newest first.", _sweep("list_all"))
+    about = "Show a sweep's trials, and the best one."
+    showing = _add_command(actions, common, "show", about, _sweep("show"))
+    about = "Have a sweep save and stop its trials."
+    stopping = _add_command(actions, common, "stop", about, _sweep("stop"))
+    for one in (showing, stopping):
+        one.add_argument("name", help="the sweep's name")
+
+
+def _sweep(name: str) -> Callable[[argparse.Namespace], int]:
+    def command(options: argparse.Namespace) -> int:
+        from core.sweeps import commands
+
+        return int(getattr(commands, name)(options, _workspace(options)))
+
+    return command
 
 
 def _add_run_command(

@@ -40,23 +40,35 @@ def submit(workspace: Workspace, stage: str, config: StageConfig, after: Sequenc
 
 
 def queue_run(
-    workspace: Workspace, stage: str, config: StageConfig, after: Sequence[str] = ()
+    workspace: Workspace,
+    stage: str,
+    config: StageConfig,
+    after: Sequence[str] = (),
+    **known: Any,
 ) -> str:
-    """Queues a run whose name was checked; returns its id."""
+    """Queues a run whose name was checked; returns its id.
+
+    Args:
+        **known: Fields of the RunRecord, such as the id of a run that may be queued already.
+    """
     if target := getattr(config, "target", ""):
         from core.targets.target import open_target
 
         open_target(target)  # Checks the address.
     if target or getattr(config, "mirror", ""):
         _check_no_secrets(config)
+    fields: dict[str, Any] = {
+        "id": new_run_id(stage),
+        "cwd": os.getcwd(),
+        "environment": carried_environment(os.environ),
+        **known,
+    }
     record = RunRecord(
-        id=new_run_id(stage),
         stage=stage,
         config=config.model_dump(mode="json"),
         after=list(after),
         created=time.time(),
-        cwd=os.getcwd(),
-        environment=carried_environment(os.environ),
+        **fields,
     )
     _ask(workspace, "submit", vars(record))
     return record.id

@@ -439,7 +439,7 @@ def start_worker(workspace: Workspace) -> subprocess.Popen[bytes]:
     slots = default_slots()
     workspace.make_root()
     arguments = ["core.runs.worker", "--workspace", str(workspace.root), "--slots", str(slots)]
-    return _start_in_own_session(arguments, worker_log(workspace))
+    return start_in_own_session(arguments, worker_log(workspace))
 
 
 def run_worker(workspace: Workspace, *, slots: int, idle_seconds: float) -> None:
@@ -668,10 +668,10 @@ def _start_process(folder: RunFolder, *, is_remote: bool) -> subprocess.Popen[by
     module, log = "core.runs.supervisor", folder.log
     if is_remote:
         module, log = "core.targets.follower", folder.follower_log
-    return _start_in_own_session([module, str(folder.path)], log)
+    return start_in_own_session([module, str(folder.path)], log)
 
 
-def _start_in_own_session(module_arguments: list[str], log_file: Path) -> subprocess.Popen[bytes]:
+def start_in_own_session(module_arguments: list[str], log_file: Path) -> subprocess.Popen[bytes]:
     """Starts `python -m ...`, which outlives its parent."""
     with log_file.open("ab") as log:
         process = subprocess.Popen(
