@@ -14,6 +14,7 @@ from core.config import StageConfig
 from core.errors import ConfigError, RunError, StudioError
 from core.events import StopMode
 from core.redaction import has_password, redact_forms
+from core.reporting.start import start_reporters
 from core.runs.folder import (
     RunFolder,
     RunRecord,
@@ -65,12 +66,13 @@ def queue_run(
     }
     record = RunRecord(
         stage=stage,
-        config=config.model_dump(mode="json"),
+        config=config.without_secrets().model_dump(mode="json"),
         after=list(after),
         created=time.time(),
         **fields,
     )
     _ask(workspace, "submit", vars(record))
+    start_reporters(workspace, record.id, config)
     return record.id
 
 
@@ -208,6 +210,8 @@ def resume_run(
     if num_train_steps is not None:
         _check_more_steps(row, num_train_steps)
     _ask(workspace, "resume", {"run": row.id, "changes": changes})
+    if config := config_of(row):
+        start_reporters(workspace, row.id, config)
     return row.id
 
 

@@ -27,7 +27,7 @@ from sqlalchemy.exc import OperationalError
 
 import core
 from core.disk_usage import delete_artifact
-from core.environment import for_runs
+from core.environment import for_supervisors
 from core.errors import RunError, StudioError
 from core.events import StopMode, read_attempts, read_events, read_last_events, read_stop
 from core.outbound import TYPED_HOSTS_VARIABLE, distrust_callers
@@ -411,10 +411,10 @@ def _without_infinities(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def child_environment() -> dict[str, str]:
-    """Returns the environment of a run's processes."""
+    """Returns the environment of the worker and of supervisors."""
     home = str(Path(core.__file__).parent.parent)
     paths = [home, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    environment = for_runs(os.environ)
+    environment = for_supervisors(os.environ)
     # They must not reach hosts typed by another submitter.
     environment.pop(TYPED_HOSTS_VARIABLE, None)
     return {**environment, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
