@@ -418,15 +418,7 @@ class Form(Generic[ConfigT]):
         return list(choices)
 
     def _confine(self, config: StageConfig) -> None:
-        for name, field in type(config).model_fields.items():
-            extra, value = field_extra(field), getattr(config, name)
-            if isinstance(value, tuple):
-                for one in value:
-                    self._confine(one)
-            elif extra["path"]:
-                self._workspace.confine(value, field=name)
-            elif extra["artifact"] and value:
-                self._workspace.confine_artifact(extra["artifact"], value, field=name)
+        confine(config, self._workspace)
 
     def _to_value(self, name: str, raw: Any) -> Any:
         return _to_value(self.model.model_fields[name], raw)
@@ -469,7 +461,9 @@ class Form(Generic[ConfigT]):
         kept = {
             name: component
             for name, component in self.components.items()
-            if name != "name" and not field_extra(fields[name])["artifact"]
+            if name != "name"
+            and not field_extra(fields[name])["artifact"]
+            and not field_extra(fields[name])["secret"]
         }
         names = json.dumps(list(kept))
         memory = gr.BrowserState(
@@ -541,6 +535,19 @@ class Form(Generic[ConfigT]):
         }
 
 
+def confine(config: StageConfig, workspace: Workspace) -> None:
+    """Raises StudioError for paths that a visitor of the web app may not name."""
+    for name, field in type(config).model_fields.items():
+        extra, value = field_extra(field), getattr(config, name)
+        if isinstance(value, tuple):
+            for one in value:
+                confine(one, workspace)
+        elif extra["path"]:
+            workspace.confine(value, field=name)
+        elif extra["artifact"] and value:
+            workspace.confine_artifact(extra["artifact"], value, field=name)
+
+
 def _is_typed(typed: Any, names: Collection[str]) -> bool:
     return isinstance(typed, dict) and all(
         name in names and isinstance(value, str | bool | None) for name, value in typed.items()
@@ -602,6 +609,8 @@ def _make_component(
     if field_extra(field)["artifact"] or names:
         return gr.Dropdown(names, value=value, allow_custom_value=True, **common)
     common["elem_classes"] = [*common["elem_classes"], *_keyboard(annotation)]
+    if field_extra(field)["secret"]:
+        return gr.Textbox(value=value, max_lines=1, type="password", **common)
     return gr.Textbox(
         value=value, max_lines=1, placeholder=present.UNSET if optional else "", **common
     )

@@ -9,7 +9,7 @@ import gradio as gr
 
 from core.store import Store
 from core.workspace import Workspace
-from ui import corpus, playground, publish, runs, shards, status_bar, tokenizer, train
+from ui import corpus, playground, publish, runs, shards, status_bar, sweeps, tokenizer, train
 from ui import workspace as workspace_tab
 from ui.parts.events import separate_events
 from ui.parts.markup import MARK, heading
@@ -18,7 +18,10 @@ from ui.present import escape
 _TITLE = "Pretrain Studio"
 # Gradio's copies of uploads: seconds between checks, seconds kept.
 _UPLOADS_KEPT = (3600, 24 * 3600)
-_TABS = ("corpus", "tokenizer", "shards", "train", "runs", "playground", "publish", "workspace")
+_TABS = (
+    "corpus", "tokenizer", "shards", "train", "runs", "sweeps", "playground", "publish",
+    "workspace",
+)  # fmt: skip
 
 
 def build_page(workspace: Workspace) -> gr.Blocks:
@@ -40,6 +43,8 @@ def build_page(workspace: Workspace) -> gr.Blocks:
                 recipe, check = train.render(workspace, store, rows, line)
             with _tab("runs", "Queued, running and finished runs."):
                 board = runs.render(workspace, store)
+            with _tab("sweeps", "Trials of a stage with varied settings, and the best of them."):
+                trials = sweeps.render(workspace, store)
             with _tab(
                 "playground", "Fill masked tokens, continue a text, or measure its perplexity."
             ):
@@ -51,6 +56,7 @@ def build_page(workspace: Workspace) -> gr.Blocks:
             with _tab("workspace", "Disk usage of runs and artifacts, and import of settings."):
                 importer = workspace_tab.render(workspace, store)
         runs.connect(board, importer, store, [pieces, rows, recipe, check, hub])
+        sweeps.connect(trials, workspace, [pieces, rows, recipe])
         for form in (text, pieces.form, rows.form, recipe.form, check.form, hub.form):
             form.remember(page)
         separate_events(page)

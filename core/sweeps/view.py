@@ -33,7 +33,7 @@ def describe_sweep(workspace: Workspace, store: Store, name: str) -> dict[str, A
         "target": config.base.get("target") or None,
         "budget": {name: getattr(config, name) for name in ("max_runs", "max_hours", "max_cost")},
         "spent": {"runs": spent.runs, "hours": round(spent.hours, 4), "cost": spent.cost},
-        "options": list(config.options),
+        "options": config.options,
         "base": config.base,
         "trials": [_trial(one, rows.get(one.run), config.metric, store) for one in trials],
         "best_settings": dict(best.settings) if best else None,

@@ -12,9 +12,13 @@ from core.config import TrainConfig
 from core.store import RunRow, Store
 from core.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint
+from tests.core.sweeps.support import make_sweep
 from tests.ui.browser import ROOT, Visitor, find_chromium, running_app, visiting
 
-TABS = ("Corpus", "Tokenizer", "Shards", "Train", "Runs", "Playground", "Publish", "Workspace")
+TABS = (
+    "Corpus", "Tokenizer", "Shards", "Train", "Runs", "Sweeps", "Playground", "Publish",
+    "Workspace",
+)  # fmt: skip
 # Buttons to press in a tab, after a choice if there is one.
 MORE = {
     "Train": (("SSH machine", "Check"), ("Cloud TPU", "Check")),
@@ -63,6 +67,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         )
     )  # fmt: skip
     store.close()
+    make_sweep(workspace)
     with running_app(workspace.root) as url:
         yield url
 

@@ -18,6 +18,7 @@ from core.shards.build import build
 from core.stages.registry import STAGES
 from core.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint, write_writer
+from tests.core.sweeps.support import make_sweep
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting
 from ui.forms import Form
 
@@ -28,6 +29,7 @@ FORMS = {
     "Shards": {"shards": "shards"},
     "Train": {"train": "train", "preflight": "preflight"},
     "Runs": {},
+    "Sweeps": {},
     "Playground": {},
     "Publish": {"push": "publish"},
     "Workspace": {},
@@ -423,6 +425,8 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
         write_checkpoint(draft.folder, tokenizer)
     with workspace.new_artifact("model", "writer") as draft:
         write_writer(draft.folder, tokenizer, "gpt2", positions=1024, ends=False)
+    for name in ("first", "second"):
+        make_sweep(workspace, name)
     return workspace
 
 
