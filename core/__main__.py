@@ -25,6 +25,7 @@ from core.config import (
     StageConfig,
     TrainConfig,
     choices_of,
+    field_extra,
     flag_of,
     help_of,
     load_config_file,
@@ -1007,6 +1008,12 @@ def _add_field(group: Any, model: type[StageConfig], name: str) -> None:
             *spellings, dest=name, action=action, default=argparse.SUPPRESS, help=text
         )
         return
+    if field_extra(field)["is_list"]:
+        group.add_argument(
+            *spellings, dest=name, action=_Joined, default=argparse.SUPPRESS, help=text,
+            metavar=name.upper(),
+        )  # fmt: skip
+        return
     if field.default == ():
         group.add_argument(
             *spellings, dest=name, action="append", default=argparse.SUPPRESS, help=text,
@@ -1016,6 +1023,14 @@ def _add_field(group: Any, model: type[StageConfig], name: str) -> None:
     choices = choices_of(field)
     metavar = "{" + ",".join(choices) + "}" if choices else name.upper()
     group.add_argument(*spellings, dest=name, default=argparse.SUPPRESS, help=text, metavar=metavar)
+
+
+class _Joined(argparse.Action):
+    """Joins the values of a repeated flag with commas."""
+
+    def __call__(self, _: Any, namespace: Any, values: Any, __: str | None = None) -> None:
+        earlier = getattr(namespace, self.dest, "")
+        setattr(namespace, self.dest, ", ".join(filter(None, (earlier, values))))
 
 
 def _shown_default(model: type[StageConfig], name: str) -> str:

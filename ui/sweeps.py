@@ -23,6 +23,10 @@ from ui.parts.stage import Launcher
 from ui.present import answering, escape, guarded
 
 _MOST_SWEEPS = 200
+_METRICS = {
+    "eval_loss": "Validation loss", "eval_accuracy": "Accuracy", "eval_perplexity": "Perplexity",
+    "loss": "Training loss",
+}  # fmt: skip
 _LONGEST_TEXT = 1 << 16
 _EXAMPLE = """name = "rates"
 method = "random"        # or grid, tpe
@@ -131,6 +135,7 @@ def _show_function(workspace: Workspace, store: Store) -> Answer:
         fields = model.model_fields
         shown = {
             **found,
+            "metric_title": _METRICS.get(found["metric"], found["metric"]),
             "stage_title": title_of_stage(found["stage"]),
             "tab": STAGES[found["stage"]].tab if found["stage"] in STAGES else "",
             "titles": {

@@ -56,14 +56,14 @@ class SweepConfig(StageConfig):
         options={
             "none": ("None", "every trial runs to its end"),
             "median": ("Median", "ends a trial below the median of the finished ones"),
-            "halving": ("Successive halving", "keeps the best third at validations 1, 3, 9, …"),
+            "halving": ("Successive halving", "keeps the best third at validations 3, 9, 27, …"),
         },
     )
     warmup_trials: int = option(
         4, "Trials that finish before the median pruner ends any.", ge=1, le=MOST_TRIALS
     )
     warmup_validations: int = option(
-        1, "Validations before which no trial is ended.", ge=0, le=100_000
+        3, "First validation at which a trial may be ended.", ge=1, le=100_000
     )
     reduction_factor: int = option(
         3, "Successive halving keeps one of so many trials.", ge=2, le=64

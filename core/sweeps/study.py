@@ -107,7 +107,7 @@ class Study:
                 n_startup_trials=config.warmup_trials, n_warmup_steps=config.warmup_validations
             )
         return pruners.SuccessiveHalvingPruner(
-            min_resource=max(config.warmup_validations, 1), reduction_factor=config.reduction_factor
+            min_resource=config.warmup_validations, reduction_factor=config.reduction_factor
         )
 
     def _study(self, trials: Sequence[History], **parts: Any) -> Any:

@@ -11,7 +11,10 @@ let shown = null;
 let asked = ""; // the action that was asked for, until the state changes
 
 const ACTIVE = ["running"];
-const stateOf = (one) => (one.reason ? `${one.state} · ${one.reason}` : one.state).replaceAll("_", " ");
+const REASONS = { max_runs: "all trials", all_settings: "all settings tried", max_hours: "limit of hours", max_cost: "limit of dollars", trials_failed: "no trial succeeded" };
+const stateOf = (one) => (one.reason ? `${one.state} · ${REASONS[one.reason] ?? one.reason}` : one.state).replaceAll("_", " ");
+const METHODS = { grid: "Grid", random: "Random", tpe: "TPE" };
+const PRUNERS = { median: "median pruning", halving: "successive halving" };
 const text = (value) => (value === null || value === "" ? "–" : typeof value === "number" ? compact(value) : String(value));
 
 // The axes of the plot: one per option, then the metric.
@@ -28,7 +31,7 @@ const axesOf = (sweep) => {
   };
   return [
     ...names.map((name) => axis(name, sweep.titles[name] ?? name, (trial) => trial.settings[name])),
-    axis("", sweep.metric, (trial) => trial.value),
+    axis("", sweep.metric_title, (trial) => trial.value),
   ];
 };
 
@@ -108,12 +111,12 @@ const drawTable = (sweep) => {
     h("tr", { class: trial.number === sweep.best ? "best" : false, onmouseenter: () => mark(trial.number), onmouseleave: () => mark(null), onfocusin: () => mark(trial.number), onfocusout: () => mark(null) },
       h("td", { class: "name" }, h("b", {}, `Trial ${trial.number}`), trial.number === sweep.best && h("small", {}, "the best")),
       cell("State", h("span", { class: `ps-badge ${trial.state}` }, stateOf(trial)), trial.error && h("small", { class: "ps-sweep-why" }, trial.error.problem)),
-      cell(sweep.metric, text(trial.value)),
+      cell(sweep.metric_title, text(trial.value)),
       ...names.map((name, index) => cell(titles[index], text(trial.settings[name]))),
       cell("Run", h("a", { href: "#runs", "data-go": `runs/${trial.run}` }, trial.name ?? trial.run)));
   return h("div", { class: "ps-scroll", tabindex: "0", role: "group", "aria-label": "Trials" },
     h("table", { class: "ps-table ps-sweep-table", "aria-label": "Trials, the best first" },
-      h("thead", {}, h("tr", {}, ["Trial", "State", sweep.metric, ...titles, "Run"].map((title) => h("th", { scope: "col" }, title)))),
+      h("thead", {}, h("tr", {}, ["Trial", "State", sweep.metric_title, ...titles, "Run"].map((title) => h("th", { scope: "col" }, title)))),
       h("tbody", {}, order(sweep).map(row))));
 };
 
@@ -123,7 +126,7 @@ const facts = (sweep) => {
   const of = (value, most) => (most === null ? value : `${value} of ${most}`);
   const best = sweep.trials.find((trial) => trial.number === sweep.best);
   return [
-    [best ? text(best.value) : "–", `best ${sweep.metric}`],
+    [best ? text(best.value) : "–", `best ${sweep.metric_title.toLowerCase()}`],
     [of(String(spent.runs), budget.max_runs), "trials"],
     [String(done), "finished"],
     [String(sweep.counts.pruned ?? 0), "pruned"],
@@ -167,7 +170,7 @@ const draw = () => {
   const focused = detail.contains(document.activeElement) ? document.activeElement.textContent : "";
   detail.replaceChildren(
     h("div", { class: "ps-sweep-head" }, h("h3", {}, sweep.sweep, " ", h("span", { class: `ps-badge ${sweep.state}` }, stateOf(sweep))),
-      h("p", { class: "ps-note" }, [sweep.stage_title, sweep.method, sweep.pruner !== "none" && `${sweep.pruner} pruning`, sweep.target].filter(Boolean).join(" · "))),
+      h("p", { class: "ps-note" }, [sweep.stage_title, METHODS[sweep.method], PRUNERS[sweep.pruner], sweep.target].filter(Boolean).join(" · "))),
     ...(sweep.state === "interrupted" ? [h("p", { class: "ps-warning" }, "The process that drives this sweep has died. Its runs go on; resume the sweep to continue.")] : []),
     ...(sweep.error ? [studio.problemCard(sweep.error)] : []),
     h("div", { class: "ps-tiles" }, facts(sweep).map(([value, name]) => h("div", {}, h("b", {}, value), h("span", {}, name)))),

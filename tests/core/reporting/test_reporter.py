@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from core.config import TrainConfig
+from core.__main__ import build_parser
+from core.config import TrainConfig, split_names
 from core.environment import for_reporters, for_runs, for_supervisors
 from core.errors import ConfigError
 from core.reporting import reporter as reporter_module
@@ -168,6 +169,16 @@ def test_tokens_reach_only_their_own_reporter() -> None:
 def test_unknown_service_is_refused(value: str) -> None:
     with pytest.raises(ConfigError, match="trackio, wandb or mlflow"):
         TrainConfig(shards="rows", report_to=value)
+
+
+def test_flag_may_be_repeated_or_a_list() -> None:
+    for words in (
+        ["--report-to", "wandb,mlflow"],
+        ["--report-to", "wandb", "--report-to", "mlflow"],
+    ):
+        options = build_parser().parse_args(["train", *words])
+        config = TrainConfig(report_to=options.report_to)
+        assert split_names(config.report_to) == ["wandb", "mlflow"]
 
 
 def test_service_without_its_package_names_the_requirements(

@@ -27,9 +27,10 @@ from core.sweeps.folder import SweepFolder, Trial
 from core.sweeps.samplers import RandomSampler
 from core.sweeps.space import parse_space
 from core.sweeps.view import describe_sweep, list_sweeps
-from core.workspace import Workspace
+from core.workspace import Workspace, read_manifest
 from tests.core.runs.support import processes_with, stop_worker, wait_for
 from tests.core.sweeps.toy_training import ToyTrainingConfig, loss_at
+from tests.core.training.test_trainer import make_inputs
 
 STAGES = "tests.core.sweeps.toy_training"
 TOML = """
@@ -162,7 +163,8 @@ def test_sweep_of_twelve_runs_survives_two_kills_and_a_dead_worker(workspace: Wo
     """Kills the driver twice, then the worker with the run's process; the right runs are pruned."""
     pytest.importorskip("optuna", reason="pip install -r requirements-sweeps.txt")
     text = TOML.replace(
-        "max_runs = 3", 'max_runs = 12\npruner = "median"\nwarmup_trials = 3'
+        "max_runs = 3",
+        'max_runs = 12\npruner = "median"\nwarmup_trials = 3\nwarmup_validations = 1',
     ).replace("steps = 2", "steps = 6\npause_seconds = 0.3")
     folder = begin(workspace, text)
     for count in (1, 3):
@@ -212,7 +214,7 @@ def expected_states(trials: list[Trial] | Any) -> list[str]:
         loss = lambda step, one=one: loss_at(ToyTrainingConfig(**one.settings), step)  # noqa: E731
         is_worse = len(finished) >= 3 and any(
             loss(step) > statistics.median(other(step) for other in finished)
-            for step in range(2, 7)
+            for step in range(1, 7)
         )
         states.append("pruned" if is_worse else "done")
         finished += [] if is_worse else [loss]
@@ -250,3 +252,39 @@ def test_sweep_ends_at_its_limit_of_hours(workspace: Workspace) -> None:
     assert (found["state"], found["reason"], found["best"]) == ("done", "max_hours", None)
     assert [one["state"] for one in found["trials"]] == ["stopped"]
     assert found["trials"][0]["reason"] == "max_hours" and found["trials"][0]["value"]
+
+
+REAL = """
+name = "real"
+method = "grid"
+[base]
+shards = "rows"
+preset = "custom"
+engine = "tensorflow"
+device = "cpu"
+hidden_size = 16
+num_hidden_layers = 1
+num_attention_heads = 2
+num_train_steps = 20
+per_replica_batch_size = 8
+eval_steps = 10
+[options]
+learning_rate = [1e-9, 1e-2]
+"""
+
+
+@pytest.mark.long
+@pytest.mark.slow(30)
+def test_grid_of_two_trainings_finds_the_better_learning_rate(tmp_path: Path) -> None:
+    workspace = make_inputs(tmp_path / "workspace")
+    folder = begin(workspace, REAL)
+    try:
+        until_ended(folder)
+    finally:
+        stop_worker(workspace)
+    found = described(workspace, "real")
+    assert (found["state"], found["reason"], found["best"]) == ("done", "all_settings", 1)
+    for one in found["trials"]:
+        counts = read_manifest(workspace.folder("model") / one["name"]).counts
+        assert one["value"] == counts["eval_loss"] == one["figures"]["eval_loss"]
+        assert one["figures"]["num_train_steps"] == 20
