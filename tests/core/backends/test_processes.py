@@ -220,10 +220,7 @@ def test_killed_process_ends_the_run_and_another_number_of_processes_resumes_it(
 def test_mixture_resumes_bit_exactly_on_any_number_of_processes(
     hosts: Path, count: int, engine: str
 ) -> None:
-    values = {
-        "mixture": "rows=3 more=1", "shards": "", "engine": engine, "num_train_steps": 20,
-        "eval_steps": 10, "save_steps": 10,
-    }  # fmt: skip
+    values = {"mixture": "rows=3 more=1", "shards": "", "engine": engine, "num_train_steps": 20}
     whole, stopped = (
         workspaces(hosts, f"mixture-{name}-{engine}-{count}", count) for name in ("whole", "again")
     )
