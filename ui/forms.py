@@ -27,6 +27,7 @@ from core.config import (
     fingerprint_of,
     option_label,
     plain_type,
+    split_references,
     title_of,
 )
 from core.errors import ConfigError, StudioError
@@ -546,6 +547,9 @@ def confine(config: StageConfig, workspace: Workspace) -> None:
             workspace.confine(value, field=name)
         elif extra["artifact"] and value:
             workspace.confine_artifact(extra["artifact"], value, field=name)
+        elif extra["artifacts"]:
+            for one in split_references(value):
+                workspace.confine_artifact(extra["artifacts"], one, field=name)
 
 
 def _is_typed(typed: Any, names: Collection[str]) -> bool:

@@ -178,7 +178,7 @@ def _confine(config: SweepConfig, workspace: Workspace) -> None:
     for name, values in config.options.items():
         field = model.model_fields.get(name)
         extra = field_extra(field) if field else {}
-        if not (extra.get("path") or extra.get("artifact")):
+        if not any(extra.get(one) for one in ("path", "artifact", "artifacts")):
             continue
         listed = values.get("values", ()) if isinstance(values, dict) else values
         for one in listed if isinstance(listed, list) else ():

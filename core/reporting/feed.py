@@ -20,7 +20,7 @@ _MOST_BYTES = 1 << 20
 
 @dataclass
 class Progress:
-    """What a reporter has sent.
+    """Place of a reporter in the events.
 
     Attributes:
         number: Number of the last event that was sent.

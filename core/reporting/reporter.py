@@ -42,7 +42,7 @@ _BATCH_EVENTS = 500
 _NICENESS = 10
 # Waits before another try; then the service is given up.
 _RETRY_SECONDS = (2.0, 10.0, 30.0, 60.0)
-# What a service may take at the end, such as for an upload.
+# Limit for a service's last uploads.
 _FINISHING_SECONDS = 300.0
 _LONGEST_NOTE = 400
 # `core.redaction` hides the values of variables with such names.

@@ -18,7 +18,7 @@ _LEAST_HOURS = 1 / 60
 
 @dataclass(frozen=True)
 class Spent:
-    """What the trials have used.
+    """Use of a budget.
 
     Attributes:
         cost: US dollars; None if no trial knows.

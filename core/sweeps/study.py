@@ -24,7 +24,7 @@ class History:
 
     Attributes:
         values: Metric by the validation's number, from 1.
-        attributes: Those of Optuna's pruner.
+        attributes: Optuna's attributes of the pruner.
         state: running, done, pruned or failed.
     """
 
