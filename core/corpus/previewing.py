@@ -15,7 +15,12 @@ from typing import Any
 
 from core.config import CleanConfig, CorpusConfig
 from core.corpus.addresses import has_address, with_local_files
-from core.corpus.cleaning.preview import CleanedDocument, CleaningPreview, preview_cleaning
+from core.corpus.cleaning.preview import (
+    CleanedDocument,
+    CleaningPreview,
+    check_arguments,
+    preview_cleaning,
+)
 from core.corpus.files import FilesSource
 from core.corpus.members import naming_source
 from core.corpus.reading import CorpusPreview, merge_previews, name_preview, preview
@@ -101,6 +106,7 @@ def preview_cleaning_apart(
     timeout_seconds: float = TIMEOUT_SECONDS,
 ) -> CleaningPreview:
     """Previews cleaning in a subprocess and truncates documents; raises like `preview_cleaning`."""
+    check_arguments(config, sample, workspace)
     kinds: set[str] = {one.source for one in config.corpus.sources} or {config.corpus.source}
     if not kinds.issubset(_READ_APART):
         return _shortened(preview_cleaning(config, sample, workspace))
