@@ -33,7 +33,7 @@ from core.corpus.lines import Decoder, encoding_named
 from core.corpus.parquet_rows import ParquetTexts
 from core.corpus.report import Facts, Findings, ReadingReport
 from core.corpus.source import SourcePart
-from core.corpus.stretches import Range, Stretch, cut_groups, cut_lines, is_safe_to_cut
+from core.corpus.stretches import Range, Stretch, cut_groups, cut_lines, is_safe_to_cut, shorten
 from core.corpus.unpack import (
     SUFFIXES,
     UnpackMeter,
@@ -127,6 +127,16 @@ class FilesSource:
             shown = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
             size = sum(one.bytes for one in stretches)
             yield SourcePart(self._limited_to(stretches, part), shown, size)
+
+    def beginning(self, part: str, target_bytes: int) -> SourcePart | None:
+        """Returns the beginning of a stretch of lines, of about so many bytes; None if it isn't."""
+        [*others, last] = self._files[part]
+        if others or not isinstance(last, Stretch) or not last.is_cut or last.format == "parquet":
+            return None
+        with _naming(last):
+            unit = self._config.text_unit if last.format == "text" else "line"
+            short = shorten(last, "paragraph" if unit == "paragraph" else "line", target_bytes)
+        return SourcePart(self._limited_to([short], part), short.describe(), short.bytes)
 
     def _grouped(self, part: str, target_bytes: int) -> Iterator[list[Stretch]]:
         """Groups a split's files into about equal amounts of text, and cuts the large ones."""

@@ -353,7 +353,8 @@ class Corpus:
         if not rest:
             return 0
         return held_out_below(
-            (one.hash for one in _documents_of(rest, self._skipped_bytes)), self.config.validation_percent
+            (one.hash for one in _documents_of(rest, self._skipped_bytes)),
+            self.config.validation_percent,
         )
 
     @cached_property
@@ -567,9 +568,7 @@ _SCAN_LIMITS = {"docs": 1_000_000, "files": 500_000, "hub": 1_000, "corpus": 500
 _UNLIMITED = 1 << 62
 
 
-def _documents_of(
-    members: Iterable[Member], skipped_bytes: int | None
-) -> Iterator[Document]:
+def _documents_of(members: Iterable[Member], skipped_bytes: int | None) -> Iterator[Document]:
     for member in members:
         with naming_source(member.name):
             yield from PartReader(member.source, "train", member.config.limit, skipped_bytes)

@@ -72,7 +72,11 @@ def preview_cleaning(
     """
     check_arguments(config, sample, workspace)
     documents = read_documents(config.corpus, workspace or Workspace())
-    texts = list(_up_to(_MOST_BYTES, itertools.islice(documents, sample)))
+    return clean_sample(config, list(_up_to(_MOST_BYTES, itertools.islice(documents, sample))))
+
+
+def clean_sample(config: CleanConfig, texts: list[str]) -> CleaningPreview:
+    """Cleans documents in memory, as `preview_cleaning`; raises ConfigError."""
     tally = Tally(most_examples=None)
     batch = Batch(texts, np.arange(len(texts)), np.full(len(texts), TRAIN, np.uint8))
     batch = normalize_texts(batch, config, tally)

@@ -1,0 +1,158 @@
+"""Cleans one sample again and again in a child process (this module), while options change."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import orjson
+
+from core.config import CleanConfig
+from core.corpus.cleaning.preview import CleanedDocument, CleaningPreview, clean_sample
+from core.corpus.cleaning.report import first_difference
+from core.corpus.isolation import (
+    MEMORY_BYTES,
+    child_environment,
+    describe_error,
+    explain_error,
+    limit_memory,
+    raise_error,
+)
+from core.errors import CorpusError, StudioError
+
+ANSWER_SECONDS = 30.0
+_IDLE_SECONDS = 600.0
+_SHOWN_CHARACTERS = 1500
+_SHOWN_BEFORE_CHANGE = 200
+
+
+class CleaningSession:
+    """A child process that holds a sample; it ends by itself after some minutes without use.
+
+    Args:
+        texts: The documents of the sample.
+    """
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._texts = list(texts)
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._idle: threading.Timer | None = None
+
+    def preview(
+        self, config: CleanConfig, timeout_seconds: float = ANSWER_SECONDS
+    ) -> CleaningPreview:
+        """Cleans the sample; its documents are shortened to the place of the first change.
+
+        Raises:
+            ConfigError: An option is wrong.
+            CorpusError: The process failed, or took too long.
+        """
+        with self._lock:
+            answer = self._ask(config.model_dump(mode="json"), timeout_seconds)
+        raise_error(answer)
+        documents = [CleanedDocument(**one) for one in answer["documents"]]
+        return CleaningPreview(documents, answer["summary"])
+
+    def close(self) -> None:
+        """Ends the process."""
+        with self._lock:
+            self._end()
+
+    def _ask(self, question: dict[str, Any], timeout_seconds: float) -> dict[str, Any]:
+        process = self._running()
+        late = threading.Timer(timeout_seconds, process.kill)
+        late.start()
+        try:
+            assert process.stdin and process.stdout
+            process.stdin.write(orjson.dumps(question) + b"\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+        except OSError:
+            line = b""
+        finally:
+            is_late = late.finished.is_set()
+            late.cancel()
+        if not line:
+            self._end()
+            raise _failed(timeout_seconds if is_late else None)
+        self._wait()
+        return dict(orjson.loads(line))
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process and self._process.poll() is None:
+            return self._process
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "core.corpus.cleaning.session"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            env=child_environment(),
+        )  # fmt: skip
+        assert self._process.stdin
+        self._process.stdin.write(orjson.dumps(self._texts) + b"\n")
+        return self._process
+
+    def _wait(self) -> None:
+        """Ends the process after some minutes, unless it is used again."""
+        if self._idle:
+            self._idle.cancel()
+        self._idle = threading.Timer(_IDLE_SECONDS, self.close)
+        self._idle.daemon = True
+        self._idle.start()
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout):
+            if stream:
+                stream.close()
+
+
+def _failed(seconds: float | None) -> CorpusError:
+    return CorpusError(
+        "The preview of cleaning took too long" if seconds else "The preview of cleaning failed",
+        expected=f"an answer within {seconds:.0f} s" if seconds else "an answer",
+        received="none",
+        fix="switch off the step that you switched on last; a run has no such limit",
+    )
+
+
+def shorten_document(one: CleanedDocument) -> CleanedDocument:
+    """Cuts the texts to what is around the first change."""
+    change = first_difference(one.before, one.after) if one.after else 0
+    start = max(0, change - _SHOWN_BEFORE_CHANGE)
+    return replace(one, before=_cut(one.before, start), after=_cut(one.after, start))
+
+
+def _cut(text: str, start: int) -> str:
+    shown = text[start : start + _SHOWN_CHARACTERS]
+    return (
+        ("…" if start and shown else "") + shown + ("…" if len(text) > start + len(shown) else "")
+    )
+
+
+def _answer(texts: list[str], question: dict[str, Any]) -> dict[str, Any]:
+    try:
+        seen = clean_sample(CleanConfig.parse(question), texts)
+    except (StudioError, MemoryError) as error:
+        return describe_error(explain_error(error, MEMORY_BYTES))
+    documents = [asdict(shorten_document(one)) for one in seen.documents]
+    return {"documents": documents, "summary": seen.summary}
+
+
+def _main() -> None:
+    limit_memory(MEMORY_BYTES)
+    texts = orjson.loads(sys.stdin.buffer.readline())
+    for line in sys.stdin.buffer:
+        sys.stdout.buffer.write(orjson.dumps(_answer(texts, orjson.loads(line))) + b"\n")
+        sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    _main()
