@@ -46,10 +46,12 @@ def lines_of(found: CorpusStatistics) -> Iterator[str]:
         f"{name.replace('_', ' ')} {value:,.0f}" for name, value in found.lengths.items()
     )
     yield from _bars(found.histogram)
+    # In a part of the corpus, not all copies meet.
+    least = "" if found.share == 1 else "at least "
     for kind, one in found.duplicates.items():
         other = f", {one['of_other_sources']:,} of other sources" if len(found.sources) > 1 else ""
         yield (
-            f"{kind.capitalize()} duplicates: at least {one['documents']:,} documents "
+            f"{kind.capitalize()} duplicates: {least}{one['documents']:,} documents "
             f"({_percent(one['share'])}){other}"
         )
     for one in found.lines:

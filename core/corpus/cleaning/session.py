@@ -5,13 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 import orjson
 
-from core.config import CleanConfig
+from core.config import CleanConfig, CorpusConfig, fingerprint_of
 from core.corpus.cleaning.preview import CleanedDocument, CleaningPreview, clean_sample
 from core.corpus.cleaning.report import first_difference
 from core.corpus.isolation import (
@@ -22,10 +23,16 @@ from core.corpus.isolation import (
     limit_memory,
     raise_error,
 )
+from core.corpus.previewing import sample_apart
+from core.corpus.sampling import Limits
 from core.errors import CorpusError, StudioError
+from core.workspace import Workspace
 
 ANSWER_SECONDS = 30.0
 _IDLE_SECONDS = 600.0
+_SAMPLE_BYTES = 4 << 20
+_SAMPLE_SECONDS = 10.0
+_MOST_OPEN = 3
 _SHOWN_CHARACTERS = 1500
 _SHOWN_BEFORE_CHANGE = 200
 
@@ -112,6 +119,56 @@ class CleaningSession:
         for stream in (process.stdin, process.stdout):
             if stream:
                 stream.close()
+
+
+class SessionPool:
+    """The sessions of the corpora that were previewed last.
+
+    Args:
+        workspace: Workspace of the corpora.
+    """
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._sessions: OrderedDict[str, CleaningSession] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def key_of(self, corpus: CorpusConfig) -> str:
+        """Returns the key of a corpus's session."""
+        return fingerprint_of(corpus.model_dump(mode="json"))
+
+    def open(self, corpus: CorpusConfig, documents: int) -> str:
+        """Reads a sample anew, and returns the key of its session.
+
+        Raises:
+            ConfigError, CorpusError: The corpus can't be read.
+        """
+        limits = Limits(_SAMPLE_BYTES, _SAMPLE_SECONDS, documents, is_even=True)
+        samples = sample_apart(corpus, self._workspace, limits)
+        key = self.key_of(corpus)
+        with self._lock:
+            before = self._sessions.pop(key, None)
+            self._sessions[key] = CleaningSession([text for one in samples for text in one.texts])
+            is_full = len(self._sessions) > _MOST_OPEN
+            closed = [self._sessions.popitem(last=False)[1]] if is_full else []
+        for one in filter(None, [before, *closed]):
+            one.close()
+        return key
+
+    def preview(self, key: str, config: CleanConfig) -> CleaningPreview:
+        """Cleans the sample of a session; raises as `CleaningSession.preview`."""
+        with self._lock:
+            session = self._sessions.get(key)
+            if session:
+                self._sessions.move_to_end(key)
+        if session is None:
+            raise CorpusError(
+                "The sample of the preview is gone",
+                expected="a sample that was read since the web app started",
+                received="none",
+                fix="preview again",
+            )
+        return session.preview(config)
 
 
 def _failed(seconds: float | None) -> CorpusError:
