@@ -12,6 +12,7 @@ from core.corpus.cleaning.report import steps_in_use, title_of_step
 from core.errors import CorpusError, StudioError
 from core.workspace import Artifact, Workspace
 from ui import present
+from ui.assets import script
 from ui.forms import Form
 from ui.parts import artifacts, markup
 from ui.parts.cleaning import render_preview, render_report
@@ -56,7 +57,6 @@ def render(
             launcher.render_facts()
             launcher.render_start("Clean the corpus")
             _render_preview(form, SessionPool(workspace))
-    form.follow_artifacts(line, moves=False)
     return launcher, *_render_list(workspace, line)
 
 
@@ -87,7 +87,7 @@ def _count_steps(config: CleanConfig) -> str:
 def _render_preview(form: Form[CleanConfig], sessions: SessionPool) -> None:
     with gr.Row(elem_classes=["ps-buttons"]):
         look = gr.Button("Preview", elem_id="clean-look", scale=0)
-    shown = gr.HTML(_NO_PREVIEW, elem_id="clean-preview")
+    shown = gr.HTML(_NO_PREVIEW, js_on_load=script("clean.js"), elem_id="clean-preview")
     # Key of the previewed corpus, in the browser: the server forgets sessions.
     key = gr.Textbox("", label="Previewed corpus", elem_classes=["ps-unseen"])
 

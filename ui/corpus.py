@@ -72,8 +72,8 @@ def render(workspace: Workspace, line: gr.HTML) -> CorpusForm:
             with gr.Row(elem_classes=["ps-buttons"]):
                 look = gr.Button("Preview", variant="primary", elem_id="corpus-look", scale=0)
                 gr.HTML(
-                    '<p class="ps-note"><a href="#tokenizer" data-go="tokenizer">'
-                    "Next: tokenizer →</a></p>"
+                    '<p class="ps-note">Next: <a href="#clean" data-go="clean">clean it</a>, or '
+                    '<a href="#tokenizer" data-go="tokenizer">train a tokenizer →</a></p>'
                 )
         with side_column():
             shown = gr.HTML(_NO_PREVIEW, elem_id="corpus-preview")
@@ -101,7 +101,7 @@ def render(workspace: Workspace, line: gr.HTML) -> CorpusForm:
     )
     _connect_uploads(form, upload, listing, held, workspace)
     _forget_when_changed(form, shown)
-    form.follow_artifacts(line, moves=False)
+    form.follow_artifacts(line, fills=False)
     _render_analysis(form, workspace, line)
     return form
 
@@ -114,7 +114,7 @@ def _render_analysis(form: CorpusForm, workspace: Workspace, line: gr.HTML) -> N
         with gr.Row(elem_classes=["ps-buttons"]):
             start = gr.Button("Analyse", elem_id="analyse-start", scale=0)
         shown = gr.HTML(elem_id="analyse-result")
-    analysis.follow_artifacts(line, moves=False)
+    analysis.follow_artifacts(line, fills=False)
 
     def show(*raw: Any) -> dict[Any, Any]:
         config = analysis.parse(*raw)
@@ -216,14 +216,18 @@ def _forget_when_changed(form: Form[CorpusConfig], shown: gr.HTML) -> None:
 
 def render_choice(form: TextForm, line: gr.HTML) -> None:
     """Renders the corpus line of a later stage, and its choice of a cleaned corpus."""
+    shown = gr.HTML(elem_classes=["ps-corpus-line-host"])
     form.render_choice()
-    render_line(form)
+    _connect_line(form, shown)
     form.follow_corpora(line)
 
 
-def render_line(form: Form[Any]) -> None:
+def render_line(form: Form[CorpusConfig]) -> None:
     """Renders the corpus line of another tab."""
-    line = gr.HTML(elem_classes=["ps-corpus-line-host"])
+    _connect_line(form, gr.HTML(elem_classes=["ps-corpus-line-host"]))
+
+
+def _connect_line(form: Form[Any], line: gr.HTML) -> None:
 
     def describe(*raw: Any) -> dict[Any, Any]:
         config = form.parse(*raw)

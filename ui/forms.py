@@ -260,7 +260,7 @@ class Form(Generic[ConfigT]):
             return gr.update(value=_to_raw(field, value), choices=labelled(field, choices))
         return gr.update(value=_to_raw(field, value))
 
-    def follow_artifacts(self, line: gr.HTML, *, moves: bool = True) -> None:
+    def follow_artifacts(self, line: gr.HTML, *, moves: bool = True, fills: bool = True) -> None:
         """Keeps artifact menus up to date.
 
         Basic fields move to the newest artifact unless the user chose another.
@@ -268,8 +268,9 @@ class Form(Generic[ConfigT]):
         Args:
             line: Its `artifacts` event reports changes.
             moves: Whether basic fields leave an existing artifact.
+            fills: Whether empty basic fields get an artifact.
         """
-        follow_basic = _follow_newest if moves else _stay
+        follow_basic = (_follow_newest if moves else _stay) if fills else _follow_choices
         for name, component in self.components.items():
             extra = field_extra(self.model.model_fields[name])
             if extra["artifact"]:

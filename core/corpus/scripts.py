@@ -21,7 +21,7 @@ _SCRIPTS = (
     "Javanese", "Balinese", "Sundanese", "Tifinagh", "Nko", "Adlam",
 )  # fmt: skip
 # Emoji, pictures and arrows; punctuation and digits belong to all scripts.
-_SYMBOL = regex.compile(r"[\p{So}\p{Co}]")
+_SYMBOL = regex.compile("(?!\ufffd)[\\p{So}\\p{Co}]")
 _LETTER = regex.compile(r"[\p{L}\p{M}]")
 _MOST_EXAMPLES = 12
 # A text has few different characters, which are classified once.

@@ -31,7 +31,7 @@ _TOKENIZED_BYTES = 2_000_000
 _MOST_LANGUAGES = 12
 _MOST_LINES = 12
 _MOST_SCRIPTS = 10
-_LINE_CHARACTERS = 160
+_LINE_CHARACTERS = 100
 _AROUND_CHARACTERS = 40
 # Of 32,000 byte-pair tokens on English text; other text needs a tokenizer.
 _TOKENS_PER_WORD = 1.3
@@ -258,12 +258,17 @@ def _copies(copies: np.ndarray, firsts: np.ndarray, owners: np.ndarray) -> dict[
 def _frequent_lines(texts: Sequence[str]) -> list[dict[str, Any]]:
     documents: Counter[str] = Counter()
     for text in texts:
-        documents.update({line for line in map(str.strip, text.split("\n")) if line})
+        # In order, so that the result is always the same.
+        documents.update(dict.fromkeys(filter(None, map(str.strip, text.split("\n")))))
     return [
-        {"line": line[:_LINE_CHARACTERS], "documents": count, "share": count / len(texts)}
+        {"line": _shortened(line), "documents": count, "share": count / len(texts)}
         for line, count in documents.most_common(_MOST_LINES)
         if count > 1
     ]
+
+
+def _shortened(line: str) -> str:
+    return line if len(line) <= _LINE_CHARACTERS else line[: _LINE_CHARACTERS - 1] + "…"
 
 
 def _scripts(texts: Sequence[str]) -> list[dict[str, Any]]:

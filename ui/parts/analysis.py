@@ -22,19 +22,24 @@ def render_analysis(found: CorpusStatistics) -> str:
     """Renders an analysis as a panel."""
     return (
         f'<div class="ps-analysis">{markup.tiles(_figures(found))}{_reading_note(found)}'
-        f"{_section('Sources', _sources(found))}"
+        f"{_section('Sources', _sources(found), is_wide=True)}"
         f"{_section('Document lengths', _histogram(found))}"
-        f"{_section('Duplicates', _duplicates(found))}"
         f"{_section('Languages', _languages(found))}"
-        f"{_section('Scripts', _scripts(found))}"
-        f"{_section('Most frequent lines', _lines(found))}"
-        f"{_section('Encoding', _encoding(found))}"
-        f"{_section('Training time', _hours(found))}</div>"
+        f"{_section('Duplicates', _duplicates(found))}"
+        f"{_section('Training time', _hours(found))}"
+        f"{_section('Scripts', _scripts(found), is_wide=True)}"
+        f"{_section('Most frequent lines', _lines(found), is_wide=True)}"
+        f"{_section('Encoding problems', _encoding(found), is_wide=True)}</div>"
     )
 
 
-def _section(title: str, html: str) -> str:
-    return f'<section><h3 class="ps-subheading">{escape(title)}</h3>{html}</section>'
+def _section(title: str, html: str, *, is_wide: bool = False) -> str:
+    wide = ' class="wide"' if is_wide else ""
+    return f'<section{wide}><h3 class="ps-subheading">{escape(title)}</h3>{html}</section>'
+
+
+def _compact(table: str) -> str:
+    return f'<div class="ps-compact">{table}</div>'
 
 
 def _note(text: str) -> str:
@@ -127,7 +132,7 @@ def _row(name: str, share: float, value: str) -> str:
 
 def _duplicates(found: CorpusStatistics) -> str:
     has_several = len(found.sources) > 1
-    headings = ("Copies", "Documents", "Share", *(["Of other sources"] if has_several else []))
+    headings = ("Copies", "Documents", "Share", *(["Elsewhere"] if has_several else []))
     rows = [
         (
             {"exact": "Exact", "near": "Near (MinHash)"}[kind],
@@ -137,9 +142,10 @@ def _duplicates(found: CorpusStatistics) -> str:
         )
         for kind, one in found.duplicates.items()
     ]
+    elsewhere = "; elsewhere: of another source" if has_several else ""
     part = "" if found.share == 1 else " In a part of the corpus not all copies meet: it has more."
-    return markup.table(headings, rows, label="Duplicates") + _note(
-        f"Documents that repeat another of the sample.{part}"
+    return _compact(markup.table(headings, rows, label="Duplicates")) + _note(
+        f"Documents that repeat another of the sample{elsewhere}.{part}"
     )
 
 
@@ -176,7 +182,8 @@ def _lines(found: CorpusStatistics) -> str:
         (one["line"], markup.count(one["documents"]), markup.percent(one["share"]))
         for one in found.lines
     ]
-    return markup.table(("Line", "Documents", "Share"), rows, label="Most frequent lines")
+    table = markup.table(("Line", "Documents", "Share"), rows, label="Most frequent lines")
+    return _compact(table)
 
 
 def _encoding(found: CorpusStatistics) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from core.config import CleanConfig, title_of
@@ -21,6 +21,8 @@ _MOST_REPORT_BYTES = 8 << 20
 _WORDS = re.compile(r"\s+|\w+|[^\w\s]")
 # Beyond this, comparing takes too long.
 _COMPARED_WORDS = 1200
+
+_TOTALS = ("train_documents", "validation_documents", "train_bytes", "validation_bytes")
 
 Step = Mapping[str, Any]
 
@@ -65,7 +67,7 @@ def _group(title: str, documents: Sequence[CleanedDocument], count: int, *, is_o
     rest = count - _MOST_SHOWN
     more = f'<p class="ps-note">And {markup.count(rest)} more.</p>' if rest > 0 else ""
     return (
-        f'<details class="ps-cleaning-group"{" open" if is_open else ""}>'
+        f'<details class="ps-cleaning-group" data-group="{title}"{" open" if is_open else ""}>'
         f"<summary>{title} ({markup.count(count)})</summary>"
         f'<ol class="ps-cleaned">{shown}</ol>{more}</details>'
     )
@@ -92,7 +94,10 @@ def _badge(kind: str, text: str) -> str:
 def _text(html: str, title: str = "") -> str:
     head = f"<b>{title}</b>" if title else ""
     label = title or "Document"
-    return f'<div class="ps-cleaned-text" tabindex="0" role="group" aria-label="{label}">{head}{html}</div>'  # noqa: E501
+    return (
+        f'<div class="ps-cleaned-text" tabindex="0" role="group" aria-label="{label}">'
+        f"{head}{html}</div>"
+    )
 
 
 def mark_differences(before: str, after: str) -> tuple[str, str]:
@@ -115,7 +120,8 @@ def render_steps(steps: Mapping[str, Step]) -> str:
     rows = list(step_rows(steps))
     if not rows:
         return '<p class="ps-note">No step is switched on.</p>'
-    return markup.table(("Step", "Removed", "Changed"), rows, label="What each step did")
+    table = markup.table(("Step", "Removed", "Changed"), rows, label="What each step did")
+    return f'<div class="ps-compact">{table}</div>'
 
 
 def step_rows(steps: Mapping[str, Step]) -> Iterator[tuple[str, str, str]]:
@@ -149,11 +155,38 @@ def read_report(corpus: Artifact) -> dict[str, Any]:
     try:
         if path.stat().st_size <= _MOST_REPORT_BYTES:
             values = parse_json(path.read_bytes())
-            if isinstance(values, dict):
-                return values
+            if is_report(values):
+                return dict(values)
     except (OSError, ValueError):
         pass
-    return dict(corpus.manifest.counts)
+    counts = corpus.manifest.counts
+    return dict(counts) if is_report(counts) else {}
+
+
+def is_report(values: Any) -> bool:
+    """Returns whether a file's values have the form of a report."""
+    try:
+        return isinstance(values, dict) and _has_form_of_report(values)
+    except (AttributeError, KeyError, TypeError):
+        return False
+
+
+def _has_form_of_report(values: Mapping[str, Any]) -> bool:
+    totals = [values.get(name, 0) for name in _TOTALS]
+    sources = list(values.get("sources", {}).values())
+    steps = list(values.get("steps", {}).values())
+    examples = [one for found in values.get("examples", {}).values() for one in found]
+    return (
+        all(isinstance(one, dict) for one in [*sources, *steps, *examples])
+        and _are_counts(totals)
+        and _are_counts(values.get("read", {}).values())
+        and all(_are_counts(one["read"].values()) for one in sources)
+        and all(_are_counts(one.get("removed_by", {}).values()) for one in steps)
+    )
+
+
+def _are_counts(values: Iterable[Any]) -> bool:
+    return all(isinstance(one, int) for one in values)
 
 
 def describe_report(corpus: Artifact) -> dict[str, Any]:
