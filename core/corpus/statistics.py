@@ -259,7 +259,7 @@ def _frequent_lines(texts: Sequence[str]) -> list[dict[str, Any]]:
     documents: Counter[str] = Counter()
     for text in texts:
         # In order, so that the result is always the same.
-        documents.update(dict.fromkeys(filter(None, map(str.strip, text.split("\n")))))
+        documents.update(list(dict.fromkeys(filter(None, map(str.strip, text.split("\n"))))))
     return [
         {"line": _shortened(line), "documents": count, "share": count / len(texts)}
         for line, count in documents.most_common(_MOST_LINES)

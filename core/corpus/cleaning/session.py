@@ -7,6 +7,7 @@ import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -71,11 +72,18 @@ class CleaningSession:
             self._end()
 
     def _ask(self, question: dict[str, Any], timeout_seconds: float) -> dict[str, Any]:
-        process = self._running()
+        is_new = self._process is None or self._process.poll() is not None
+        if is_new:
+            self._end()
+            self._process = self._start()
+        process = self._process
+        assert process
         late = threading.Timer(timeout_seconds, process.kill)
         late.start()
         try:
             assert process.stdin and process.stdout
+            if is_new:
+                process.stdin.write(orjson.dumps(self._texts) + b"\n")
             process.stdin.write(orjson.dumps(question) + b"\n")
             process.stdin.flush()
             line = process.stdout.readline()
@@ -90,17 +98,13 @@ class CleaningSession:
         self._wait()
         return dict(orjson.loads(line))
 
-    def _running(self) -> subprocess.Popen[bytes]:
-        if self._process and self._process.poll() is None:
-            return self._process
-        self._process = subprocess.Popen(
+    @staticmethod
+    def _start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
             [sys.executable, "-m", "core.corpus.cleaning.session"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             env=child_environment(),
         )  # fmt: skip
-        assert self._process.stdin
-        self._process.stdin.write(orjson.dumps(self._texts) + b"\n")
-        return self._process
 
     def _wait(self) -> None:
         """Ends the process after some minutes, unless it is used again."""
@@ -117,8 +121,9 @@ class CleaningSession:
         process.kill()
         process.wait()
         for stream in (process.stdin, process.stdout):
-            if stream:
-                stream.close()
+            with suppress(OSError):  # What is left can't be written.
+                if stream:
+                    stream.close()
 
 
 class SessionPool:
@@ -132,6 +137,13 @@ class SessionPool:
         self._workspace = workspace
         self._sessions: OrderedDict[str, CleaningSession] = OrderedDict()
         self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """Ends the processes of all sessions."""
+        with self._lock:
+            sessions = list(self._sessions.values())
+        for one in sessions:
+            one.close()
 
     def key_of(self, corpus: CorpusConfig) -> str:
         """Returns the key of a corpus's session."""
@@ -182,7 +194,8 @@ def _failed(seconds: float | None) -> CorpusError:
 
 def shorten_document(one: CleanedDocument) -> CleanedDocument:
     """Cuts the texts to what is around the first change."""
-    change = first_difference(one.before, one.after) if one.after else 0
+    is_changed = one.after and one.after != one.before
+    change = first_difference(one.before, one.after) if is_changed else 0
     start = max(0, change - _SHOWN_BEFORE_CHANGE)
     return replace(one, before=_cut(one.before, start), after=_cut(one.after, start))
 
