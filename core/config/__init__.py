@@ -23,6 +23,7 @@ from core.config.options import (
     option_label,
     plain_type,
     split_names,
+    split_references,
     title_of,
 )
 from core.config.preflight import PreflightConfig
@@ -74,6 +75,7 @@ __all__ = [
     "option_label",
     "plain_type",
     "split_names",
+    "split_references",
     "title_of",
     "with_named_sources",
 ]
