@@ -19,6 +19,7 @@ from pydantic.fields import FieldInfo
 
 from core.config import (
     DTYPES,
+    AnalyseConfig,
     CorpusConfig,
     PreflightConfig,
     QuickstartConfig,
@@ -112,6 +113,7 @@ def build_parser(prog: str = "python -m core", epilog: str = "") -> argparse.Arg
     for stage in STAGES.values():
         _add_stage(commands, common, stage)
     _add_quickstart(commands, common)
+    _add_analyse(commands, common)
     _add_suggest(commands, common)
     _add_fill_mask(commands, common)
     _add_generate(commands, common)
@@ -212,6 +214,26 @@ def _run_quickstart(options: argparse.Namespace) -> int:
     if options.detach:
         return _print_detached(options, runs)
     return _follow(workspace, *runs, as_json=options.json)
+
+
+def _run_analyse(options: argparse.Namespace) -> int:
+    from core.corpus.sampling import Limits
+    from core.corpus.statistics import analyse_corpus
+    from core.corpus.statistics_text import lines_of
+
+    config = AnalyseConfig.parse(_config_values(options, AnalyseConfig))
+    found = analyse_corpus(
+        config.corpus,
+        _workspace(options),
+        tokenizer=config.tokenizer,
+        limits=Limits(config.sample_mb * 1_000_000, config.sample_seconds),
+    )
+    if options.json:
+        print(json.dumps(found.to_dict(), ensure_ascii=False))
+        return EXIT_DONE
+    for line in lines_of(found):
+        print(line)
+    return EXIT_DONE
 
 
 def _run_suggest(options: argparse.Namespace) -> int:
@@ -724,6 +746,13 @@ def _add_quickstart(commands: Any, common: argparse.ArgumentParser) -> None:
     parser = _add_command(commands, common, "quickstart", about, _run_quickstart)
     _add_run_options(parser)
     _add_fields(parser, QuickstartConfig)
+
+
+def _add_analyse(commands: Any, common: argparse.ArgumentParser) -> None:
+    about = "Analyse a sample of a corpus: sizes, languages, duplicates, lines, encoding, tokens."
+    parser = _add_command(commands, common, "analyse", about, _run_analyse)
+    _add_config_file(parser)
+    _add_fields(parser, AnalyseConfig)
 
 
 def _add_suggest(commands: Any, common: argparse.ArgumentParser) -> None:

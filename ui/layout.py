@@ -9,17 +9,29 @@ import gradio as gr
 
 from core.store import Store
 from core.workspace import Workspace
-from ui import corpus, playground, publish, runs, shards, status_bar, sweeps, tokenizer, train
+from ui import (
+    clean,
+    corpus,
+    playground,
+    publish,
+    runs,
+    shards,
+    status_bar,
+    sweeps,
+    tokenizer,
+    train,
+)
 from ui import workspace as workspace_tab
 from ui.parts.events import separate_events
 from ui.parts.markup import MARK, heading
+from ui.parts.text_choice import TextForm, link_choices, offer
 from ui.present import escape
 
 _TITLE = "Pretrain Studio"
 # Gradio's copies of uploads: seconds between checks, seconds kept.
 _UPLOADS_KEPT = (3600, 24 * 3600)
 _TABS = (
-    "corpus", "tokenizer", "shards", "train", "runs", "sweeps", "playground", "publish",
+    "corpus", "clean", "tokenizer", "shards", "train", "runs", "sweeps", "playground", "publish",
     "workspace",
 )  # fmt: skip
 
@@ -32,13 +44,20 @@ def build_page(workspace: Workspace) -> gr.Blocks:
         line = status_bar.render(workspace, store, list(_TABS))
         with gr.Tabs(elem_id="tabs", overflow_behavior="wrap"):
             with _tab("corpus", "The text to train on. The tokenizer and the shards read it."):
-                text = corpus.render(workspace)
+                text = corpus.render(workspace, line)
+            with _tab(
+                "clean", "Removes duplicates and unwanted text before a tokenizer is trained."
+            ):
+                corpus.render_line(text)
+                cleaner, use, cleaned = clean.render(workspace, text, line)
             with _tab("tokenizer", "Learns a subword vocabulary from your text."):
-                corpus.render_line(text)
-                pieces = tokenizer.render(workspace, text, line)
+                for_tokens = TextForm(text, "tokenizer", workspace)
+                corpus.render_choice(for_tokens, line)
+                pieces = tokenizer.render(workspace, for_tokens, line)
             with _tab("shards", "Packs your text into token sequences, in TFRecord files."):
-                corpus.render_line(text)
-                rows = shards.render(workspace, text, pieces, line)
+                for_rows = TextForm(text, "shards", workspace)
+                corpus.render_choice(for_rows, line)
+                rows = shards.render(workspace, for_rows, pieces, line)
             with _tab("train", "Trains a model from scratch on your shards."):
                 recipe, check = train.render(workspace, store, rows, line)
             with _tab("runs", "Queued, running and finished runs."):
@@ -55,9 +74,11 @@ def build_page(workspace: Workspace) -> gr.Blocks:
                 hub = publish.render(workspace, line, tab)
             with _tab("workspace", "Disk usage of runs and artifacts, and import of settings."):
                 importer = workspace_tab.render(workspace, store)
-        runs.connect(board, importer, store, [pieces, rows, recipe, check, hub])
+        link_choices([for_tokens, for_rows])
+        offer(use, cleaned, [for_tokens, for_rows])
+        runs.connect(board, importer, store, [cleaner, pieces, rows, recipe, check, hub])
         sweeps.connect(trials, workspace, [pieces, rows, recipe])
-        for form in (text, pieces.form, rows.form, recipe.form, check.form, hub.form):
+        for form in (text, cleaner.form, pieces.form, rows.form, recipe.form, check.form, hub.form):
             form.remember(page)
         separate_events(page)
     return page

@@ -93,6 +93,8 @@ def option(
     hidden_with: Mapping[str, str] | None = None,
     options: Mapping[str, tuple[str, str]] | None = None,
     details: str = "",
+    slider: tuple[float, float, float] | None = None,
+    needs: str = "",
     **bounds: Any,
 ) -> Any:
     """Declares an option as a config field.
@@ -108,6 +110,8 @@ def option(
         is_list: Whether its value is a list of names, for which a flag may be repeated.
         hidden_with: Choices of other fields with which it has no effect; the form hides it.
         options: Label and explanation by choice.
+        slider: Least and greatest value, and step, of a slider in the form.
+        needs: Switch without which it has no effect; the form hides it.
         **bounds: For pydantic's `Field`.
     """
     extra: dict[str, Any] = {
@@ -125,6 +129,8 @@ def option(
         "hidden_with": dict(hidden_with or {}),
         "options": {value: list(texts) for value, texts in (options or {}).items()},
         "details": details,
+        "slider": list(slider or ()),
+        "needs": needs,
     }
     return Field(default, title=title or None, description=help, json_schema_extra=extra, **bounds)
 
@@ -168,6 +174,8 @@ def field_extra(field: FieldInfo) -> dict[str, Any]:
         "hidden_with": {},
         "options": {},
         "details": "",
+        "slider": [],
+        "needs": "",
     }
     extra = field.json_schema_extra
     return {**defaults, **extra} if isinstance(extra, dict) else defaults

@@ -21,10 +21,12 @@ from tests.checkpoints import make_tokenizer, write_checkpoint, write_writer
 from tests.core.sweeps.support import make_sweep
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting
 from ui.forms import Form
+from ui.parts.text_choice import TextForm
 
 # The form ids of each tab, by stage.
 FORMS = {
     "Corpus": {},
+    "Clean": {"clean": "clean"},
     "Tokenizer": {"tokenizer": "tokenizer"},
     "Shards": {"shards": "shards"},
     "Train": {"train": "train", "preflight": "preflight"},
@@ -34,6 +36,8 @@ FORMS = {
     "Publish": {"push": "publish"},
     "Workspace": {},
 }
+# Switches that show further controls.
+SWITCHES = {"Clean": ("clean-boilerplate_lines", "clean-fineweb")}
 TRIED = [
     (*way, tab)
     for way in (("Basic", "mouse"), ("Advanced", "mouse"), ("Advanced", "keyboard"))
@@ -129,7 +133,7 @@ CONTROLS = """
     if (seen(box.closest("label"))) add("checkbox", box, ["on", "off"]);
   for (const menu of panel.querySelectorAll("input[role=combobox]"))
     if (seen(menu)) add("menu", menu, []);
-  for (const slider of panel.querySelectorAll("input[type=range]"))
+  for (const slider of panel.querySelectorAll("input[type=range]:not(:disabled)"))
     if (seen(slider)) add("slider", slider, ["Home", "End"]);
   for (const menu of panel.querySelectorAll("select"))
     if (seen(menu)) add("select", menu, [...menu.options].map((one) => one.value));
@@ -227,6 +231,8 @@ class Chooser:
         commands = self.page.locator(f"#tab-{tab.lower()} .ps-command > button")
         for number in range(commands.count()):
             commands.nth(number).click()
+        for id in SWITCHES.get(tab, ()):
+            self.visitor.field(id).check()
         self.settle()
 
     def controls(self, tab: str) -> list[Control]:
@@ -394,17 +400,21 @@ def page_forms(workspace: Workspace) -> dict[str, Form[Any]]:
     """Builds the web app's forms, by stage."""
     with gr.Blocks():
         text = Form(CorpusConfig, "corpus", workspace)
-        forms = {
-            "tokenizer": Form(
-                STAGES["tokenizer"].config, "tokenizer", workspace, nested={"corpus": text}
-            ),
-            "shards": Form(STAGES["shards"].config, "shards", workspace, nested={"corpus": text}),
+        read = {stage: TextForm(text, stage, workspace) for stage in ("tokenizer", "shards")}
+        forms: dict[str, Form[Any]] = {
+            "clean": Form(STAGES["clean"].config, "clean", workspace, nested={"corpus": text}),
+            **{
+                stage: Form(STAGES[stage].config, stage, workspace, nested={"corpus": one})
+                for stage, one in read.items()
+            },
             "train": Form(STAGES["train"].config, "train", workspace),
             "push": Form(STAGES["push"].config, "publish", workspace),
         }
         forms["preflight"] = Form(
             STAGES["preflight"].config, "preflight", workspace, base=forms["train"]
         )
+        for one in read.values():
+            one.render_choice()
         for form in (text, *forms.values()):
             form.render()
     return forms

@@ -24,7 +24,7 @@ from ui.parts.run_rows import alert_kinds, ending_of, label_of, notices_of
 
 ROOT = Path(__file__).parent.parent.parent
 TABS = (
-    "corpus", "tokenizer", "shards", "train", "runs", "sweeps", "playground", "publish",
+    "corpus", "clean", "tokenizer", "shards", "train", "runs", "sweeps", "playground", "publish",
     "workspace",
 )  # fmt: skip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from core.workspace import Workspace
 
 # Inputs of other stages.
-KINDS = ("tokenizer", "shards", "model")
+KINDS = ("corpus", "tokenizer", "shards", "model")
 
 
 def list_names(workspace: Workspace, kind: str) -> list[str]:
