@@ -26,8 +26,8 @@ from core.stages.registry import parse_stage_config, title_of_stage
 from core.store import ACTIVE_STATES, RunRow, Store
 from core.workspace import Workspace
 from ui import charts
-from ui.assets import script
-from ui.parts import markup, remote
+from ui.assets import UPLOT, script
+from ui.parts import compare, markup, remote
 from ui.parts.events import QUIET
 from ui.parts.preflight import describe_report, is_report, take_batch_size
 from ui.parts.run_rows import (
@@ -64,6 +64,8 @@ _TEMPLATE = f"""
     <div class="ps-run-list">
       <div class="ps-queue"><span></span><label>Runs at a time <select></select></label>
       <button type="button" class="ps-link ps-machines-open">Machines</button></div>
+      <div class="ps-selection"><button type="button" class="ps-button ps-compare-open" disabled>
+      Compare</button><span aria-live="polite">Select two or more runs.</span></div>
       <div class="ps-scroll">
       <table class="ps-table ps-run-table" aria-label="Runs, the newest first">
         <thead><tr><th scope="col">Run</th><th scope="col">State</th>
@@ -76,6 +78,7 @@ _TEMPLATE = f"""
     </div>
     <section class="ps-detail" aria-label="The selected run"></section>
   </div>
+  <section class="ps-compare" aria-label="Comparison of runs" hidden></section>
   <dialog class="ps-machines" aria-labelledby="ps-machines-title">
     <h3 id="ps-machines-title">Machines of your runs</h3>
     <p class="ps-note">What still exists at each target that a run has used.</p>
@@ -92,11 +95,16 @@ def render(workspace: Workspace, store: Store) -> gr.HTML:
     """Renders the tab and returns its board, for `connect`."""
     return gr.HTML(
         html_template=_TEMPLATE,
-        js_on_load=script("chart.js", "preflight_card.js", "machines.js", "runs.js"),
+        js_on_load=script(
+            UPLOT, "chart.js", "compare.js", "preflight_card.js", "machines.js", "runs.js"
+        ),
         server_functions=[
             _list_function(workspace, store),
             _detail_function(workspace, store),
-            _points_function(store),
+            _points_function(workspace, store),
+            compare.comparison_function(workspace, store),
+            compare.curves_function(workspace, store),
+            compare.table_function(store),
             _log_function(workspace, store),
             _action_function(workspace),
             _slots_function(workspace),
@@ -216,10 +224,11 @@ def _detail_function(workspace: Workspace, store: Store) -> Answer:
     return run_detail
 
 
-def _points_function(store: Store) -> Answer:
+def _points_function(workspace: Workspace, store: Store) -> Answer:
     @answering
     def run_points(question: dict[str, Any]) -> dict[str, Any]:
-        return charts.points_since(store, str(question["run"]), int(question.get("after", 0)))
+        after = int(question.get("after", 0))
+        return charts.points_since(store, str(question["run"]), after, workspace=workspace)
 
     return run_points
 

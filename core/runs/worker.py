@@ -374,6 +374,11 @@ class _Ingestion:
                 }
             )
 
+    def _on_resolved(self, event: dict[str, Any]) -> None:
+        tokens = event.get("tokens_per_step")
+        if isinstance(tokens, int) and 0 < tokens < 1 << 53:
+            self.values["tokens_per_step"] = float(tokens)
+
     def _on_warning(self, event: dict[str, Any]) -> None:
         alert, number = event.get("alert", ""), event["n"]
         self._warnings.append(

@@ -198,6 +198,7 @@ class _Artifact(_EventFields):
 
 class _Resolved(_EventFields):
     settings: dict[str, Any]
+    tokens_per_step: int | None = Field(None, ge=1, le=_MOST_STEP)
 
 
 class _Error(BaseModel):

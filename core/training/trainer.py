@@ -609,7 +609,7 @@ class TrainingRun:
             f"{plan.tokens_per_parameter(parameters):.3g} tokens per parameter"
         )
         settings = resolved_settings(self._config, plan, self._inputs, self._devices, self._parts)
-        self._reporter.event("resolved", settings=settings)
+        self._reporter.event("resolved", settings=settings, tokens_per_step=plan.tokens_per_step)
         if plan.warmup_steps >= plan.num_train_steps:
             self._reporter.warn(
                 f"The learning rate never reaches its peak: the warm-up takes {plan.warmup_steps} "

@@ -9,6 +9,7 @@ const slots = queue.querySelector("select");
 const ENDED = ["stopped", "done", "failed", "lost"];
 
 const rows = new Map(); // id -> {run, cells}
+const checked = new Set(); // the runs to compare
 let selected = "";
 let byHand = false; // true if the user selected it; otherwise the view follows the active run
 let view = null; // the elements of the selected run
@@ -22,11 +23,12 @@ let deleted = ""; // the run last deleted here, which is not reported as missing
 
 const makeRow = (run) => {
   const cells = {
+    check: h("input", { type: "checkbox", "aria-label": `Compare ${run.id}`, checked: checked.has(run.id), onchange: (event) => check(run.id, event.target.checked) }),
     name: h("button", { class: "ps-run-name", type: "button" }),
     state: h("td", { class: "state" }),
     progress: h("td", { class: "progress" }),
   };
-  cells.row = h("tr", { onclick: () => choose(run.id) }, h("td", { class: "name" }, cells.name), cells.state, cells.progress);
+  cells.row = h("tr", { onclick: () => choose(run.id) }, h("td", { class: "name" }, h("label", { class: "ps-check", onclick: (event) => event.stopPropagation() }, cells.check), cells.name), cells.state, cells.progress);
   return { run, cells };
 };
 
@@ -90,6 +92,7 @@ const takeRows = (runs) => {
 const forget = (id) => {
   rows.get(id)?.cells.row.remove();
   rows.delete(id);
+  check(id, false);
   if (selected !== id) return;
   // Its place stays empty until the list is requested again.
   shieldedUntil = performance.now() + 3 * SHIELDED_MILLISECONDS;
@@ -99,6 +102,37 @@ const forget = (id) => {
   byHand = false;
   history.replaceState(null, "", "#runs");
 };
+
+// The runs chosen for a comparison, and the comparison, which takes the place of list and run.
+
+const selection = element.querySelector(".ps-selection");
+const comparing = element.querySelector(".ps-compare");
+const MOST_COMPARED = 20;
+
+const check = (id, on) => {
+  if (on) checked.add(id);
+  else checked.delete(id);
+  const [button, note] = selection.children;
+  button.disabled = checked.size < 2 || checked.size > MOST_COMPARED;
+  button.textContent = checked.size ? `Compare ${checked.size}` : "Compare";
+  note.textContent = checked.size > MOST_COMPARED ? `At most ${MOST_COMPARED} runs.` : checked.size < 2 ? "Select two or more runs." : "";
+};
+
+const here = (ids, place = "runs") => `${location.pathname}${ids.length ? `?compare=${ids.map(encodeURIComponent).join(",")}` : ""}#${place}`;
+const showComparison = async () => {
+  const ids = namedRun() ? [] : studio.compared();
+  element.querySelector(".ps-runs").classList.toggle("comparing", ids.length > 0);
+  comparing.hidden = !ids.length;
+  if (!ids.length) return comparison.close();
+  await comparison.open(ids);
+  await comparison.refresh();
+};
+
+selection.querySelector("button").addEventListener("click", () => {
+  history.pushState(null, "", here([...checked]));
+  showComparison().then(() => comparing.querySelector("h3")?.focus({ preventScroll: true }));
+  element.scrollIntoView({ block: "start" });
+});
 
 // The queue: active and waiting runs, and the number of concurrent runs.
 
@@ -143,7 +177,7 @@ const CHARTS = [
       { name: "eval_loss", label: "Validation", color: "--ps-accent", dots: true },
     ],
   },
-  { title: "Learning rate", lines: [{ name: "learning_rate", label: "", color: "--ps-violet" }], floor: 0 },
+  { title: "Learning rate", lines: [{ name: "learning_rate", label: "", color: "--ps-violet", smooth: false }], floor: 0 },
   { title: "Tokens per second", lines: [{ name: "tokens_per_second", label: "", color: "--ps-green" }], floor: 0 },
   { title: "Accuracy", lines: [{ name: "eval_accuracy", label: "", color: "--ps-accent", dots: true }], floor: 0 },
 ];
@@ -155,7 +189,7 @@ const choose = (id) => {
   byHand = true;
   // If the list and a run don't fit side by side, the browser's Back button returns to the list.
   const change = isNarrow() && !namedRun() ? "pushState" : "replaceState";
-  history[change](null, "", `#runs/${encodeURIComponent(id)}`);
+  history[change](null, "", here([], `runs/${encodeURIComponent(id)}`));
   select(id);
   showChosen();
   refresh();
@@ -187,6 +221,7 @@ const select = (id) => {
   selected = id;
   rows.forEach(fillRow);
   if (rows.has(id)) showRow(rows.get(id).cells.row);
+  view?.board.close();
   view = makeView(id);
   detail.replaceChildren(view.root);
   if (performance.now() < shieldedUntil) shield(view.root);
@@ -215,29 +250,27 @@ const makeView = (id) => {
   const back = h("a", { class: "ps-back", href: "#runs", "data-go": "runs" }, "← All runs");
   view.head = h("div", { class: "ps-detail-head" }, back, view.title, view.control, view.tools, view.question);
   view.head.addEventListener("pointerleave", (event) => (event.pointerType === "mouse" ? release(view) : releaseLater(view)));
+  view.board = new studio.ChartBoard(async (chart, lines, steps) => {
+    const part = steps && { [id]: [Math.min(...Object.values(steps).map(([first]) => first)), Math.max(...Object.values(steps).map(([, last]) => last))] };
+    const found = await studio.ask(server.run_curves, { runs: [id], names: lines.map((line) => line.name), steps: part, exact: true });
+    return found.problem ? null : new Map(Object.entries(found.series[id] ?? {}));
+  });
   view.charts = chartsOf(rows.get(id)?.run).map((chart) => {
     const host = part("ps-chart-host");
     host.hidden = true;
     view.chartsBox.append(host);
-    return { host, chart: new studio.Chart(host, chart), names: chart.lines.map((line) => line.name) };
+    return { host, chart: view.board.add(host, chart), names: chart.lines.map((line) => line.name) };
   });
-  view.scale = h("label", { class: "ps-log-scale" }, h("input", { type: "checkbox", onchange: (event) => setLogarithmic(view, event.target.checked) }), "Logarithmic steps");
-  view.scale.hidden = true;
+  view.board.controls.hidden = true;
   view.logBox = h("details", { class: "ps-log" }, h("summary", {}, "Log"), h("pre", { tabindex: "0", "aria-label": "End of the run's log" }, view.log));
   view.remote = part("ps-remote");
   view.phases = part("ps-phases", "ol");
   view.phasesBox = h("details", { class: "ps-phases-box", hidden: true }, h("summary", {}, "Phases"), view.phases);
   view.phasesBox.addEventListener("toggle", () => view.phasesBox.open && refreshPhases(view));
-  view.root = h("div", {}, view.head, view.progress, view.remote, view.problem, view.ending, view.warnings, view.devices, view.report, view.verdict, view.tiles, view.scale, view.chartsBox, view.phasesBox, view.logBox, view.facts);
+  view.root = h("div", {}, view.head, view.progress, view.remote, view.problem, view.ending, view.warnings, view.devices, view.report, view.verdict, view.tiles, view.board.controls, view.chartsBox, view.phasesBox, view.logBox, view.facts);
   view.logBox.addEventListener("toggle", () => view.logBox.open && refreshLog(view));
   return view;
 };
-
-const setLogarithmic = (view, on) =>
-  view.charts.forEach(({ chart }) => {
-    chart.logarithmic = on;
-    chart.draw();
-  });
 
 // Each part is redrawn only when its content changes, so that a focused button keeps the focus.
 // A redrawn part ignores clicks for a moment: a second click was meant for the previous button.
@@ -392,8 +425,9 @@ const CONFIRM = {
 };
 
 // Downloads a text from the server as a file.
-const download = async (ask, run) => {
-  const answer = await studio.ask(ask, { run: run.id });
+const download = (ask, run) => save(ask, { run: run.id });
+const save = async (ask, question) => {
+  const answer = await studio.ask(ask, question);
   if (answer.problem) return showProblem(view, answer.problem);
   const address = URL.createObjectURL(new Blob([answer.text], { type: "text/plain;charset=utf-8" }));
   h("a", { href: address, download: answer.name }).click();
@@ -537,11 +571,16 @@ const takePoints = (view, points) => {
     if (series.length) view.latest[name] = series.at(-1)[1];
     view.charts.forEach(({ chart, names }) => names.includes(name) && chart.extend(name, series));
   }
-  view.charts.forEach(({ host, chart }) => {
+  view.board.offer([points.frame]);
+  view.charts.forEach(({ host, chart, names }) => {
+    chart.frame = points.frame;
+    points.thinned.filter((name) => names.includes(name)).forEach((name) => chart.thinned.add(name));
+    const wasHidden = host.hidden;
     host.hidden = chart.isEmpty;
-    if (!chart.isEmpty) chart.draw();
+    if (!chart.isEmpty && (wasHidden || names.some((name) => points.series[name]))) chart.draw();
   });
-  view.scale.hidden = view.charts.every(({ chart }) => chart.isEmpty);
+  view.board.controls.hidden = view.charts.every(({ chart }) => chart.isEmpty);
+  if (points.thinned.length) view.board.loadDetails();
   drawTiles(view);
 };
 
@@ -646,6 +685,8 @@ const ask = async () => {
   takeRows(answer.runs);
   drawQueue(answer);
   if (oldest === null) showOlder(answer);
+  await showComparison();
+  if (!comparing.hidden) return;
   const wanted = wantedRun();
   if (!wanted) detail.replaceChildren();
   else if (wanted !== selected || !view) select(wanted);
@@ -654,5 +695,14 @@ const ask = async () => {
   tellMissed(gone);
 };
 
+const comparison = new studio.Comparison(comparing, server, {
+  save,
+  leave: () => {
+    history.pushState(null, "", here([]));
+    showComparison();
+    refresh();
+  },
+});
 const refresh = studio.poll(element, 1000, ask);
+window.addEventListener("popstate", () => studio.isShown(element) && showComparison());
 window.addEventListener("ps-place", () => studio.place().tab === "runs" && setTimeout(refresh, 50));
