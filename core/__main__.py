@@ -348,14 +348,45 @@ def _print_as_it_comes(stream: Generator[str, None, dict[str, Any]], *, silent: 
 
 def _list_runs(options: argparse.Namespace) -> int:
     store = _fresh_store(options)
-    rows = store.list_runs(limit=options.limit)
+    rows = _found_runs(store, options)
     if options.json:
         workspace = _workspace(options)
         print(json.dumps([run_summary(row, workspace) for row in rows], ensure_ascii=False))
     elif not rows:
-        print("No runs yet. Start with: python -m core quickstart")
+        nothing = "No runs yet. Start with: python -m core quickstart"
+        print("No run fits." if store.has_runs() else nothing)
     for row in [] if options.json else rows:
-        print(f"{row.id:36} {_state(row):24} {_progress(row)}")
+        known = " ".join(filter(None, (row.title, *(f"#{tag}" for tag in row.tags))))
+        print(f"{row.id:36} {_state(row):24} {_progress(row)}  {known}".rstrip())
+    return EXIT_DONE
+
+
+def _found_runs(store: Store, options: argparse.Namespace) -> list[RunRow]:
+    from core.runs.search import find_runs
+
+    order = f" sort:{options.sort}" if options.sort else ""
+    if not options.filter and not order:
+        return store.list_runs(limit=options.limit)
+    return find_runs(store, options.filter + order, limit=options.limit)
+
+
+def _edit_run(options: argparse.Namespace) -> int:
+    from core.runs.client import annotate_run
+
+    store = _fresh_store(options)
+    row = store.find_run(options.run)
+    tags = [tag for tag in [*row.tags, *options.tag] if tag not in options.untag]
+    changed = options.tag or options.untag
+    run_id = annotate_run(
+        _workspace(options),
+        row.id,
+        title=options.title,
+        tags=tags if changed else None,
+        notes=options.notes,
+    )
+    row = store.find_run(run_id)
+    known = {"run": row.id, "title": row.title, "tags": row.tags, "notes": row.notes}
+    print(json.dumps(known, ensure_ascii=False) if options.json else f"{row.id} is changed")
     return EXIT_DONE
 
 
@@ -663,6 +694,9 @@ def run_summary(row: RunRow, workspace: Workspace) -> dict[str, Any]:
         "phase": row.remote.get("phase"),
         "target": row.remote.get("target"),
         "cost": row.remote.get("cost"),
+        "title": row.title,
+        "tags": row.tags,
+        "notes": row.notes,
     }
 
 
@@ -849,6 +883,17 @@ def _add_runs(commands: Any, common: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
     listing = _add_command(actions, common, "list", "List runs, the newest first.", _list_runs)
     listing.add_argument("--limit", type=_lines, default=50)
+    about = "runs that fit, such as 'learning_rate>1e-4 state=done text'"
+    listing.add_argument("--filter", metavar="QUERY", default="", help=about)
+    about = "sort by a setting or figure; -NAME sorts downwards: --sort=-eval_loss"
+    listing.add_argument("--sort", metavar="NAME", default="", help=about)
+    editing = _add_run_command(
+        actions, common, "edit", "Change a run's title, tags and notes.", _edit_run
+    )
+    editing.add_argument("--title", default=None, help="name in lists; '' for the usual one")
+    editing.add_argument("--tag", action="append", default=[], help="add a tag; repeatable")
+    editing.add_argument("--untag", action="append", default=[], help="remove a tag; repeatable")
+    editing.add_argument("--notes", default=None, help="text that replaces the notes")
     _add_run_command(actions, common, "show", "Show a run's details.", _show_run)
     about = "Compare runs: the settings that differ, and all figures."
     comparing = _add_command(actions, common, "compare", about, _compare_runs)

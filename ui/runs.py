@@ -12,6 +12,7 @@ import gradio as gr
 from core.errors import ConfigError
 from core.report import list_settings, read_settings, report_page, settings_file
 from core.runs.client import (
+    annotate_run,
     choose_slots,
     config_of,
     delete_run,
@@ -21,6 +22,7 @@ from core.runs.client import (
 )
 from core.runs.commands import python_lines, shell_line
 from core.runs.folder import RunFolder
+from core.runs.search import HELP, find_runs
 from core.runs.slots import MOST_SLOTS, get_slots
 from core.stages.registry import parse_stage_config, title_of_stage
 from core.store import ACTIVE_STATES, RunRow, Store
@@ -64,6 +66,20 @@ _TEMPLATE = f"""
     <div class="ps-run-list">
       <div class="ps-queue"><span></span><label>Runs at a time <select></select></label>
       <button type="button" class="ps-link ps-machines-open">Machines</button></div>
+      <form class="ps-search" role="search">
+      <label>Filter<input type="search" name="filter" autocomplete="off" spellcheck="false"
+        maxlength="400" placeholder="state=done learning_rate&gt;1e-4"
+        aria-describedby="ps-search-help"></label>
+      <label>Sort<select name="sort">
+        <option value="">Newest first</option><option value="sort:created">Oldest first</option>
+        <option value="sort:name">Name</option>
+        <option value="sort:eval_loss">Validation loss</option>
+        <option value="sort:-eval_accuracy">Accuracy</option>
+        <option value="sort:-duration">Duration</option></select></label>
+      <button type="button" class="ps-help-inline" aria-expanded="false"
+        aria-controls="ps-search-help" aria-label="Help about the filter">?</button>
+      <p id="ps-search-help" class="ps-note" hidden>{escape(HELP)}</p>
+      <div class="ps-search-problem" role="status"></div></form>
       <div class="ps-selection"><button type="button" class="ps-button ps-compare-open" disabled>
       Compare</button><span aria-live="polite">Select two or more runs.</span></div>
       <div class="ps-scroll">
@@ -107,6 +123,8 @@ def render(workspace: Workspace, store: Store) -> gr.HTML:
             compare.table_function(store),
             _log_function(workspace, store),
             _action_function(workspace),
+            _search_function(workspace, store),
+            _notes_function(workspace),
             _slots_function(workspace),
             _report_function(workspace, store),
             _export_function(store),
@@ -200,6 +218,38 @@ def _list_function(workspace: Workspace, store: Store) -> Answer:
         }
 
     return list_runs
+
+
+def _search_function(workspace: Workspace, store: Store) -> Answer:
+    @answering
+    def search_runs(question: dict[str, Any]) -> dict[str, Any]:
+        """Returns the ids of the runs that fit a query, in order, and the first of the runs."""
+        text = f"{question.get('filter', '')} {question.get('sort', '')}"
+        rows = find_runs(store, text)
+        return {
+            "ids": [row.id for row in rows],
+            "runs": [
+                {**summarize(row, workspace), "metric": metric_of(row, store)}
+                for row in rows[:_FIRST_RUNS]
+            ],
+        }
+
+    return search_runs
+
+
+def _notes_function(workspace: Workspace) -> Answer:
+    @answering
+    def annotate(question: dict[str, Any]) -> dict[str, Any]:
+        annotate_run(
+            workspace,
+            str(question["run"]),
+            title=str(question.get("title", "")),
+            tags=str(question.get("tags", "")).split(","),
+            notes=str(question.get("notes", "")),
+        )
+        return {}
+
+    return annotate
 
 
 def _detail_function(workspace: Workspace, store: Store) -> Answer:

@@ -8,6 +8,7 @@ stop.json      a stop request
 follower.log   output of a remote run's follower
 mirror.json    publication progress
 exit.json      exit code or signal
+notes.json     title, tags and notes of the user
 run.lock       held by the running process
 """
 
@@ -26,6 +27,7 @@ from typing import Any
 from core.errors import RunError, StudioError
 from core.events import EVENTS_FILE, STOP_FILE, StopMode, read_notes, read_resolved
 from core.foreign_files import read_regular
+from core.runs.annotations import checked
 from core.runs.process import ProcessIdentity
 from core.workspace import Workspace, file_lock, write_atomically
 from core.workspace.names import is_run_id
@@ -156,6 +158,16 @@ class RunFolder:
     def read_exit(self) -> dict[str, Any] | None:
         """Returns `{"code", "signal", "time"}`; None before the exit."""
         return _read_json(self.path / "exit.json")
+
+    def write_notes(self, values: Mapping[str, Any]) -> None:
+        _write_json(self.path / "notes.json", values)
+
+    def read_notes(self) -> dict[str, Any]:
+        """Returns what the user wrote about the run; {} if missing or damaged."""
+        try:
+            return checked(_read_json(self.path / "notes.json") or {})
+        except StudioError:
+            return {}
 
     def was_started(self) -> bool:
         return self.events.exists() or (self.path / "process.json").exists()

@@ -170,3 +170,32 @@ def test_link_to_an_unknown_run_says_so(url: str) -> None:
         assert "nothing-like-this" in card.inner_text()
         visitor.page.get_by_role("link", name="All runs").click()
         visitor.page.locator(".ps-run-table").wait_for()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_runs_are_filtered_sorted_and_annotated(url: str, width: int) -> None:
+    with visiting(url, width=width, height=844, touch=width == 390) as visit:
+        visitor: Visitor = visit("/#runs")
+        page = visitor.page
+        shown = page.locator(".ps-run-table tbody tr:visible .ps-run-name")
+        visitor.wait_for(lambda: shown.count() == RUNS, SECONDS, "all runs are listed")
+        page.get_by_role("searchbox").fill("seed<4 -m2")
+        visitor.wait_for(lambda: shown.count() == 3, SECONDS, "three runs fit")
+        page.get_by_label("Sort").select_option("sort:eval_loss")
+        visitor.wait_for(lambda: "m0" in shown.first.inner_text(), SECONDS, "the best is first")
+        page.get_by_role("searchbox").fill("sed=1")
+        problem = page.locator(".ps-search-problem")
+        visitor.wait_for(lambda: "named sed" in problem.inner_text(), SECONDS, "it is refused")
+        page.get_by_role("searchbox").fill(f"seed={width % 9}")
+        visitor.wait_for(lambda: shown.count() == 1, SECONDS, "one run fits")
+        shown.first.press("Enter")
+        page.get_by_role("button", name="Edit").click()
+        page.get_by_label("Title").fill(f"<i>{width}</i>")
+        page.get_by_label("Tags").fill("small, seen")
+        page.get_by_label("Notes").fill("Keep it")
+        page.get_by_role("button", name="Save").click()
+        head = page.locator(".ps-detail-title")
+        visitor.wait_for(lambda: f"<i>{width}</i>" in head.inner_text(), SECONDS, "renamed")
+        assert "seen" in head.inner_text() and "Keep it" in head.inner_text()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert visitor.errors == []

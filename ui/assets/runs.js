@@ -54,6 +54,8 @@ const bar = (run) => {
   return h("div", attributes, h("i", { style: share === null ? "" : `width:${(100 * share).toFixed(1)}%` }));
 };
 
+const tagsOf = (run) => (run.tags.length ? [h("span", { class: "ps-tags" }, ...run.tags.map((tag) => h("span", { class: "ps-tag" }, tag)))] : []);
+
 const titleOf = (id) => rows.get(id)?.run.title ?? id;
 
 const spent = (run) => {
@@ -66,7 +68,7 @@ const spent = (run) => {
 };
 
 const fillRow = ({ run, cells }) => {
-  cells.name.replaceChildren(h("b", {}, run.title), h("small", {}, run.id));
+  cells.name.replaceChildren(h("b", {}, run.title), h("small", {}, run.id), ...tagsOf(run));
   cells.state.replaceChildren(badge(run), ...alertBadges(run));
   const shown = isActive(run) && bar(run);
   const facts = isActive(run) ? [run.metric || run.progress, spent(run)] : [run.metric || (run.state === "done" ? spent(run) : run.progress) || spent(run), ago(run.created)];
@@ -80,14 +82,56 @@ const takeRows = (runs) => {
     if (rows.has(run.id)) rows.get(run.id).run = run;
     else rows.set(run.id, makeRow(run));
   }
-  const sorted = [...rows.values()].sort((a, b) => b.run.position - a.run.position);
+  const sorted = [...rows.values()].sort(found ? (a, b) => placeOf(a) - placeOf(b) : (a, b) => b.run.position - a.run.position);
   sorted.forEach((row, index) => {
     fillRow(row);
+    row.cells.row.hidden = found !== null && !found.has(row.run.id);
     if (body.children[index] !== row.cells.row) body.insertBefore(row.cells.row, body.children[index] ?? null);
   });
   empty.hidden = rows.size > 0;
   board.hidden = rows.size === 0;
 };
+
+// The filter and the order: the server finds the runs, also those that aren't listed yet.
+
+const search = element.querySelector(".ps-search");
+const SEARCH_MILLISECONDS = 4000;
+let found = null; // id -> place, or null without a filter
+let searched = 0;
+const placeOf = ({ run }) => found.get(run.id) ?? Infinity;
+const asked = () => ({ filter: search.elements.filter.value.trim(), sort: search.elements.sort.value });
+
+const find = async () => {
+  const question = asked();
+  const box = search.querySelector(".ps-search-problem");
+  searched = performance.now();
+  if (!question.filter && !question.sort) {
+    found = null;
+    box.replaceChildren();
+    return takeRows([]);
+  }
+  const answer = await studio.ask(server.search_runs, question);
+  if (JSON.stringify(question) !== JSON.stringify(asked())) return undefined;
+  if (answer.problem) return redrawQuietly(box, answer.problem, () => [studio.problemCard(answer.problem)]);
+  found = new Map(answer.ids.map((id, place) => [id, place]));
+  redrawQuietly(box, answer.ids.length, () => [question.filter ? `${number(answer.ids.length)} ${answer.ids.length === 1 ? "run fits" : "runs fit"}.` : ""]);
+  return takeRows(answer.runs);
+};
+const findAgain = () => (asked().filter || asked().sort ? performance.now() - searched > SEARCH_MILLISECONDS && find() : undefined);
+let typing = 0;
+search.addEventListener("input", () => {
+  clearTimeout(typing);
+  typing = setTimeout(find, 300);
+});
+search.addEventListener("submit", (event) => {
+  event.preventDefault();
+  find();
+});
+search.querySelector(".ps-help-inline").addEventListener("click", (event) => {
+  const help = search.querySelector("#ps-search-help");
+  help.hidden = !help.hidden;
+  event.currentTarget.setAttribute("aria-expanded", String(!help.hidden));
+});
 
 const forget = (id) => {
   rows.get(id)?.cells.row.remove();
@@ -157,7 +201,7 @@ const older = element.querySelector(".ps-older");
 let oldest = null;
 const showOlder = (answer) => {
   oldest = answer.oldest;
-  older.hidden = !oldest;
+  older.hidden = !oldest || found !== null;
 };
 older.querySelector("button").addEventListener("click", async () => {
   const answer = await studio.ask(server.list_runs, { before: oldest });
@@ -307,10 +351,12 @@ const drawHead = (view, run) => {
   if (view.headState !== run.state) view.confirming = "";
   view.headState = run.state;
   const state = [run.state, run.saves, isAsked(view, run, "save"), isAsked(view, run, "")];
-  redraw(view.title, [run.state, run.label, run.title, run.alerts, run.after], () => [
+  redraw(view.title, [run.state, run.label, run.title, run.alerts, run.after, run.tags, run.notes], () => [
     h("h3", {}, run.title, " ", badge(run), ...alertBadges(run)),
     h("small", {}, run.id),
     ...awaited(run),
+    ...tagsOf(run),
+    ...(run.notes ? [h("p", { class: "ps-notes" }, run.notes)] : []),
   ]);
   if (!controls(view, run).length && view.control.childElementCount) keepRoom(view.control);
   redraw(view.control, state, () => controls(view, run));
@@ -357,6 +403,7 @@ const drawQuestion = (view, run) => {
   else if (box.childElementCount) keepRoom(box);
   const isNew = redraw(box, view.confirming, () => {
     if (view.confirming === "extend") return extension(view, run);
+    if (view.confirming === "edit") return notesForm(view, run);
     if (view.confirming === "limits") return newLimits(view, run);
     return view.confirming ? confirmation(view, run) : [];
   });
@@ -401,7 +448,9 @@ const controls = (view, run) => {
 const tools = (view, run) => {
   const clone = button("Clone", "", () => cloneRun(run));
   clone.title = "Copy these settings into the form";
-  if (!ENDED.includes(run.state)) return [clone];
+  if (!ENDED.includes(run.state)) return [clone, button("Edit", "", confirmFirst(view, run, "edit"))];
+  const edit = button("Edit", "", confirmFirst(view, run, "edit"));
+  edit.title = "Change title, tags and notes";
   const report = button("Report", "", () => download(server.run_report, run));
   report.title = "Save this run as one HTML file";
   const open = run.model && run.state === "done" && h("a", { class: "ps-button primary", href: "#playground", "data-go": `playground/${run.model}` }, "Open in Playground");
@@ -411,7 +460,7 @@ const tools = (view, run) => {
   const again = run.state !== "done" && button(run.saves || run.keeps_parts ? "Resume" : "Run again", "", resume, isAsked(view, run, "resume"));
   const extend = run.extendable && button("Extend", "", confirmFirst(view, run, "extend"));
   const remove = button("Delete", "ps-last", confirmFirst(view, run, "delete"));
-  return [clone, report, again, extend, publish, open, remove].filter(Boolean);
+  return [clone, edit, report, again, extend, publish, open, remove].filter(Boolean);
 };
 
 // A question, and the labels of its buttons: confirm and cancel.
@@ -462,6 +511,32 @@ const extension = (view, run) => {
       h("label", {}, "Total steps ", steps),
       h("button", { type: "submit", class: "ps-button primary" }, "Extend"),
       h("button", { type: "button", class: "ps-button ps-leave", onclick: close }, "Cancel")),
+  ];
+};
+
+// Title, tags and notes of a run.
+const notesForm = (view, run) => {
+  const title = h("input", { type: "text", value: run.own_title, maxlength: 120, placeholder: run.title });
+  const tags = h("input", { type: "text", value: run.tags.join(", "), maxlength: 800, placeholder: "baseline, long" });
+  const notes = h("textarea", { rows: 3, maxlength: 10000 });
+  notes.value = run.notes;
+  const close = () => {
+    view.confirming = "";
+    drawHead(view, run);
+  };
+  const send = async (event) => {
+    event.preventDefault();
+    const answer = await studio.ask(server.annotate, { run: run.id, title: title.value, tags: tags.value, notes: notes.value });
+    view.problem.replaceChildren();
+    if (answer.problem) return showProblem(view, answer.problem);
+    close();
+    return refresh();
+  };
+  return [
+    h("form", { class: "ps-notes-form", onsubmit: send },
+      h("label", {}, "Title", title), h("label", {}, "Tags, separated by commas", tags), h("label", {}, "Notes", notes),
+      h("div", { class: "ps-actions" }, h("button", { type: "submit", class: "ps-button primary" }, "Save"),
+        h("button", { type: "button", class: "ps-button ps-leave", onclick: close }, "Cancel"))),
   ];
 };
 
@@ -685,6 +760,7 @@ const ask = async () => {
   takeRows(answer.runs);
   drawQueue(answer);
   if (oldest === null) showOlder(answer);
+  await findAgain();
   await showComparison();
   if (!comparing.hidden) return;
   const wanted = wantedRun();

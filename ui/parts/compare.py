@@ -104,7 +104,7 @@ def _best(name: str, values: Sequence[float | None]) -> list[int]:
 def _described(row: RunRow, workspace: Workspace) -> dict[str, Any]:
     return {
         "id": row.id,
-        "title": row.title or title_of(row),
+        "title": title_of(row),
         "name": row.title or row.name or row.id,
         "state": row.state,
         "label": label_of(row),

@@ -24,6 +24,9 @@ def summarize(row: RunRow, workspace: Workspace) -> dict[str, Any]:
         "stage": row.stage,
         "tab": tab_of(row.stage),
         "title": title_of(row),
+        "own_title": row.title,
+        "tags": row.tags,
+        "notes": row.notes,
         "state": row.state,
         "label": label_of(row),
         "progress": progress_of(row),
@@ -72,8 +75,8 @@ def tabs_by_stage() -> dict[str, str]:
 
 
 def title_of(row: RunRow) -> str:
-    """Returns a run's stage and artifact name."""
-    return f"{title_of_stage(row.stage)} {row.name}".strip()
+    """Returns the user's title of a run, or its stage and artifact name."""
+    return row.title or f"{title_of_stage(row.stage)} {row.name}".strip()
 
 
 def label_of(row: RunRow) -> str:
