@@ -428,9 +428,40 @@ def _short(value: Any) -> str:
 def _print_log(options: argparse.Namespace) -> int:
     from core.runs.client import read_log_tail
 
+    from core.runs.folder import RunFolder
+
     row = _fresh_store(options).find_run(options.run)
+    if options.search:
+        lines, _ = RunFolder.of(_workspace(options), row.id).find_in_log(options.search)
+        print("\n".join(lines[-options.lines :]))
+        return EXIT_DONE
     print(read_log_tail(_workspace(options), row.id, options.lines))
     return EXIT_DONE
+
+
+def _print_samples(options: argparse.Namespace) -> int:
+    from core.runs.folder import RunFolder
+
+    row = _fresh_store(options).find_run(options.run)
+    found = RunFolder.of(_workspace(options), row.id).samples()
+    if options.json:
+        print(json.dumps(found, ensure_ascii=False))
+        return EXIT_DONE
+    for one in found:
+        print(f"step {one['step']}")
+        for sample in one["samples"]:
+            print(f"  {_sample_line(sample)}")
+    if not found:
+        print("No sample predictions. Train with --sample-predictions 3.")
+    return EXIT_DONE
+
+
+def _sample_line(sample: dict[str, Any]) -> str:
+    if parts := sample.get("parts"):
+        shown = (one if isinstance(one, str) else f"[{one[1]} for {one[0]}]" for one in parts)
+        return " ".join(shown)
+    wanted = f" (wanted: {sample['wanted']})" if sample.get("wanted") else ""
+    return f"{sample.get('given', '')} | {sample.get('text', '')}{wanted}"
 
 
 def _stop_run(options: argparse.Namespace) -> int:
@@ -901,6 +932,9 @@ def _add_runs(commands: Any, common: argparse.ArgumentParser) -> None:
     comparing.add_argument("--csv", metavar="FILE", default="", help="write the table to a file")
     log = _add_run_command(actions, common, "logs", "Print the end of a run's log.", _print_log)
     log.add_argument("--lines", type=_lines, default=200)
+    log.add_argument("--search", metavar="TEXT", default="", help="only lines with this text")
+    about = "Print the sample predictions of a run, the newest last."
+    _add_run_command(actions, common, "samples", about, _print_samples)
     stop = _add_run_command(actions, common, "stop", "Ask a run to save and stop.", _stop_run)
     stop.add_argument("--abort", action="store_true", help="stop without saving")
     resume = _add_run_command(actions, common, "resume", "Resume an ended run.", _resume_run)

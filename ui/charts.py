@@ -30,6 +30,10 @@ NAMES = (
     "eval_perplexity",
     "data_wait_percent",
     "epoch",
+    "cpu_percent",
+    "gpu_percent",
+    "memory_gib",
+    "gpu_memory_gib",
 )
 
 

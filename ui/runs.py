@@ -44,6 +44,9 @@ from ui.present import answering, escape, guarded
 
 _FIRST_RUNS = 100
 _LOG_LINES = 200
+_MOST_LOG_BYTES = 8 << 20
+_MOST_SEARCH_CHARACTERS = 200
+_MOST_SAMPLES = 200
 _LINES_OF_A_BAD_END = 12
 _FIGURES = (
     "eval_loss", "eval_perplexity", "eval_accuracy", "frequency_baseline_loss", "best_step",
@@ -122,6 +125,9 @@ def render(workspace: Workspace, store: Store) -> gr.HTML:
             compare.curves_function(workspace, store),
             compare.table_function(store),
             _log_function(workspace, store),
+            _log_search_function(workspace, store),
+            _log_file_function(workspace, store),
+            _samples_function(workspace, store),
             _action_function(workspace),
             _search_function(workspace, store),
             _notes_function(workspace),
@@ -263,6 +269,7 @@ def _detail_function(workspace: Workspace, store: Store) -> Answer:
             "ending": ending_of(row),
             "log_end": _log_end(workspace, row),
             "figures": _figures(row),
+            "has_samples": bool(row.config.get("sample_predictions")),
             "warnings": [_warning(one) for one in reversed(row.warnings)],
             "devices": folder.device(),
             "preflight": _preflight(row),
@@ -292,6 +299,37 @@ def _log_function(workspace: Workspace, store: Store) -> Answer:
         return {} if seen == question.get("seen") else {"text": text, "seen": seen}
 
     return run_log
+
+
+def _log_search_function(workspace: Workspace, store: Store) -> Answer:
+    @answering
+    def search_log(question: dict[str, Any]) -> dict[str, Any]:
+        row = store.find_run(str(question["run"]))
+        text = str(question.get("text", ""))[:_MOST_SEARCH_CHARACTERS]
+        lines, count = RunFolder.of(workspace, row.id).find_in_log(text)
+        return {"text": "\n".join(lines[-_LOG_LINES:]), "count": count}
+
+    return search_log
+
+
+def _log_file_function(workspace: Workspace, store: Store) -> Answer:
+    @answering
+    def log_file(question: dict[str, Any]) -> dict[str, Any]:
+        row = store.find_run(str(question["run"]))
+        text = RunFolder.of(workspace, row.id).log_end(_MOST_LOG_BYTES)
+        return {"name": f"{row.id}.log.txt", "text": text}
+
+    return log_file
+
+
+def _samples_function(workspace: Workspace, store: Store) -> Answer:
+    @answering
+    def run_samples(question: dict[str, Any]) -> dict[str, Any]:
+        row = store.find_run(str(question["run"]))
+        found = RunFolder.of(workspace, row.id).samples()[-_MOST_SAMPLES:]
+        return {} if found and found[-1]["time"] == question.get("seen") else {"samples": found}
+
+    return run_samples
 
 
 def _action_function(workspace: Workspace) -> Answer:

@@ -223,6 +223,8 @@ const CHARTS = [
   },
   { title: "Learning rate", lines: [{ name: "learning_rate", label: "", color: "--ps-violet", smooth: false }], floor: 0 },
   { title: "Tokens per second", lines: [{ name: "tokens_per_second", label: "", color: "--ps-green" }], floor: 0 },
+  { title: "Utilisation", unit: "%", lines: [{ name: "cpu_percent", label: "CPU", color: "--ps-run-4" }, { name: "gpu_percent", label: "GPU", color: "--ps-run-1" }], floor: 0 },
+  { title: "Memory", unit: "GiB", lines: [{ name: "memory_gib", label: "CPU", color: "--ps-run-4" }, { name: "gpu_memory_gib", label: "GPU", color: "--ps-run-1" }], floor: 0 },
   { title: "Accuracy", lines: [{ name: "eval_accuracy", label: "", color: "--ps-accent", dots: true }], floor: 0 },
 ];
 // The name of the accuracy depends on the objective.
@@ -306,12 +308,18 @@ const makeView = (id) => {
     return { host, chart: view.board.add(host, chart), names: chart.lines.map((line) => line.name) };
   });
   view.board.controls.hidden = true;
-  view.logBox = h("details", { class: "ps-log" }, h("summary", {}, "Log"), h("pre", { tabindex: "0", "aria-label": "End of the run's log" }, view.log));
+  view.samples = part("ps-samples");
+  view.samplesBox = h("details", { class: "ps-samples-box", hidden: true }, h("summary", {}, "Sample predictions"), view.samples);
+  view.samplesBox.addEventListener("toggle", () => view.samplesBox.open && refreshSamples(view));
+  view.logSearch = h("input", { type: "search", maxlength: 200, autocomplete: "off", oninput: () => ((view.logSeen = ""), clearTimeout(view.logTimer), (view.logTimer = setTimeout(() => refreshLog(view), 300))) });
+  view.logCount = h("span", { role: "status" });
+  const tools = h("div", { class: "ps-log-tools" }, h("label", {}, "Search ", view.logSearch), view.logCount, h("button", { type: "button", class: "ps-button", onclick: () => save(server.log_file, { run: id }) }, "Download"));
+  view.logBox = h("details", { class: "ps-log" }, h("summary", {}, "Log"), tools, h("pre", { tabindex: "0", "aria-label": "End of the run's log" }, view.log));
   view.remote = part("ps-remote");
   view.phases = part("ps-phases", "ol");
   view.phasesBox = h("details", { class: "ps-phases-box", hidden: true }, h("summary", {}, "Phases"), view.phases);
   view.phasesBox.addEventListener("toggle", () => view.phasesBox.open && refreshPhases(view));
-  view.root = h("div", {}, view.head, view.progress, view.remote, view.problem, view.ending, view.warnings, view.devices, view.report, view.verdict, view.tiles, view.board.controls, view.chartsBox, view.phasesBox, view.logBox, view.facts);
+  view.root = h("div", {}, view.head, view.progress, view.remote, view.problem, view.ending, view.warnings, view.devices, view.report, view.verdict, view.tiles, view.board.controls, view.chartsBox, view.samplesBox, view.phasesBox, view.logBox, view.facts);
   view.logBox.addEventListener("toggle", () => view.logBox.open && refreshLog(view));
   return view;
 };
@@ -601,6 +609,7 @@ const drawDetail = (view, run, known) => {
   view.problem.replaceChildren();
   view.ending.replaceChildren(...ending(run, known));
   view.figures = known.figures;
+  view.samplesBox.hidden = !known.has_samples;
   view.warnings.replaceChildren(...warnings(known.warnings));
   view.devices.textContent = known.devices;
   const published = known.published.map((url) => h("p", { class: "ps-published" }, "Published at ", h("a", { href: url, target: "_blank", rel: "noreferrer" }, url.replace(/^https?:\/\//, ""))));
@@ -683,7 +692,45 @@ const verdict = (loss, baseline) => {
   return gain > 0 ? `${gain.toFixed(2)} nats below ${level}.` : `Not below ${level} (the dashed line).`;
 };
 
+// The sample predictions of one validation; a menu chooses the step.
+const refreshSamples = async (view) => {
+  const answer = await studio.ask(server.run_samples, { run: view.id, seen: view.samplesSeen });
+  if (!answer.samples) return;
+  const all = answer.samples;
+  view.samplesSeen = all.at(-1)?.time;
+  if (!all.length) return redrawQuietly(view.samples, "none", () => [h("p", { class: "ps-note" }, "No prediction yet: they come with each validation.")]);
+  const list = h("ol", { class: "ps-sample-list" });
+  const show = (one) => list.replaceChildren(...one.samples.map((sample) => h("li", {}, ...sampleParts(sample))));
+  const chosen = h("select", { onchange: () => show(all[chosen.selectedIndex]) }, ...all.map((one, index) => h("option", { selected: index === all.length - 1 }, `step ${number(one.step)}`)));
+  show(all.at(-1));
+  view.samples.replaceChildren(h("label", { class: "ps-sample-step" }, "At ", chosen), list);
+};
+
+// Masked tokens as predicted, with the text's own where they differ.
+const sampleParts = ({ parts, given, wanted, text }) => {
+  if (parts) {
+    return parts.flatMap((part) => {
+      if (typeof part === "string") return [`${part} `];
+      const [truth, guess] = part;
+      if (truth === guess) return [h("ins", {}, guess), " "];
+      return [h("del", {}, guess), " ", h("small", {}, `(${truth})`), " "];
+    });
+  }
+  const own = wanted && h("p", {}, h("small", {}, "The text: "), wanted);
+  return [h("p", {}, h("span", { class: "given" }, `${given} `), wanted ? "" : h("b", {}, text)), ...(own ? [own, h("p", {}, h("small", {}, "The model: "), h("b", {}, text))] : [])];
+};
+
+const findInLog = async (view, text) => {
+  const answer = await studio.ask(server.search_log, { run: view.id, text });
+  if (answer.problem || text !== view.logSearch.value.trim()) return;
+  view.logCount.textContent = answer.count === 1 ? "1 line" : `${number(answer.count)} lines`;
+  if (view.log.textContent !== answer.text) view.log.textContent = answer.text;
+};
+
 const refreshLog = async (view) => {
+  const text = view.logSearch.value.trim();
+  if (text) return findInLog(view, text);
+  view.logCount.textContent = "";
   const answer = await studio.ask(server.run_log, { run: view.id, seen: view.logSeen });
   if (answer.text === undefined) return;
   const pre = view.log.parentElement;
@@ -710,6 +757,7 @@ const refreshView = async (view) => {
     takePoints(view, points);
   } while (points.more);
   if (view.logBox.open) await refreshLog(view);
+  if (view.samplesBox.open) await refreshSamples(view);
   if (view.phasesBox.open) await refreshPhases(view);
 };
 
