@@ -427,7 +427,6 @@ def _short(value: Any) -> str:
 
 def _print_log(options: argparse.Namespace) -> int:
     from core.runs.client import read_log_tail
-
     from core.runs.folder import RunFolder
 
     row = _fresh_store(options).find_run(options.run)

@@ -368,7 +368,7 @@ const drawHead = (view, run) => {
   ]);
   if (!controls(view, run).length && view.control.childElementCount) keepRoom(view.control);
   redraw(view.control, state, () => controls(view, run));
-  redraw(view.tools, [...state, run.model, run.extendable], () => tools(view, run));
+  redraw(view.tools, [...state, run.model, run.extendable, run.checkpoint], () => tools(view, run));
   drawProgress(view, run);
   drawQuestion(view, run);
 };
@@ -456,7 +456,8 @@ const controls = (view, run) => {
 const tools = (view, run) => {
   const clone = button("Clone", "", () => cloneRun(run));
   clone.title = "Copy these settings into the form";
-  if (!ENDED.includes(run.state)) return [clone, button("Edit", "", confirmFirst(view, run, "edit"))];
+  const best = run.checkpoint && h("a", { class: "ps-button", href: "#playground", "data-go": `playground/${run.checkpoint}` }, "Try best checkpoint");
+  if (!ENDED.includes(run.state)) return [clone, button("Edit", "", confirmFirst(view, run, "edit")), best].filter(Boolean);
   const edit = button("Edit", "", confirmFirst(view, run, "edit"));
   edit.title = "Change title, tags and notes";
   const report = button("Report", "", () => download(server.run_report, run));
@@ -468,7 +469,7 @@ const tools = (view, run) => {
   const again = run.state !== "done" && button(run.saves || run.keeps_parts ? "Resume" : "Run again", "", resume, isAsked(view, run, "resume"));
   const extend = run.extendable && button("Extend", "", confirmFirst(view, run, "extend"));
   const remove = button("Delete", "ps-last", confirmFirst(view, run, "delete"));
-  return [clone, edit, report, again, extend, publish, open, remove].filter(Boolean);
+  return [clone, edit, report, again, extend, publish, open, best, remove].filter(Boolean);
 };
 
 // A question, and the labels of its buttons: confirm and cancel.
