@@ -86,21 +86,18 @@ class SamplePredictions:
 
     def _continue(self) -> list[dict[str, Any]]:
         """Takes the most probable token each time."""
-        ids = self._rows[:, : self._shown].copy()
+        ids = self._rows[: self._fitting(self._shown), : self._shown].copy()
         begin = min(_PROMPT_TOKENS, self._shown - 1)
         for place in range(begin, self._shown):
-            positions = np.full((len(ids), 1), place - 1, np.int32)
             # Later tokens are the text's own; causal attention does not see them.
-            logits = self._logits({"input_ids": ids, "masked_positions": positions})
-            ids[:, place] = logits[:, 0].argmax(axis=-1)
+            ids[:, place] = self._logits({"input_ids": ids})[:, place - 1].argmax(axis=-1)
         return [
             {"given": self._decode(row[:begin]), "text": self._decode(row[begin:])} for row in ids
         ]
 
     def _predict_targets(self) -> list[dict[str, Any]]:
         batch = self._inputs.eval_objective.batch(self._rows, EVAL_SEED, 0)
-        per_row = batch["labels"].shape[1] * self._inputs.architecture.vocab_size * _FLOAT_BYTES
-        count = min(len(self._rows), _MOST_LOGIT_BYTES // per_row)
+        count = self._fitting(batch["labels"].shape[1])
         if not count:
             return []
         batch = {name: values[:count] for name, values in batch.items()}
@@ -114,6 +111,11 @@ class SamplePredictions:
             }
             for row in range(count)
         ]
+
+    def _fitting(self, predictions: int) -> int:
+        """Returns the number of sequences whose logits fit into memory."""
+        per_row = predictions * self._inputs.architecture.vocab_size * _FLOAT_BYTES
+        return min(len(self._rows), _MOST_LOGIT_BYTES // per_row)
 
     @property
     def _shown(self) -> int:

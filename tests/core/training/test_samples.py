@@ -24,6 +24,7 @@ import json, os, sys
 from hashlib import sha256
 from core import TrainConfig, Workspace
 from core.events import FolderReporter, read_events
+from core.inference import generate
 from core.training.trainer import train
 from core.training.utilisation import UtilisationLog
 
@@ -40,7 +41,7 @@ for family, shards in json.loads(sys.argv[2]).items():
             sample_predictions=3 if watched else 0, log_utilisation=watched)
         folder = workspace.runs / f"{engine}-{family}-{watched}"
         reporter = FolderReporter(folder, echo=False)
-        train(config, workspace, reporter)
+        model = train(config, workspace, reporter)
         reporter.close()
         last = max((folder / "checkpoints").glob("step-*"))
         files = ("model.safetensors", "training_state.safetensors")
@@ -53,6 +54,10 @@ for family, shards in json.loads(sys.argv[2]).items():
         found["losses"].append(losses)
         found["names"].append(sorted({name for one in metrics for name in one["values"]}))
         found["samples"].append([one for one in events if one["kind"] == "samples"])
+        if family == "gpt2" and watched:
+            given = found["samples"][0][-1]["samples"][0]["given"]
+            more = {"max_new_tokens": 6, "temperature": 0.0, "workspace": workspace}
+            found["greedy"] = generate(model.path, given, **more)["text"]
         found["notes"] = [one["message"] for one in events if one["kind"] == "note"]
 print(json.dumps(said))
 """
@@ -96,6 +101,9 @@ def test_watched_run_is_bit_identical_and_shows_predictions(
         assert "cpu_percent" not in found["names"][1] and found["samples"][1] == []
         shown = found["samples"][0]
         assert [one["step"] for one in shown] == [4, 8], found["notes"]
+        if family == "gpt2":
+            words = found["greedy"].split()[:3]
+            assert words and shown[-1]["samples"][0]["text"].split()[:3] == words
         for one in shown[-1]["samples"]:
             _check_sample(family, one)
 
