@@ -17,8 +17,9 @@ from ui.parts.labels import title_of_option
 from ui.parts.run_rows import label_of, title_of
 from ui.present import answering
 
-# Drawn for the first of the runs that has it.
+# Drawn if it is the same for all runs that have it.
 _LEVEL = "frequency_baseline_loss"
+_SAME_NATS = 1e-3
 _NO_CURVES = (_LEVEL, "epoch")
 
 Answer = Callable[..., dict[str, Any]]
@@ -34,7 +35,7 @@ def comparison_function(workspace: Workspace, store: Store) -> Answer:
         return {
             "runs": [_described(row, workspace) for row in rows],
             "curves": [_chart(name) for name in _curves_of(rows)],
-            "baseline": store.latest_metrics(rows[0].id, (_LEVEL,)).get(_LEVEL),
+            "baseline": _common_baseline(rows, store),
             "settings": [
                 [title_of_option(name), values] for name, values in found.settings.items()
             ],
@@ -79,6 +80,13 @@ def _check_several(rows: list[RunRow]) -> None:
 
 def _curves_of(rows: list[RunRow]) -> list[str]:
     return in_order(name for row in rows for name in row.metric_counts if name not in _NO_CURVES)
+
+
+def _common_baseline(rows: list[RunRow], store: Store) -> float | None:
+    found = [store.latest_metrics(row.id, (_LEVEL,)).get(_LEVEL) for row in rows]
+    known = [value for value in found if value is not None]
+    is_common = bool(known) and max(known) - min(known) < _SAME_NATS
+    return known[0] if is_common else None
 
 
 def _chart(name: str) -> dict[str, Any]:
