@@ -16,7 +16,14 @@ from core.workspace import Workspace
 from ui import present
 from ui.parts import artifacts, markup, prompts, scoring
 from ui.parts.events import QUIET
-from ui.parts.examples import architecture_of, examples, fills, tokenizer_of, writes
+from ui.parts.examples import (
+    architecture_of,
+    examples,
+    fills,
+    is_checkpoint,
+    tokenizer_of,
+    writes,
+)
 
 _PROGRESS = gr.Progress()
 _FETCHED_AT_ONCE = 4
@@ -60,8 +67,17 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
             model = gr.Dropdown(
                 [],
                 label="Model",
-                info="A model of this workspace, or a Hub id: owner/name or owner/name@branch.",
+                info="A model of this workspace, a checkpoint of a run (RUN@best, RUN@500), or a "
+                "Hub id: owner/name or owner/name@branch.",
                 elem_id="playground-model",
+                interactive=True,
+                allow_custom_value=True,
+            )
+            second = gr.Dropdown(
+                [],
+                label="Compare with",
+                info="A model that answers beside the first one; empty: none.",
+                elem_id="playground-second",
                 interactive=True,
                 allow_custom_value=True,
             )
@@ -72,10 +88,11 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
             model,
             lambda name: architecture_of(name, workspace),
             tokenizer=lambda name: tokenizer_of(name, workspace),
+            second=second,
         )
         masks = prompts.render_masks(asked, chips)
         writing = prompts.render_writing(asked, chips)
-        score = scoring.render(client, model)
+        score = scoring.render(client, model, second)
     # In the browser: the server forgets sessions after an hour away. The menu must not leave a
     # `kept` model, which was linked to or queried.
     known, kept = gr.JSON([], visible=False), gr.JSON([], visible=False)
@@ -87,6 +104,7 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
         return {
             nothing: gr.update(visible=not names),
             model: gr.update(choices=names, value=value),
+            second: gr.update(choices=["", *names]),
             known: names,
         }
 
@@ -125,7 +143,7 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
     line.artifacts(
         present.guarded(refresh),
         [model, known, kept],
-        [nothing, model, known],
+        [nothing, model, second, known],
         **QUIET,
     )
     suited = [
@@ -163,7 +181,9 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
 
     def named(event: gr.EventData) -> Any:
         name = event._data["model"]
-        is_there = name in artifacts.list_names(workspace, "model")
+        is_there = name in artifacts.list_names(workspace, "model") or is_checkpoint(
+            name, workspace
+        )
         return (name, [name]) if is_there else (gr.skip(), gr.skip())
 
     chips.choose(named, None, [model, kept], **QUIET)

@@ -494,6 +494,21 @@ class TrainConfig(StageConfig):
         ge=1,
         identity=False,
     )
+    sample_predictions: int = option(
+        0,
+        "Validation sequences whose predictions are shown at each validation; 0: none.",
+        details="On one device only. Predictions don't change the training.",
+        group="Evaluation",
+        ge=0,
+        le=10,
+        identity=False,
+    )
+    log_utilisation: bool = option(
+        True,
+        "Draws CPU, memory and GPU utilisation as curves.",
+        group="Evaluation",
+        identity=False,
+    )
     save_steps: int | None = option(
         None,
         "Steps between checkpoints.",

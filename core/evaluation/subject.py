@@ -73,6 +73,29 @@ def open_subject(
         yield Subject(folder, name, fingerprint_of_weights(folder), run.path.name, step)
 
 
+def find_checkpoint(reference: str, workspace: Workspace) -> Path | None:
+    """Returns the folder of `RUN@STEP`, `RUN@newest` or `RUN@best`; None for other references.
+
+    `RUN@best` of a run that has not validated is its newest checkpoint.
+
+    Raises:
+        CheckpointError, ConfigError: The run has no such checkpoint.
+    """
+    run, at, wanted = reference.partition("@")
+    folder = _find_run(run, workspace) if at else None
+    if folder is None:
+        return None
+    steps = checkpoint_steps(folder.path / CHECKPOINTS_FOLDER)
+    if wanted == BEST and steps and _best_step(folder.path / CHECKPOINTS_FOLDER, steps) is None:
+        wanted = NEWEST
+    return _find_step(folder, wanted)[0]
+
+
+def has_checkpoint(run: str, workspace: Workspace) -> bool:
+    """Returns whether a run has saved."""
+    return bool(checkpoint_steps(RunFolder.of(workspace, run).path / CHECKPOINTS_FOLDER))
+
+
 def is_of_running_run(config: EvaluateConfig | FinetuneConfig, workspace: Workspace) -> bool:
     """Checks for a checkpoint of a run whose end a queued evaluation would await."""
     if find_here(config.model, workspace):

@@ -132,3 +132,12 @@ def _bar(prediction: dict[str, Any], text: str) -> str:
         f'<span class="score">{markup.percent(prediction["score"])}</span>'
         f"<small>{escape(text)}</small></li>"
     )
+
+
+def side_by_side(shown: Sequence[tuple[str, str]]) -> str:
+    """Renders the answers of several models beside each other, each below the model's name."""
+    columns = "".join(
+        f'<section aria-label="{escape(name)}"><h4>{escape(name)}</h4>{answer}</section>'
+        for name, answer in shown
+    )
+    return f'<div class="ps-beside-answers">{columns}</div>'

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from core.errors import CheckpointError, StudioError
+from core.evaluation.subject import find_checkpoint
 from core.hub.pull import find_fetched
 from core.inference import fills_masks
 from core.models import hf
@@ -42,6 +43,8 @@ def architecture_of(name: str | None, workspace: Workspace) -> Architecture | No
     if not name:
         return None
     try:
+        if folder := find_checkpoint(name, workspace):
+            return hf.read_architecture(folder)
         workspace.confine_artifact("model", name, field="model")
         if must_be_fetched(name, workspace):
             return None
@@ -50,7 +53,17 @@ def architecture_of(name: str | None, workspace: Workspace) -> Architecture | No
         return None
 
 
+def is_checkpoint(name: str, workspace: Workspace) -> bool:
+    """Returns whether a name refers to a checkpoint that exists: RUN@best."""
+    try:
+        return find_checkpoint(name, workspace) is not None
+    except StudioError:
+        return False
+
+
 def _folder_of(name: str, workspace: Workspace) -> Path:
+    if folder := find_checkpoint(name, workspace):
+        return folder
     if is_on_hub(name, workspace):
         # Examples don't wait for a download.
         config = find_fetched(name, CONFIG_FILE)
@@ -76,7 +89,7 @@ def examples(name: str | None, workspace: Workspace) -> list[str]:
     found = architecture_of(name, workspace)
     if not name or found is None:
         return []
-    if is_on_hub(name, workspace):
+    if is_on_hub(name, workspace) or find_checkpoint(name, workspace):
         return general_examples(found, _folder_of(name, workspace))
     model = workspace.find("model", name)
     cut = str if found.kind == "decoder" else with_hole
