@@ -177,6 +177,7 @@ def test_sweep_with_a_wrong_setting_makes_no_folder(tmp_path: Path) -> None:
     for change, problem in (
         ('[base]\nname = "a"', "names its trials itself"),
         ('[base]\nmirror = "s3://me:hidden-word@bucket/x"', "holds a password"),
+        ('[base]\nwebhook = "https://example.com/hidden-word"', "a secret address"),
         ('[base]\nsiz = "tiny"', "no field siz"),
     ):
         with pytest.raises(ConfigError, match=problem) as caught:
