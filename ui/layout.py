@@ -9,7 +9,18 @@ import gradio as gr
 
 from core.store import Store
 from core.workspace import Workspace
-from ui import corpus, playground, publish, runs, shards, status_bar, tokenizer, train
+from ui import (
+    corpus,
+    evaluate,
+    finetune,
+    playground,
+    publish,
+    runs,
+    shards,
+    status_bar,
+    tokenizer,
+    train,
+)
 from ui import workspace as workspace_tab
 from ui.parts.events import separate_events
 from ui.parts.markup import MARK, heading
@@ -18,7 +29,10 @@ from ui.present import escape
 _TITLE = "Pretrain Studio"
 # Gradio's copies of uploads: seconds between checks, seconds kept.
 _UPLOADS_KEPT = (3600, 24 * 3600)
-_TABS = ("corpus", "tokenizer", "shards", "train", "runs", "playground", "publish", "workspace")
+_TABS = (
+    "corpus", "tokenizer", "shards", "train", "runs", "evaluate", "finetune", "playground",
+    "publish", "workspace",
+)  # fmt: skip
 
 
 def build_page(workspace: Workspace) -> gr.Blocks:
@@ -40,9 +54,11 @@ def build_page(workspace: Workspace) -> gr.Blocks:
                 recipe, check = train.render(workspace, store, rows, line)
             with _tab("runs", "Queued, running and finished runs."):
                 board = runs.render(workspace, store)
-            with _tab(
-                "playground", "Fill masked tokens, continue a text, or measure its perplexity."
-            ):
+            with _tab("evaluate", "Measures a model on minimal pairs or on held-out text."):
+                measure = evaluate.render(workspace, line)
+            with _tab("finetune", "Trains a model further on labelled examples.", "Fine-tune"):
+                tune = finetune.render(workspace, line)
+            with _tab("playground", "Fill masked tokens, continue a text, classify or tag it."):
                 playground.render(workspace, line)
             with _tab(
                 "publish", "Publishes models, tokenizers and shards on the Hugging Face Hub."
@@ -50,17 +66,21 @@ def build_page(workspace: Workspace) -> gr.Blocks:
                 hub = publish.render(workspace, line, tab)
             with _tab("workspace", "Disk usage of runs and artifacts, and import of settings."):
                 importer = workspace_tab.render(workspace, store)
-        runs.connect(board, importer, store, [pieces, rows, recipe, check, hub])
-        for form in (text, pieces.form, rows.form, recipe.form, check.form, hub.form):
+        runs.connect(board, importer, store, [pieces, rows, recipe, check, measure, tune, hub])
+        for form in (
+            text, pieces.form, rows.form, recipe.form, check.form, measure.form, tune.form,
+            hub.form,
+        ):  # fmt: skip
             form.remember(page)
         separate_events(page)
     return page
 
 
 @contextmanager
-def _tab(name: str, text: str) -> Iterator[gr.Tab]:
-    with gr.Tab(name.capitalize(), id=name, elem_id=f"tab-{name}") as tab:
-        gr.HTML(heading(name.capitalize(), text))
+def _tab(name: str, text: str, title: str = "") -> Iterator[gr.Tab]:
+    title = title or name.capitalize()
+    with gr.Tab(title, id=name, elem_id=f"tab-{name}") as tab:
+        gr.HTML(heading(title, text))
         yield tab
 
 

@@ -58,14 +58,18 @@ class EvaluateConfig(StageConfig):
         title="Dataset",
         group="Data",
         basic=True,
+        hidden_with={"task": "text"},
     )
     dataset_config: str = option(
         "",
         "Configuration of the dataset; empty means all.",
         title="Configuration",
         group="Data",
+        hidden_with={"task": "text"},
     )
-    split: str = option("train", "Split of the dataset.", group="Data")
+    split: str = option(
+        "train", "Split of the dataset.", group="Data", hidden_with={"task": "text"}
+    )
     limit: int | None = option(
         None,
         "Read at most this many pairs per paradigm, or documents per file; empty means all.",
@@ -120,5 +124,6 @@ def as_training_option(name: str) -> Any:
         "group": "Evaluation during training",
         "basic": False,
         "identity": False,
+        "hidden_with": {},
     }
     return field

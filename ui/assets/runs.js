@@ -495,7 +495,9 @@ const drawDetail = (view, run, known) => {
   view.warnings.replaceChildren(...warnings(known.warnings));
   view.devices.textContent = known.devices;
   const published = known.published.map((url) => h("p", { class: "ps-published" }, "Published at ", h("a", { href: url, target: "_blank", rel: "noreferrer" }, url.replace(/^https?:\/\//, ""))));
-  view.report.replaceChildren(...published, ...(known.preflight ? [studio.preflightCard(known.preflight, { use: useBatch })] : []));
+  const results = h("div");
+  results.innerHTML = known.results; // The server has escaped it.
+  view.report.replaceChildren(...published, results, ...(known.preflight ? [studio.preflightCard(known.preflight, { use: useBatch })] : []));
   view.facts.replaceChildren(...facts(known));
   if (!run.saves && !ENDED.includes(run.state)) view.logBox.open = true;
 };
