@@ -66,7 +66,7 @@ def _check(config: FinetuneConfig, workspace: Workspace) -> None:
             "There are no training examples",
             expected="a training file, a dataset or a GLUE task",
             received="nothing",
-            fix="set train_path, dataset_name or glue",
+            fix="set train_path or dataset_name, or choose a GLUE task",
             field="train_path",
         )
     check_files(config)

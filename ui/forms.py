@@ -637,7 +637,7 @@ def _to_raw(field: FieldInfo, value: Any) -> Any:
 
 def _to_value(field: FieldInfo, raw: Any) -> Any:
     annotation, _ = plain_type(field)
-    if annotation is str or (raw is None and "" in choices_of(field)):
+    if annotation is str or "" in choices_of(field):
         return (raw or "").strip()
     if not isinstance(raw, str):
         return raw

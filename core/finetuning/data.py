@@ -37,7 +37,7 @@ def read_splits(config: FinetuneConfig) -> Splits:
             "There are no training examples",
             expected="a training file, a dataset or a GLUE task",
             received="nothing",
-            fix="set train_path, dataset_name or glue",
+            fix="set train_path or dataset_name, or choose a GLUE task",
             field="train_path",
         )
     train = _read(config, config.train_path, config.train_split, "train_path", config.limit)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any, TypeGuard
 
 from core.evaluation.baselines import baselines_for
@@ -14,7 +15,7 @@ _MOST_ROWS = 500
 # Columns beside the model's own; the table of all has the others.
 _COMPARED = (
     ("LSTM (83 million tokens)", "LSTM"),
-    ("BabyLM 2023, 10 million words, RoBERTa-base", "RoBERTa, 10 M words"),
+    ("BabyLM 2023, 10 million words, RoBERTa-base", "BabyLM RoBERTa"),
     ("GPT-2 large (WebText)", "GPT-2 large"),
 )
 _SCORES = {
@@ -53,7 +54,7 @@ def _pairs(figures: Figures) -> str:
     low, high = _interval(figures)
     tiles = [
         ("accuracy, a tie counts half", _percent(figures.get("accuracy"))),
-        ("95 % interval", f"{low} – {high}"),
+        ("95 % interval", f"{low}–{high}"),
         ("mean over paradigms", _percent(figures.get("mean_over_paradigms"))),
         ("mean over phenomena", _percent(figures.get("mean_over_phenomena"))),
         ("official accuracy, a tie is right", _percent(figures.get("official_accuracy"))),
@@ -87,7 +88,7 @@ def _paradigms(found: Mapping[str, Figures]) -> str:
 
 
 def _row(name: str, one: Figures) -> tuple[str, ...]:
-    interval = " – ".join(_interval(one))
+    interval = "–".join(_interval(one))
     return _readable(name), _percent(one.get("accuracy")), interval, _count(one, "pairs")
 
 
@@ -114,7 +115,9 @@ def _published(figures: Figures, phenomena: Mapping[str, Figures]) -> str:
 
 
 def _source(source: str) -> str:
-    return source.partition("(")[2].removesuffix(")") or source
+    """Shortens an address with a remark: babylm-eval (2026)."""
+    address, _, remark = source.partition(" ")
+    return f"{PurePosixPath(address).name} {remark}".strip()
 
 
 def _link(source: str) -> str:
@@ -150,8 +153,9 @@ def _text(figures: Figures) -> str:
 
 def _about(figures: Figures) -> str:
     score = _SCORES.get(str(figures.get("score")), str(figures.get("score", "")))
-    step = figures.get("step")
-    model = f"{figures.get('model', '')}" + (f", step {markup.count(step)}" if _is(step) else "")
+    step, model = figures.get("step"), str(figures.get("model", ""))
+    if _is(step) and not model.endswith(f"@{step}"):
+        model += f", step {markup.count(step)}"
     seconds = figures.get("seconds")
     took = f" Took {markup.rough_duration(float(seconds))}." if _is(seconds) else ""
     return f'<p class="ps-note">Model: <b>{escape(model)}</b>. Score: {escape(score)}.{took}</p>'
@@ -257,7 +261,7 @@ def _interval(figures: Figures) -> tuple[str, str]:
     found = figures.get("interval")
     if isinstance(found, Sequence) and len(found) == 2 and all(map(_is, found)):
         return f"{100 * found[0]:.1f}", f"{100 * found[1]:.1f} %"
-    return "–", "–"
+    return "", ""
 
 
 def _readable(name: str) -> str:
