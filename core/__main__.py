@@ -50,7 +50,12 @@ _LOOK_SECONDS = 5.0
 _MOST_LINES = 1_000_000
 _NO_VALUE = ("none", "null", "")
 # The config file's rival would take precedence.
-_RIVALS = {"warmup_ratio": "warmup_steps", "num_train_epochs": "num_train_steps"}
+_RIVALS = {
+    "warmup_ratio": "warmup_steps",
+    "num_train_epochs": "num_train_steps",
+    "mixture": "shards",
+    "shards": "mixture",
+}
 # Ambiguous: 500.000 may mean 500 or 500,000.
 _DOTTED = re.compile(r"\d+(\.\d+)+")
 # Glob patterns, which a shell expands unless quoted.
@@ -979,6 +984,12 @@ def _add_field(group: Any, model: type[StageConfig], name: str) -> None:
             metavar="NAME=ADDRESS",
         )  # fmt: skip
         return
+    if name == "mixture":
+        group.add_argument(
+            *spellings, dest=name, nargs="+", default=argparse.SUPPRESS, help=text,
+            metavar="NAME=WEIGHT",
+        )  # fmt: skip
+        return
     choices = choices_of(field)
     metavar = "{" + ",".join(choices) + "}" if choices else name.upper()
     group.add_argument(*spellings, dest=name, default=argparse.SUPPRESS, help=text, metavar=metavar)
@@ -1005,7 +1016,7 @@ def _stage_values(options: argparse.Namespace, model: type[StageConfig]) -> dict
     from core.models.finding import with_family
 
     # With --after, the folder may be missing; without shards, preflight opens none.
-    opened = model is not PreflightConfig or bool(values.get("shards"))
+    opened = model is not PreflightConfig or bool(values.get("shards") or values.get("mixture"))
     fetch = opened and not getattr(options, "after", [])
     return with_family(values, _workspace(options), fetch=fetch)
 
@@ -1015,7 +1026,7 @@ def _config_values(options: argparse.Namespace, model: type[StageConfig]) -> dic
     values = _file_values(options.config, given.get("stage", "")) if options.config else {}
     for flag, rival in _RIVALS.items():
         if flag in given and rival not in given and values.get(rival) is not None:
-            values[rival] = None
+            values[rival] = "" if isinstance(values[rival], str) else None
     for name, field in model.model_fields.items():
         if nested := _nested_model(field):
             parts = {**_taken(values, nested), **_as_dict(values.get(name, {}), name)}

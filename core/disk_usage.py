@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from core.config import CorpusConfig, StageConfig, field_extra, split_names
+from core.config import CorpusConfig, StageConfig, field_extra, split_references
 from core.errors import RunError, StudioError
 from core.runs.folder import RunFolder
 from core.stages.registry import STAGES
@@ -150,7 +150,7 @@ def _named(workspace: Workspace, row: RunRow, kind: str) -> set[str | Path]:
     names = _values_of(_naming_fields("artifact", kind), values)
     lists = _values_of(_naming_fields("artifacts", kind), values)
     paths = [name for name in names if os.sep in name and "://" not in name]
-    found: set[str | Path] = {*names, *(name for one in lists for name in split_names(one))}
+    found: set[str | Path] = {*names, *(name for one in lists for name in split_references(one))}
     # Without a record, the run can't find it either.
     with suppress(StudioError):
         start = RunFolder.of(workspace, row.id).read_record().cwd if paths else ""

@@ -27,6 +27,7 @@ from core.config import (
     fingerprint_of,
     option_label,
     plain_type,
+    split_references,
     title_of,
 )
 from core.errors import ConfigError, StudioError
@@ -427,6 +428,9 @@ class Form(Generic[ConfigT]):
                 self._workspace.confine(value, field=name)
             elif extra["artifact"] and value:
                 self._workspace.confine_artifact(extra["artifact"], value, field=name)
+            elif extra["artifacts"]:
+                for one in split_references(value):
+                    self._workspace.confine_artifact(extra["artifacts"], one, field=name)
 
     def _to_value(self, name: str, raw: Any) -> Any:
         return _to_value(self.model.model_fields[name], raw)

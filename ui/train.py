@@ -278,7 +278,7 @@ def _forecast(config: TrainConfig, workspace: Workspace) -> Forecast:
         sequences = markup.count(len(inputs.validation_rows))
         return Forecast(f"Evaluate {config.checkpoint} on {sequences} sequences")
     plan = recipe.plan(
-        config, len(inputs.train_rows), inputs.shards.row_length, replicas=_replicas(config)
+        config, inputs.epoch_length, inputs.shards.row_length, replicas=_replicas(config)
     )
     parameters = count_parameters(inputs.architecture)
     seconds = _estimate_seconds(config, inputs, plan)

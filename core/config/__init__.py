@@ -22,6 +22,7 @@ from core.config.options import (
     option_label,
     plain_type,
     split_names,
+    split_references,
     title_of,
 )
 from core.config.preflight import PreflightConfig
@@ -72,6 +73,7 @@ __all__ = [
     "option_label",
     "plain_type",
     "split_names",
+    "split_references",
     "title_of",
     "with_named_sources",
 ]

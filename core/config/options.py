@@ -125,6 +125,18 @@ def split_names(names: str) -> list[str]:
     return names.replace(",", " ").split()
 
 
+def split_references(references: str) -> list[str]:
+    """Splits the value of a field that names several artifacts, leaving weights out."""
+    return [split_weight(one)[0] for one in split_names(references)]
+
+
+def split_weight(word: str) -> tuple[str, str]:
+    """Splits `name=weight`; the weight is empty without one."""
+    reference, equals, weight = word.rpartition("=")
+    # An address may have this sign in a folder's name.
+    return (reference, weight) if equals and "/" not in weight else (word, "")
+
+
 def flag_of(name: str, field: FieldInfo) -> str:
     """Returns a field's flag without dashes."""
     return str(field_extra(field)["flag"] or name.replace("_", "-"))

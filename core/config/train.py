@@ -8,6 +8,7 @@ from pydantic import field_validator, model_validator
 
 from core.config.base import StageConfig
 from core.config.evaluate import as_training_option
+from core.config.mixture import mixture_text, parse_mixture
 from core.config.options import (
     FAMILY_OPTIONS,
     HUB_ID_PATTERN,
@@ -61,6 +62,48 @@ class TrainConfig(StageConfig):
         group="Data",
         basic=True,
         artifact="shards",
+    )
+    mixture: str = option(
+        "",
+        "Several shards with weights, instead of one, such as english=3 korean=1.",
+        details=(
+            "Each is a name, folder, address or Hub id. Without weights, the sizes decide: "
+            "docs/mixtures.md."
+        ),
+        group="Data",
+        artifacts="shards",
+        is_later=True,
+    )
+    mixture_temperature: float | None = option(
+        None,
+        "Weights are the sizes to the power of 1/temperature; empty: 1.",
+        details="Above 1, small sources get more. Only for a mixture without weights.",
+        title="Temperature of the mixture",
+        group="Data",
+        gt=0,
+        le=100,
+        is_later=True,
+    )
+    mixture_stop: Literal["first_exhausted", "all_exhausted"] = option(
+        "first_exhausted",
+        "When an epoch of the mixture ends.",
+        options={
+            "first_exhausted": ("First source", "the first source has been read once"),
+            "all_exhausted": ("All sources", "every source has been read at least once"),
+        },
+        title="Epoch of the mixture",
+        group="Data",
+        is_later=True,
+    )
+    max_source_epochs: float = option(
+        4.0,
+        "A mixture that reads a source more often is refused.",
+        details="More than 4 epochs of the same text gain little: https://arxiv.org/abs/2305.16264.",
+        title="Epochs per source at most",
+        group="Data",
+        gt=0,
+        le=1_000_000,
+        identity=False,
     )
     tokenizer: str = option(
         "",
@@ -734,6 +777,33 @@ class TrainConfig(StageConfig):
     def _check_words(cls, text: str) -> str:
         parse_word_marks(text)
         return text
+
+    @field_validator("mixture", mode="before")
+    @classmethod
+    def _write_mixture(cls, value: Any) -> Any:
+        return mixture_text(value)
+
+    @model_validator(mode="after")
+    def _check_mixture(self) -> TrainConfig:
+        sources = parse_mixture(self.mixture)
+        if self.mixture_temperature is not None and not (sources and sources[0].weight is None):
+            raise ConfigError(
+                "mixture_temperature needs a mixture without weights",
+                expected="names only, such as mixture=english korean",
+                received=f"mixture={self.mixture!r} and temperature {self.mixture_temperature:g}",
+                fix="leave out the weights or the temperature",
+                field="mixture_temperature",
+            )
+        for name in ("shards", "max_train_examples"):
+            if sources and getattr(self, name):
+                raise ConfigError(
+                    f"A mixture doesn't go with {name}",
+                    expected=f"mixture or {name}",
+                    received=f"both: {name}={getattr(self, name)}",
+                    fix=f"leave {name} empty",
+                    field=name,
+                )
+        return self
 
     @field_validator("hub_model_id")
     @classmethod

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any, Literal
 
-from core.config import TrainConfig, field_extra
+from core.config import TrainConfig, field_extra, split_names
 from core.curves import Curve, draw_curves
 from core.errors import CheckpointError, StudioError
 from core.hub.card_notes import CardNotes
@@ -162,6 +162,8 @@ def clean_config(config: Mapping[str, Any]) -> dict[str, Any]:
         extra = field_extra(fields[name]) if name in fields else {}
         if value and isinstance(value, str) and (extra.get("path") or extra.get("artifact")):
             values[name] = _last_part(value)
+        elif value and extra.get("artifacts"):
+            values[name] = " ".join(_last_part(one) for one in split_names(value))
     return values
 
 

@@ -6,11 +6,12 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from core.config import TrainConfig
+from core.config.mixture import MixtureSource, format_mixture, parse_mixture
 from core.errors import ConfigError, StudioError
 from core.targets.code import CodeArchive
 from core.targets.errors import MirrorError, NoRoomError
@@ -77,15 +78,12 @@ def collect_inputs(config: TrainConfig, workspace: Workspace) -> Inputs:
     Shards at an address or on the Hub are none of them: the machine reads them itself.
     """
     from core.models.finding import find_here
-    from core.shards.read import is_remote, open_shards
-    from core.shards.storage import is_address
 
     found = Inputs()
-    location = _location(config.shards, workspace)
-    if is_address(location):
-        found.values["shards"] = location
-    elif not is_remote(config.shards, workspace):
-        found.add_folder("shards", "shards", open_shards(config.shards, workspace).path)
+    if config.mixture:
+        _add_mixture(found, config.mixture, workspace)
+    else:
+        _add_shards(found, config.shards, workspace)
     for name, kind in (("tokenizer", "tokenizer"), ("checkpoint", "model")):
         reference = getattr(config, name)
         folder = workspace.folder(kind) / reference
@@ -160,7 +158,8 @@ def place_inputs(
             _place_files(store, one, folder, cache)
         is_file = not one.kind and one.name == "model_config_path"
         where = folder / one.files[0].name if is_file else folder
-        values[one.field] = one.name if one.kind else str(where)
+        if one.field != "mixture":  # The config has these names already.
+            values[one.field] = one.name if one.kind else str(where)
     return values
 
 
@@ -187,6 +186,43 @@ def _place_files(store: ObjectStore, one: Input, folder: Path, cache: Path) -> N
         commit_folder(draft, folder)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def _add_shards(found: Inputs, reference: str, workspace: Workspace) -> None:
+    from core.shards.read import is_remote, open_shards
+    from core.shards.storage import is_address
+
+    location = _location(reference, workspace)
+    if is_address(location):
+        found.values["shards"] = location
+    elif not is_remote(reference, workspace):
+        found.add_folder("shards", "shards", open_shards(reference, workspace).path)
+
+
+def _add_mixture(found: Inputs, mixture: str, workspace: Workspace) -> None:
+    """Adds the local sources, which have their artifact's name on the machine."""
+    there: list[MixtureSource] = []
+    for source in parse_mixture(mixture):
+        own = Inputs()
+        _add_shards(own, source.reference, workspace)
+        for one in own.inputs:
+            if not one.kind or any(one.name == other.reference for other in there):
+                raise _not_portable(source.reference, one)
+            found.inputs.append(one.model_copy(update={"field": "mixture"}))
+        found.paths |= own.paths
+        reference = own.inputs[0].name if own.inputs else source.reference
+        there.append(replace(source, reference=own.values.get("shards", reference)))
+    found.values["mixture"] = format_mixture(there)
+
+
+def _not_portable(reference: str, one: Input) -> ConfigError:
+    return ConfigError(
+        f"The source {reference} of the mixture can't be sent to another machine",
+        expected="shards with a manifest, each with a name of its own",
+        received=f"another source of the name {one.name}" if one.kind else "no manifest",
+        fix="build these shards again, under another name",
+        field="mixture",
+    )
 
 
 def _location(reference: str, workspace: Workspace) -> str:

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from core.config import TrainConfig
+from core.config import TrainConfig, split_references
 from core.errors import ConfigError, RunError, StudioError
 from core.events import LIMIT
 from core.foreign_files import read_regular
@@ -510,12 +510,11 @@ def _known(model: type[Launch | RemoteState], values: dict[str, Any]) -> dict[st
 def _needs_hub(config: TrainConfig, mirror: str) -> bool:
     from core.hub.client import parse_hub_id
 
+    shards = [config.shards, *split_references(config.mixture)]
     return (
         config.push_to_hub
-        or mirror.startswith("hf://")
-        or config.shards.startswith("hf://")
-        or parse_hub_id(config.shards) is not None
-        or parse_hub_id(config.checkpoint) is not None
+        or any(one.startswith("hf://") for one in (mirror, *shards))
+        or any(parse_hub_id(one) is not None for one in (config.checkpoint, *shards))
     )
 
 

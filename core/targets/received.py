@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from core.config import StageConfig
+from core.config import StageConfig, split_references
 from core.errors import StudioError
 from core.stages.registry import STAGES, parse_stage_config
 from core.targets.errors import MirrorError
@@ -32,7 +32,7 @@ _LOCAL_FIELDS = (
     "tpu_zone",
     "gcp_project",
 )
-_KINDS = {"shards": "shards", "tokenizer": "tokenizer", "checkpoint": "model"}
+_KINDS = {"shards": "shards", "mixture": "shards", "tokenizer": "tokenizer", "checkpoint": "model"}
 _PUBLIC_SCHEMES = ("gs", "gcs", "s3", "s3a", "az", "abfs", "abfss", "oci", "hf", "https")
 
 
@@ -49,12 +49,17 @@ def parse_received(spec: RunSpec) -> StageConfig:
     return parse_stage_config(spec.stage, {**spec.config, **local})
 
 
-def check_references(config: StageConfig, placed: Mapping[str, Any], workspace: Workspace) -> None:
+def check_references(
+    config: StageConfig, placed: Mapping[str, Any], spec: RunSpec, workspace: Workspace
+) -> None:
     """Raises MirrorError if a config names files of this machine that the run didn't bring."""
+    mixed = {one.name for one in spec.inputs if one.field == "mixture"}
     for name in INPUT_FIELDS:
         value = str(getattr(config, name, ""))
-        if name not in placed and value and _is_local(name, value, workspace):
-            raise _refused(f"{name}={value}, a file or folder of this machine"[:300])
+        values = set(split_references(value)) - mixed if name == "mixture" else {value} - {""}
+        for one in values if name not in placed else ():
+            if _is_local(name, one, workspace):
+                raise _refused(f"{name}={one}, a file or folder of this machine"[:300])
 
 
 def _is_local(name: str, value: str, workspace: Workspace) -> bool:

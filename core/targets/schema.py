@@ -33,7 +33,7 @@ MOST_LOG_BYTES = 256 << 10
 # Reasons of an exit after which another machine can go on.
 AGAIN = ("preempted", "process_lost")
 # Fields of a config that can name an input.
-INPUT_FIELDS = ("shards", "tokenizer", "checkpoint", "model_config_path")
+INPUT_FIELDS = ("shards", "mixture", "tokenizer", "checkpoint", "model_config_path")
 _MOST_FILES = 20_000
 _MOST_DEPTH = 24
 _MOST_STEP = (1 << 53) - 1
@@ -86,7 +86,7 @@ class RunSpec(_Document):
     stage: Word
     config: dict[str, Any]
     created: Seconds
-    inputs: Annotated[tuple[Input, ...], Field(max_length=16)] = ()
+    inputs: Annotated[tuple[Input, ...], Field(max_length=80)] = ()
 
 
 class CheckpointReference(_Document):

@@ -37,7 +37,7 @@ def take_over(workspace: Workspace, address: str, changes: dict[str, Any]) -> Ru
     placed = _place(mirror, spec, workspace)
     values = {**received.model_dump(mode="json"), **placed, "mirror": mirror.store.address}
     config = parse_stage_config(spec.stage, {**values, **changes})
-    check_references(config, placed, workspace)
+    check_references(config, placed, spec, workspace)
     record = RunRecord(spec.id, spec.stage, config.model_dump(mode="json"), created=spec.created)
     folder = RunFolder.of(workspace, spec.id)
     if not _was_executed_here(folder):
@@ -75,7 +75,8 @@ def _place(mirror: RunMirror, spec: RunSpec, workspace: Workspace) -> dict[str, 
     known = [one for one in spec.inputs if _has(workspace, one)]
     others = [one for one in spec.inputs if one not in known]
     placed = place_inputs(mirror.store, others, workspace, workspace.cache / "blobs")
-    return {**placed, **{one.field: one.name for one in known}}
+    own = {one.field: one.name for one in known if one.field != "mixture"}
+    return {**placed, **own}
 
 
 def _has(workspace: Workspace, one: Input) -> bool:

@@ -118,14 +118,48 @@ def limit_sequences(rows: SequenceSource, most: int | None) -> SequenceSource:
     return rows if most is None or most >= len(rows) else SequenceSlice(rows, most)
 
 
+class SequenceOrder(Protocol):
+    """The order of training sequences, over any number of epochs."""
+
+    @property
+    def epoch_length(self) -> int:
+        """Positions per epoch."""
+
+    def indices(self, first: int, stop: int) -> NDArray[np.int64]:
+        """Returns the indices at positions from `first` to `stop`, int64 (stop - first,)."""
+
+
+@dataclass(frozen=True)
+class ShuffledOrder:
+    """Takes every sequence once per epoch, shuffled anew in each."""
+
+    epoch_length: int
+    seed: int
+
+    def indices(self, first: int, stop: int) -> NDArray[np.int64]:
+        pieces = []
+        while first < stop:
+            epoch, place = divmod(first, self.epoch_length)
+            block, within = divmod(place, _ORDERED_AT_ONCE)
+            order = _order(self.epoch_length, self.seed, epoch, block)
+            pieces.append(order[within : within + stop - first])
+            first += len(pieces[-1])
+        return np.concatenate(pieces)
+
+
 @dataclass(frozen=True)
 class TrainBatches:
-    """Training batches; `batch_size` is over all devices."""
+    """Training batches; `batch_size` is over all devices.
+
+    Args:
+        order: By default each sequence once per epoch.
+    """
 
     rows: SequenceSource
     objective: BatchMaker
     batch_size: int
     seed: int
+    order: SequenceOrder | None = None
 
     def __call__(self, number: int, part: slice = slice(None)) -> Batch:
         return self.several(range(number, number + 1), part)[0]
@@ -154,18 +188,15 @@ class TrainBatches:
     def sequence_indices(self, numbers: range) -> NDArray[np.int64]:
         """Returns int64 (n,)."""
         first, stop = numbers.start * self.batch_size, numbers.stop * self.batch_size
-        pieces = []
-        while first < stop:
-            epoch, place = divmod(first, len(self.rows))
-            block, within = divmod(place, _ORDERED_AT_ONCE)
-            order = _order(len(self.rows), self.seed, epoch, block)
-            pieces.append(order[within : within + stop - first])
-            first += len(pieces[-1])
-        return np.concatenate(pieces)
+        return self._order.indices(first, stop)
 
     def epochs_after(self, number: int) -> float:
         """Returns the epochs in `number` batches."""
-        return number * self.batch_size / len(self.rows)
+        return number * self.batch_size / self._order.epoch_length
+
+    @property
+    def _order(self) -> SequenceOrder:
+        return self.order or ShuffledOrder(len(self.rows), self.seed)
 
 
 @dataclass(frozen=True)

@@ -56,13 +56,25 @@ _MOST_JSON_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class EvalResults:
-    """Validation results; the loss is in nats."""
+    """Validation results; the loss is in nats.
+
+    Attributes:
+        sources: Figures of each source of a mixture, by its name.
+    """
 
     step: int
     eval_loss: float
     eval_accuracy: float
     eval_perplexity: float
     frequency_baseline_loss: float
+    sources: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain values; sources only if there are several."""
+        values = asdict(self)
+        if not self.sources:
+            del values["sources"]
+        return values
 
 
 @dataclass(frozen=True)
@@ -370,7 +382,7 @@ def read_arrays(folder: Path) -> dict[str, NDArray]:
 def write_eval_results(folder: Path, results: EvalResults) -> None:
     """Writes `eval_results.json`."""
     make_folder(folder)
-    write_atomically(folder / EVAL_RESULTS_FILE, json.dumps(asdict(results), indent=2) + "\n")
+    write_atomically(folder / EVAL_RESULTS_FILE, json.dumps(results.to_json(), indent=2) + "\n")
 
 
 def _finish_replacement(replaced: Path) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,90 +23,151 @@ from core.training.checkpoint import EvalResults
 _PROGRESS_SECONDS = 0.5
 
 
+@dataclass
+class ValidationSource:
+    """Validation sequences with their part of the total.
+
+    Attributes:
+        name: Only for a mixture.
+        weight: Its share of the training sequences; all sum to 1.
+    """
+
+    batches: EvalBatches
+    name: str = ""
+    weight: float = 1.0
+    baseline: float | None = None
+    label_counts: NDArray[np.int64] | None = None
+
+    def count_labels(self, batch: Batch, vocab_size: int) -> None:
+        """Adds a batch's labels to the counts, for the unigram baseline."""
+        labels = batch["labels"][batch["label_weights"] > 0]
+        counts = np.bincount(labels, minlength=vocab_size)
+        self.label_counts = counts if self.label_counts is None else self.label_counts + counts
+
+
 class Evaluation:
-    """Evaluates a model; `token_counts` are training label counts, (vocab_size,)."""
+    """Evaluates a model; the total of several sources weights each by its training share.
+
+    Args:
+        token_counts: Training label counts, (vocab_size,).
+    """
 
     def __init__(
         self,
         engine: Backend,
-        batches: EvalBatches,
+        sources: Sequence[ValidationSource],
         token_counts: NDArray[np.int64],
         reporter: Reporter,
     ) -> None:
         self._engine = engine
-        self._batches = batches
+        self._sources = list(sources)
         self._token_counts = token_counts
         self._reporter = reporter
-        self._baseline: float | None = None
-        self._label_counts = np.zeros(len(token_counts), np.int64)
 
     def resume(self, results: EvalResults | None) -> None:
-        """Takes the unigram baseline from an earlier validation."""
-        self._baseline = results.frequency_baseline_loss if results else None
+        """Takes the unigram baselines from an earlier validation."""
+        if results is None:
+            return
+        for one in self._sources:
+            own = results.sources.get(one.name, {})
+            total = None if one.name else results.frequency_baseline_loss
+            one.baseline = own.get("frequency_baseline_loss", total)
 
     def run(self, step: int, report_progress: Callable[[int, int], None]) -> EvalResults | None:
         """Evaluates the current weights; None after a stop request."""
-        self._label_counts[:] = 0
+        found: dict[str, dict[str, float]] = {}
+        total = sum(len(one.batches) for one in self._sources)
+        done = 0
+        for one in self._sources:
+            figures = self._run_one(one, report_progress, done, total)
+            if figures is None:
+                return None
+            found[one.name] = figures
+            done += len(one.batches)
+        figures = self._total(found)
+        return EvalResults(
+            step=step,
+            eval_perplexity=_exp(figures["eval_loss"]),
+            **figures,
+            sources=found if len(found) > 1 else {},
+        )
+
+    def _run_one(
+        self,
+        source: ValidationSource,
+        report_progress: Callable[[int, int], None],
+        done: int,
+        total: int,
+    ) -> dict[str, float] | None:
+        source.label_counts = None
         sums, reported = [], 0.0
-        with BatchPrefetcher(self._prepare, 0, len(self._batches)) as feeder:
+        prepare = partial(self._prepare, source)
+        with BatchPrefetcher(prepare, 0, len(source.batches)) as feeder:
             for number, batch in enumerate(feeder):
                 if self._reporter.stop_requested():
                     return None
                 if time.monotonic() - reported >= _PROGRESS_SECONDS:
                     reported = time.monotonic()
-                    report_progress(number, len(self._batches))
+                    report_progress(done + number, total)
                 sums.append(self._engine.evaluate_step(batch))
             losses, right, weight = self._engine.fetch(sums).astype(np.float64).sum(axis=0)
         if not weight:
-            raise _nothing_to_predict()
-        loss = float(losses / weight)
-        return EvalResults(
-            step=step,
-            eval_loss=loss,
-            eval_accuracy=float(right / weight),
-            eval_perplexity=_exp(loss),
-            frequency_baseline_loss=self._unigram_baseline(),
-        )
+            raise _nothing_to_predict(source.name)
+        return {
+            "eval_loss": float(losses / weight),
+            "eval_accuracy": float(right / weight),
+            "frequency_baseline_loss": self._unigram_baseline(source),
+        }
 
-    def _prepare(self, numbers: range) -> list[Mapping[str, Any]]:
-        return [self._prepare_one(number) for number in numbers]
+    def _total(self, found: dict[str, dict[str, float]]) -> dict[str, float]:
+        if len(found) == 1:
+            return next(iter(found.values()))
+        names = next(iter(found.values()))
+        return {
+            name: float(sum(one.weight * found[one.name][name] for one in self._sources))
+            for name in names
+        }
 
-    def _prepare_one(self, number: int) -> Mapping[str, Any]:
-        batch = self._batches(number)
-        if self._baseline is None:
-            self._count_labels(batch)
-        mine = self._engine.part(self._batches.batch_size)
+    def _prepare(self, source: ValidationSource, numbers: range) -> list[Mapping[str, Any]]:
+        return [self._prepare_one(source, number) for number in numbers]
+
+    def _prepare_one(self, source: ValidationSource, number: int) -> Mapping[str, Any]:
+        batch = source.batches(number)
+        if source.baseline is None:
+            source.count_labels(batch, len(self._token_counts))
+        mine = self._engine.part(source.batches.batch_size)
         return self._engine.put({name: values[mine] for name, values in batch.items()})
 
-    def _count_labels(self, batch: Batch) -> None:
-        labels = batch["labels"][batch["label_weights"] > 0]
-        self._label_counts += np.bincount(labels, minlength=len(self._label_counts))
-
-    def _unigram_baseline(self) -> float:
-        if self._baseline is None:
-            ids = np.arange(len(self._label_counts), dtype=np.int32)
-            weights = self._label_counts.astype(np.float32)
-            self._baseline = unigram_baseline(self._token_counts, ids, weights)
-        return self._baseline
+    def _unigram_baseline(self, source: ValidationSource) -> float:
+        if source.baseline is None:
+            assert source.label_counts is not None
+            ids = np.arange(len(source.label_counts), dtype=np.int32)
+            weights = source.label_counts.astype(np.float32)
+            source.baseline = unigram_baseline(self._token_counts, ids, weights)
+        return source.baseline
 
 
 def eval_figures(results: EvalResults) -> dict[str, float]:
-    """Returns the results as metrics."""
-    return {
+    """Returns the results as metrics; those of a mixture's sources as `eval_loss/NAME`."""
+    figures = {
         "eval_loss": results.eval_loss,
         "eval_accuracy": results.eval_accuracy,
         "eval_perplexity": results.eval_perplexity,
         "frequency_baseline_loss": results.frequency_baseline_loss,
     }
+    for source, own in results.sources.items():
+        figures |= {f"{name}/{source}": value for name, value in own.items()}
+    return figures
 
 
 def _exp(loss: float) -> float:
     return math.exp(loss) if loss < 700 else math.inf
 
 
-def _nothing_to_predict() -> ShardError:
+def _nothing_to_predict(source: str) -> ShardError:
     return ShardError(
-        "The validation sequences contain no tokens to predict",
+        "The validation sequences contain no tokens to predict"
+        + (f", those of {source}" if source else ""),
         expected="sequences with ordinary tokens",
         received="sequences of special tokens only",
         fix="build the shards again from other text",

@@ -27,8 +27,9 @@ from core.objectives import (
 from core.objectives.objective import MEAN_NOISE_SPAN_LENGTH
 from core.objectives.span_corruption import SpanCorruption
 from core.shards.layout import with_noise
-from core.training.batches import SequenceSource, limit_sequences
+from core.training.batches import SequenceSource
 from core.training.compatibility import LAID_OUT_ALIKE, check_layout
+from core.training.sources import TrainingSources, open_sources
 from core.workspace import MANIFEST_FILE, Workspace, read_manifest
 
 if TYPE_CHECKING:
@@ -49,34 +50,48 @@ _DIMENSIONS = (
 class TrainingInputs:
     """Compatible inputs; `eval_objective` has published settings, for comparable runs."""
 
-    shards: Shards
+    sources: TrainingSources
     tokenizer: StudioTokenizer
     architecture: Architecture
-    train_rows: SequenceSource
-    validation_rows: SequenceSource
     objective: Objective
     eval_objective: Objective
     checkpoint: Path | None
 
     @property
+    def shards(self) -> Shards:
+        """The shards; of a mixture the first, as all are laid out alike."""
+        return self.sources.first.shards
+
+    @property
+    def train_rows(self) -> SequenceSource:
+        return self.sources.train_rows
+
+    @property
+    def validation_rows(self) -> SequenceSource:
+        return self.sources.validation_rows
+
+    @property
+    def epoch_length(self) -> int:
+        """Training sequences per epoch."""
+        return self.sources.epoch_length
+
+    @property
     def token_counts(self) -> NDArray[np.int64]:
-        """Counts by id in the training split, int64 (vocab_size,)."""
-        counts = self.shards.token_counts
-        missing = self.tokenizer.vocab_size - len(counts)
-        return np.pad(counts, (0, max(0, missing)))
+        """Counts by id in one epoch, int64 (vocab_size,)."""
+        return self.sources.token_counts(self.tokenizer.vocab_size)
 
     @property
     def label_counts(self) -> NDArray[np.int64]:
         """Approximate label counts by id, int64 (vocab_size,)."""
         counts, objective = self.token_counts, self.eval_objective
         if isinstance(objective, SpanCorruption):
-            counts = objective.label_counts(counts, len(self.shards.train))
+            counts = objective.label_counts(counts, self.sources.counted_sequences)
         return counts
 
     @property
     def fingerprints(self) -> dict[str, str]:
         """Fingerprints by input."""
-        return {"shards": self.shards.fingerprint, "tokenizer": self.tokenizer.fingerprint}
+        return {**self.sources.fingerprints, "tokenizer": self.tokenizer.fingerprint}
 
 
 def open_inputs(
@@ -97,13 +112,14 @@ def open_inputs(
         ConfigError: An input is missing or contradicts another.
         ShardError, TokenizerError, CheckpointError: A file can't be read.
     """
-    from core.shards.read import open_shards
     from core.tokenizer.vocabulary import check_suits
 
-    shards = open_shards(config.shards, workspace, reporter)
+    sources = open_sources(config, workspace, reporter)
+    shards = sources.first.shards
     tokenizer = _open_tokenizer(config, shards, workspace)
-    _check_vocabulary(shards, tokenizer)
-    _check_validation(shards)
+    for one in sources.all:
+        _check_vocabulary(one.shards, tokenizer)
+        _check_validation(one.shards)
     checkpoint = None
     if config.checkpoint:
         checkpoint = own or find_model(
@@ -125,11 +141,9 @@ def open_inputs(
     check_suits(tokenizer, architecture.model_type)
     objective, eval_objective = _objectives(config, shards, tokenizer, architecture.model_type)
     return TrainingInputs(
-        shards=shards,
+        sources=sources,
         tokenizer=tokenizer,
         architecture=architecture,
-        train_rows=limit_sequences(shards.train, config.max_train_examples),
-        validation_rows=limit_sequences(shards.validation, config.max_eval_examples),
         objective=objective,
         eval_objective=eval_objective,
         checkpoint=checkpoint,

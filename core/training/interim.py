@@ -6,6 +6,7 @@ is bit-identical with and without evaluations.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,7 +26,9 @@ _PAIRS = ("accuracy", "official_accuracy", "mean_over_paradigms", "mean_over_phe
 _TEXT = ("loss", "perplexity", "bits_per_byte")
 # A file may name any number of phenomena.
 _MOST_PHENOMENA = 50
-_LONGEST_NAME = 60
+# Names of metrics, as mirrors accept them.
+_LONGEST_METRIC = 64
+_UNNAMEABLE = re.compile(r"[^\w./:-]")
 
 
 class InterimEvaluation:
@@ -152,5 +155,8 @@ def evaluation_configs(
 
 
 def _by_phenomenon(found: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    chosen = list(found.items())[:_MOST_PHENOMENA]
-    return {f"pairs_accuracy/{name[:_LONGEST_NAME]}": one["accuracy"] for name, one in chosen}
+    metrics = {}
+    for name, one in list(found.items())[:_MOST_PHENOMENA]:
+        metric = f"pairs_accuracy/{_UNNAMEABLE.sub('_', name)}"
+        metrics[metric[:_LONGEST_METRIC]] = one["accuracy"]
+    return metrics

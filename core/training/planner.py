@@ -84,7 +84,7 @@ def suggest(
     """
     _check_budget(hours, tokens)
     rows = next(iter(inputs.values()))
-    train_rows, row_length = len(rows.train_rows), rows.shards.row_length
+    train_rows, row_length = rows.epoch_length, rows.shards.row_length
     smallest = config.model_copy(update={"per_replica_batch_size": 1})
     fewest_tokens = plan(smallest, train_rows, row_length, replicas).tokens_per_step
     budgets = {

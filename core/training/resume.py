@@ -13,7 +13,7 @@ from core.training.checkpoint import TrainingState
 from core.training.recipe import Plan, extend
 
 # Compared by fingerprint, or not read on a resume.
-_REFERENCES = ("shards", "tokenizer", "checkpoint")
+_REFERENCES = ("shards", "mixture", "tokenizer", "checkpoint")
 # Checked by `resumed_plan`.
 _EXTENDABLE = ("num_train_steps",)
 

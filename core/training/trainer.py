@@ -65,7 +65,7 @@ from core.training.cooccurrence import (
     find_token_embeddings,
     set_token_embeddings,
 )
-from core.training.evaluation import Evaluation, eval_figures
+from core.training.evaluation import Evaluation, ValidationSource, eval_figures
 from core.training.export import (
     check_destination,
     check_room,
@@ -77,16 +77,20 @@ from core.training.inputs import TrainingInputs, open_inputs, resolve_checkpoint
 from core.training.interim import InterimEvaluation
 from core.training.local_attention import local_attention_weights
 from core.training.meter import ThroughputMeter
+from core.training.mixture import BLOCK
 from core.training.resolved import resolved_settings
 from core.training.resume import check_nothing_is_lost, check_same_run, resumed_plan
+from core.training.sources import check_epochs, check_unchanged, describe_epochs
 from core.training.tensorboard import FOLDER as TENSORBOARD_FOLDER
 from core.training.tensorboard import ScalarWriter
 from core.training.uploads import Uploads
-from core.training.words import find_word_rate, steps_of_marks
+from core.training.words import find_word_rate, mean_word_rate, steps_of_marks
 from core.workspace import Artifact, Manifest, Workspace
 from core.workspace.places import make_folder
 
 _BEFORE_THE_FIRST_STEP = -1
+# Measured once: the data don't change.
+_BASELINE = "frequency_baseline_loss"
 _MOST_ROLLBACKS = 3
 # Processes agree on the largest index.
 _STOPS: tuple[StopMode | Literal["preempted"] | None, ...] = (None, "preempted", "save", "abort")
@@ -108,6 +112,7 @@ def train(config: TrainConfig, workspace: Workspace, reporter: Reporter | None =
     inputs = open_inputs(
         config, workspace, reporter, resumed=resumed, own=_own_checkpoint(config, reporter)
     )
+    check_unchanged(inputs.sources, workspace)
     config = resolve_checkpoint(config, workspace)
     with _run_folder(workspace, reporter) as folder:
         if config.evaluate_only:
@@ -135,7 +140,7 @@ def _train(
     reporter.note(devices.describe())
     plan = recipe.plan(
         config,
-        len(inputs.train_rows),
+        inputs.epoch_length,
         inputs.shards.row_length,
         replicas=devices.count,
         validation_rows=len(inputs.validation_rows),
@@ -218,6 +223,8 @@ class TrainingRun:
             self._reporter.event("resumed", step=state.step)
         state = replace(state, engine=self._devices.engine)
         self._plan = resumed_plan(self._config, recipe.Plan(**state.plan), state.step)
+        sequences = self._plan.num_train_steps * self._plan.global_batch_size
+        check_epochs(self._config, self._inputs.sources, sequences)
         parts = recipe.accumulation_steps(
             self._config, self._plan.global_batch_size, self._devices.count, self._fits_in_memory
         )
@@ -238,6 +245,7 @@ class TrainingRun:
             self._inputs.objective,
             self._plan.global_batch_size,
             self._config.seed,
+            self._inputs.sources.order(self._config.seed),
         )
         self._engine = self._create_engine(found)
         self._evaluation = _evaluation(
@@ -252,7 +260,10 @@ class TrainingRun:
     def _steps_of_word_marks(self) -> dict[int, list[int]]:
         if not self._config.checkpoint_words and self._interim is None:
             return {}
-        rate = find_word_rate(self._inputs.shards, self._inputs.tokenizer)
+        tokenizer = self._inputs.tokenizer
+        rate = mean_word_rate(
+            [(one.share, find_word_rate(one.shards, tokenizer)) for one in self._inputs.sources.all]
+        )
         self._words_per_step = rate.per_token * self._plan.tokens_per_step
         self._reporter.note(f"Words seen are derived from tokens seen: {rate.describe()}")
         marks = parse_word_marks(self._config.checkpoint_words)
@@ -350,7 +361,13 @@ class TrainingRun:
             "seconds": round(self._state.seconds, 1),
             "skipped_batches": sum(stop - first for _, first, stop in self._state.skipped),
             **self._cost_of_interim(),
+            **self._source_shares(),
         }
+
+    def _source_shares(self) -> dict[str, float]:
+        sources = self._inputs.sources
+        shares = {f"share/{one.name}": one.share / BLOCK for one in sources.all}
+        return {**shares, **self._source_epochs(self._state.step)} if sources.is_mixture else {}
 
     def _visit(self, feeder: BatchPrefetcher) -> None:
         if self._is_validation_due() and not self._is_evaluated():
@@ -431,6 +448,7 @@ class TrainingRun:
                 "learning_rate": self._learning_rate(),
                 **speed,
                 "epoch": self._batches.epochs_after(self._state.next_batch),
+                **self._source_epochs(self._state.next_batch),
             }
         )
         if not math.isfinite(loss):
@@ -438,6 +456,13 @@ class TrainingRun:
         self._loss_alarm.observe(self._state.step, loss)
         self._losses = []
         self._state = replace(self._state, pending_losses=[])
+
+    def _source_epochs(self, batches: int) -> dict[str, float]:
+        sources = self._inputs.sources
+        if not sources.is_mixture:
+            return {}
+        epochs = sources.epochs(batches * self._plan.global_batch_size)
+        return {f"epoch/{name}": value for name, value in epochs.items()}
 
     def _evaluate(self) -> None:
         results = self._evaluation.run(
@@ -448,7 +473,7 @@ class TrainingRun:
             return
         values = eval_figures(results)
         if self._state.evaluated is not None:
-            values.pop("frequency_baseline_loss")
+            values = {name: values[name] for name in values if not name.startswith(_BASELINE)}
         self._report(values)
         if not math.isfinite(results.eval_loss):
             raise _not_finite("The validation loss", results.step, results.eval_loss)
@@ -704,6 +729,10 @@ class TrainingRun:
             f"tokens, {plan.num_train_epochs:.3g} epochs, "
             f"{plan.tokens_per_parameter(parameters):.3g} tokens per parameter"
         )
+        if self._inputs.sources.is_mixture:
+            sequences = plan.num_train_steps * plan.global_batch_size
+            epochs = describe_epochs(self._inputs.sources.epochs(sequences))
+            self._reporter.note(f"The mixture reads {epochs}")
         settings = resolved_settings(self._config, plan, self._inputs, self._devices, self._parts)
         self._reporter.event("resolved", settings=settings)
         if plan.warmup_steps >= plan.num_train_steps:
@@ -756,13 +785,26 @@ def _evaluation(
     devices: Devices,
     reporter: Reporter,
 ) -> Evaluation:
-    rows = _tolerant(inputs.validation_rows, config, inputs, reporter)
+    parts = inputs.sources
     wanted = config.per_replica_eval_batch_size or config.per_replica_batch_size
-    per_device = min(wanted, -(-len(rows) // devices.count))
-    batches = EvalBatches(rows, inputs.eval_objective, per_device * devices.count)
+    # The same for all sources, because each shape is compiled.
+    longest = max(len(one.validation_rows) for one in parts.all)
+    per_device = min(wanted, -(-longest // devices.count))
+    sources = [
+        ValidationSource(
+            EvalBatches(
+                _tolerant(one.validation_rows, config, inputs, reporter),
+                inputs.eval_objective,
+                per_device * devices.count,
+            ),
+            one.name if parts.is_mixture else "",
+            one.share / BLOCK,
+        )
+        for one in parts.all
+    ]
     # Several processes could not all stop at the same batch.
     listener = reporter if devices.processes == 1 else Reporter()
-    return Evaluation(engine, batches, inputs.label_counts, listener)
+    return Evaluation(engine, sources, inputs.label_counts, listener)
 
 
 @contextmanager
@@ -773,7 +815,7 @@ def _cooccurrence_count(
         yield None
         return
     found = inputs.architecture
-    rows = _tolerant(inputs.train_rows, config, inputs, Reporter())
+    rows = _tolerant(inputs.sources.epoch_rows, config, inputs, Reporter())
     words = CooccurrenceCount(
         rows, (found.vocab_size, found.hidden_size), inputs.tokenizer.special_ids
     )

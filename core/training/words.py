@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -34,6 +34,13 @@ class WordRate:
     def describe(self) -> str:
         origin = "estimated from a sample" if self.is_estimate else "by the counts of the shards"
         return f"{self.per_token:.4g} words per token, {origin}"
+
+
+def mean_word_rate(rates: Sequence[tuple[float, WordRate]]) -> WordRate:
+    """Returns the mean of several sources' rates, weighted by their shares of the tokens."""
+    total = sum(share for share, _ in rates)
+    mean = sum(share * rate.per_token for share, rate in rates) / total
+    return WordRate(mean, any(rate.is_estimate for _, rate in rates))
 
 
 def find_word_rate(shards: Shards, tokenizer: StudioTokenizer) -> WordRate:

@@ -65,13 +65,13 @@ class RandomSequences:
 
 def open_subject(config: PreflightConfig, workspace: Workspace, reporter: Reporter) -> Subject:
     """Opens the shards, or random sequences; raises ConfigError."""
-    if config.shards:
+    if config.shards or config.mixture:
         inputs = open_inputs(config, workspace, reporter)
         return Subject(
             inputs.architecture,
             inputs.objective,
             inputs.train_rows,
-            len(inputs.train_rows),
+            inputs.epoch_length,
             len(inputs.validation_rows),
         )
     if config.vocab_size is None or config.max_seq_length is None:

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -201,7 +200,7 @@ def test_best_checkpoint_becomes_the_model(one: Results) -> None:
 def test_eval_results_and_tensorboard_events_are_written_to_the_run_folder(one: Results) -> None:
     whole = one["whole"]
     assert whole["checkpoints"] == ["eval_results.json", "step-00000010", "step-00000012"]
-    assert set(whole["eval_results"]) == set(asdict(EvalResults(0, 0, 0, 0, 0)))
+    assert set(whole["eval_results"]) == set(EvalResults(0, 0, 0, 0, 0).to_json())
     assert whole["eval_results"]["eval_loss"] == whole["metrics"]["eval_loss"]["12"]
     assert whole["tensorboard"] == 1
 

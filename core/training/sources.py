@@ -1,0 +1,319 @@
+"""Opens the shards that a run trains on: one, or the sources of a mixture."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.config import TrainConfig, fingerprint_of
+from core.config.mixture import MixtureSource, parse_mixture
+from core.errors import ConfigError, ShardError
+from core.events import Reporter
+from core.training.batches import SequenceOrder, SequenceSource, ShuffledOrder, limit_sequences
+from core.training.mixture import (
+    BLOCK,
+    ConcatenatedSequences,
+    MixtureOrder,
+    OrderedSequences,
+    integer_shares,
+    temperature_weights,
+)
+from core.workspace import Workspace, damaged_files, write_atomically
+from core.workspace.places import make_folder
+
+if TYPE_CHECKING:
+    from core.shards.read import Shards
+
+_VERIFIED_FOLDER = "verified"
+# Metrics are named by it.
+_LONGEST_NAME = 32
+
+
+@dataclass(frozen=True)
+class TrainingSource:
+    """Shards that a run trains on.
+
+    Attributes:
+        name: Distinguishes it in metrics and tables.
+        share: Its part of the training sequences, of `BLOCK`.
+    """
+
+    name: str
+    shards: Shards
+    share: int
+    train_rows: SequenceSource
+    validation_rows: SequenceSource
+
+
+@dataclass(frozen=True)
+class TrainingSources:
+    """The sources of a run; `epoch_length` counts training sequences."""
+
+    all: tuple[TrainingSource, ...]
+    epoch_length: int
+
+    @property
+    def first(self) -> TrainingSource:
+        """Says how the sequences of all sources are laid out."""
+        return self.all[0]
+
+    @property
+    def is_mixture(self) -> bool:
+        return len(self.all) > 1
+
+    @property
+    def train_rows(self) -> SequenceSource:
+        """All training sequences, in the order of the sources."""
+        return _concatenated(one.train_rows for one in self.all)
+
+    @property
+    def epoch_rows(self) -> SequenceSource:
+        """The training sequences of one epoch, in proportion."""
+        if not self.is_mixture:
+            return self.first.train_rows
+        return OrderedSequences(self.train_rows, self._mixture_order(0))
+
+    @property
+    def validation_rows(self) -> SequenceSource:
+        return _concatenated(one.validation_rows for one in self.all)
+
+    def order(self, seed: int) -> SequenceOrder:
+        """Returns the order in which training takes `train_rows`."""
+        if not self.is_mixture:
+            return ShuffledOrder(self.epoch_length, seed)
+        return self._mixture_order(seed)
+
+    def epochs(self, sequences: int) -> dict[str, float]:
+        """Returns how often each source is read in a number of training sequences."""
+        epochs = self._mixture_order(0).epochs(sequences)
+        return {one.name: epoch for one, epoch in zip(self.all, epochs, strict=True)}
+
+    def token_counts(self, vocab_size: int) -> NDArray[np.int64]:
+        """Counts ids in the training split, or in one epoch of a mixture, int64 (vocab_size,)."""
+        counts = np.zeros(vocab_size, np.float64)
+        for one in self.all:
+            own = one.shards.token_counts
+            counts = np.pad(counts, (0, max(0, len(own) - len(counts))))
+            counts[: len(own)] += own * self._times_read(one)
+        return np.rint(counts).astype(np.int64)
+
+    @property
+    def counted_sequences(self) -> int:
+        """Number of sequences behind `token_counts`."""
+        return self.epoch_length if self.is_mixture else len(self.first.shards.train)
+
+    @property
+    def fingerprints(self) -> dict[str, str]:
+        """Returns the fingerprint of the whole as `shards`, and of a mixture's sources."""
+        if not self.is_mixture:
+            return {"shards": self.first.shards.fingerprint}
+        parts = [[one.shards.fingerprint, one.share] for one in self.all]
+        named = {f"shards/{one.name}": one.shards.fingerprint for one in self.all}
+        return {"shards": fingerprint_of([parts, self.epoch_length]), **named}
+
+    def _times_read(self, source: TrainingSource) -> float:
+        if not self.is_mixture:
+            return 1.0
+        return source.share / BLOCK * self.epoch_length / len(source.train_rows)
+
+    def _mixture_order(self, seed: int) -> MixtureOrder:
+        return MixtureOrder(
+            tuple(one.share for one in self.all),
+            tuple(len(one.train_rows) for one in self.all),
+            seed,
+            self.epoch_length,
+        )
+
+
+def open_sources(
+    config: TrainConfig, workspace: Workspace, reporter: Reporter | None = None
+) -> TrainingSources:
+    """Opens the shards or the mixture of a config.
+
+    Raises:
+        ConfigError: Shards don't exist, or can't be mixed.
+        ShardError: A file is damaged or can't be fetched.
+    """
+    from core.shards.read import open_shards
+
+    if not config.mixture:
+        shards = open_shards(config.shards, workspace, reporter)
+        rows = limit_sequences(shards.train, config.max_train_examples)
+        validation = limit_sequences(shards.validation, config.max_eval_examples)
+        only = TrainingSource(shards.path.name, shards, BLOCK, rows, validation)
+        return TrainingSources((only,), len(rows))
+    wanted = parse_mixture(config.mixture)
+    opened = [open_shards(one.reference, workspace, reporter) for one in wanted]
+    names = _distinct_names(wanted)
+    for name, shards in zip(names, opened, strict=True):
+        _check_is_alike(names[0], opened[0], name, shards)
+        _check_has_sequences(name, shards)
+    if reporter:
+        _warn_of_other_splits(names, opened, reporter)
+    shares = integer_shares(_weights(config, wanted, opened), names)
+    sources = tuple(
+        TrainingSource(name, shards, share, shards.train, rows)
+        for name, shards, share, rows in zip(
+            names, opened, shares, _validation(config, opened), strict=True
+        )
+    )
+    return TrainingSources(sources, _epoch_length(config, sources))
+
+
+def check_unchanged(sources: TrainingSources, workspace: Workspace) -> None:
+    """Compares the files of a mixture with their hashes, once per file and change.
+
+    Raises ShardError for a changed or missing file.
+    """
+    for one in sources.all if sources.is_mixture else ():
+        shards = one.shards
+        stamp = json.dumps([shards.path.as_posix(), _stamps(shards)])
+        known = workspace.cache / _VERIFIED_FOLDER / f"{fingerprint_of(stamp)}.json"
+        if known.exists():
+            continue
+        if problems := damaged_files(shards.path, shards.manifest):
+            raise ShardError(
+                f"The source {one.name} of the mixture has changed",
+                expected=f"the files that its manifest in {shards.path} lists",
+                received=", ".join(problems[:3]),
+                fix="restore the files from a copy, or build the shards again",
+                field="mixture",
+            )
+        make_folder(known.parent)
+        write_atomically(known, stamp + "\n")
+
+
+def check_epochs(config: TrainConfig, sources: TrainingSources, sequences: int) -> None:
+    """Raises ConfigError if a run reads a source of a mixture too often.
+
+    Args:
+        sequences: All training sequences that the run reads.
+    """
+    if not sources.is_mixture:
+        return
+    epochs = sources.epochs(sequences)
+    name = max(epochs, key=lambda one: epochs[one])
+    if epochs[name] > config.max_source_epochs * (1 + 1e-6):
+        raise ConfigError(
+            f"The run would read the source {name} too often",
+            expected=f"at most {config.max_source_epochs:g} epochs of each source",
+            received=describe_epochs(epochs),
+            fix=f"train for fewer steps, lower the weight of {name}, or raise max_source_epochs",
+            field="max_source_epochs",
+        )
+
+
+def describe_epochs(epochs: dict[str, float]) -> str:
+    """Returns a text such as "2.5 epochs of english, 0.3 of korean"."""
+    first, *others = [f"{count:.3g} of {name}" for name, count in epochs.items()]
+    number, rest = first.split(" ", 1)
+    return ", ".join([f"{number} epochs {rest}", *others])
+
+
+def _concatenated(parts: Iterable[SequenceSource]) -> SequenceSource:
+    found = tuple(parts)
+    return found[0] if len(found) == 1 else ConcatenatedSequences(found)
+
+
+def _distinct_names(wanted: Sequence[MixtureSource]) -> list[str]:
+    """Returns the last part of each reference; numbered where several are equal."""
+    names: list[str] = []
+    for one in wanted:
+        last = re.split(r"[/\\]", one.reference.rstrip("/"))[-1]
+        name = base = re.sub(r"[^\w.-]+", "-", last)[:_LONGEST_NAME]
+        number = 1
+        while name in names:
+            number += 1
+            name = f"{base}-{number}"
+        names.append(name)
+    return names
+
+
+def _weights(
+    config: TrainConfig, wanted: Sequence[MixtureSource], opened: Sequence[Shards]
+) -> list[float]:
+    given = [one.weight for one in wanted if one.weight is not None]
+    if given:
+        return given
+    return temperature_weights([len(one.train) for one in opened], config.mixture_temperature or 1)
+
+
+def _validation(config: TrainConfig, opened: Sequence[Shards]) -> list[SequenceSource]:
+    """Limits the validation sequences of all sources in proportion."""
+    most = config.max_eval_examples
+    total = sum(len(one.validation) for one in opened)
+    if most is None or most >= total:
+        return [one.validation for one in opened]
+    return [
+        limit_sequences(one.validation, max(1, most * len(one.validation) // total))
+        for one in opened
+    ]
+
+
+def _epoch_length(config: TrainConfig, sources: Sequence[TrainingSource]) -> int:
+    if len(sources) == 1:
+        return len(sources[0].train_rows)
+    ends = [len(one.train_rows) * BLOCK / one.share for one in sources]
+    if config.mixture_stop == "all_exhausted":
+        return int(np.ceil(max(ends)))
+    return max(1, int(min(ends)))
+
+
+def _check_is_alike(first: str, expected: Shards, name: str, shards: Shards) -> None:
+    for what, wanted, found in (
+        ("tokenizer", expected.tokenizer_fingerprint, shards.tokenizer_fingerprint),
+        ("sequence length", expected.row_length, shards.row_length),
+        ("model sequence length", expected.max_seq_length, shards.max_seq_length),
+        ("objective", expected.objective, shards.objective),
+        ("line_by_line", expected.line_by_line, shards.line_by_line),
+        ("masking settings", expected.noise, shards.noise),
+    ):
+        if wanted != found:
+            raise ConfigError(
+                f"The shards {first} and {name} can't be mixed: they differ in the {what}",
+                expected=f"{wanted}, as in {first}",
+                received=f"{found or 'unknown'} in {name}",
+                fix=f"build {name} again with the settings and the tokenizer of {first}",
+                field="mixture",
+            )
+
+
+def _check_has_sequences(name: str, shards: Shards) -> None:
+    for split in ("train", "validation"):
+        if not len(getattr(shards, split)):
+            raise ConfigError(
+                f"The source {name} of the mixture has no {split} sequences",
+                expected="at least one training and one validation sequence in each source",
+                received=f"0 {split} sequences",
+                fix=f"build {name} from more text or with a larger validation_percent, or leave "
+                "it out",
+                field="mixture",
+            )
+
+
+def _warn_of_other_splits(
+    names: Sequence[str], opened: Sequence[Shards], reporter: Reporter
+) -> None:
+    shares = {name: _held_out(one) for name, one in zip(names, opened, strict=True)}
+    if len({round(share, 3) for share in shares.values()}) > 1:
+        stated = ", ".join(f"{share:.1%} of {name}" for name, share in shares.items())
+        reporter.note(f"The sources of the mixture hold out different shares: {stated}")
+
+
+def _held_out(shards: Shards) -> float:
+    return len(shards.validation) / (len(shards.train) + len(shards.validation))
+
+
+def _stamps(shards: Shards) -> list[list[Any]]:
+    stamps = []
+    for rows in (shards.train, shards.validation):
+        for file in rows.files:
+            found = file.path.stat()
+            stamps.append([file.path.name, found.st_size, found.st_mtime_ns])
+    return stamps
