@@ -78,7 +78,9 @@ def find_run_checkpoint(reference: str, workspace: Workspace) -> RunCheckpoint |
 def list_run_checkpoints(run: RunFolder) -> list[str]:
     """Returns references to a run's checkpoints: best, newest, and those kept by words seen."""
     folder = run.path / CHECKPOINTS_FOLDER
-    named = [BEST, NEWEST] if checkpoint_steps(folder) else []
+    steps = checkpoint_steps(folder)
+    named = [NEWEST] if steps else []
+    named = [BEST, *named] if _has_best(folder, steps) else named
     kept = [words_name(words) for words in reversed(checkpoint_words(folder))]
     return [f"{run.path.name}@{one}" for one in (*named, *kept)]
 
@@ -144,7 +146,7 @@ def _find_checkpoint(run: RunFolder, wanted: str) -> RunCheckpoint:
 
 def _no_such_step(run: RunFolder, folder: Path, steps: list[int], wanted: str) -> ConfigError:
     missing = "with a validation loss" if wanted == BEST else repr(wanted)
-    named = [NEWEST] if _best_step(folder, steps) is None else [NEWEST, BEST]
+    named = [NEWEST, BEST] if _has_best(folder, steps) else [NEWEST]
     listed = ", ".join(map(str, steps[:_SHOWN_STEPS]))
     kept = [words_name(words) for words in checkpoint_words(folder)][-_SHOWN_STEPS:]
     return ConfigError(
@@ -163,6 +165,13 @@ def _choose_step(folder: Path, steps: list[int], wanted: str) -> int | None:
     if wanted == BEST:
         return _best_step(folder, steps)
     return int(wanted) if wanted.isdecimal() and int(wanted) in steps else None
+
+
+def _has_best(folder: Path, steps: list[int]) -> bool:
+    try:
+        return _best_step(folder, steps) is not None
+    except CheckpointError:
+        return False
 
 
 def _best_step(folder: Path, steps: list[int]) -> int | None:

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from core.tokenizer import StudioTokenizer
 
 _SAMPLED_ROWS = 512
-# Consecutive sequences are decoded together, as a word may go on in the next one.
-_ROWS_AT_ONCE = 64
 
 
 @dataclass(frozen=True)
@@ -52,11 +50,15 @@ def find_word_rate(shards: Shards, tokenizer: StudioTokenizer) -> WordRate:
 
 
 def _sample(shards: Shards, tokenizer: StudioTokenizer) -> float:
+    """Decodes the text between special tokens, as no space may stand there."""
     rows = shards.train.take(np.arange(min(_SAMPLED_ROWS, len(shards.train))))
-    streams = [rows[n : n + _ROWS_AT_ONCE].reshape(-1).tolist()
-               for n in range(0, len(rows), _ROWS_AT_ONCE)]  # fmt: skip
+    ids = rows.reshape(-1)
+    special = np.isin(ids, tokenizer.special_ids)
+    pieces = np.split(ids, np.flatnonzero(special))
     with native_calls():
-        texts = tokenizer.backend.decode_batch(streams, skip_special_tokens=True)
+        texts = tokenizer.backend.decode_batch(
+            [one.tolist() for one in pieces if len(one)], skip_special_tokens=True
+        )
     return max(1, sum(len(text.split()) for text in texts)) / max(1, rows.size)
 
 
