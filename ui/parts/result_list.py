@@ -46,13 +46,14 @@ def render_results(
     def refresh(current: str | None, before: list[str]) -> dict[Any, Any]:
         found = find()[:_MOST_LISTED]
         names = [one.name for one in found]
+        value = artifacts.follow_newest(names, current or "", before)
         return {
             listed: table(found) if found else nothing,
             card: gr.update(visible=bool(found)),
-            chosen: gr.update(
-                choices=names, value=artifacts.follow_newest(names, current or "", before) or None
-            ),
+            chosen: gr.update(choices=names, value=value or None),
             known: names,
+            # A menu that only now appears reports no change.
+            results: show_one(value),
         }
 
     def show_one(name: str | None) -> str:
@@ -60,6 +61,6 @@ def render_results(
         return show(found) if found else ""
 
     line.artifacts(
-        present.guarded(refresh), [chosen, known], [listed, card, chosen, known], **QUIET
+        present.guarded(refresh), [chosen, known], [listed, card, chosen, known, results], **QUIET
     )
     chosen.change(present.guarded(show_one), chosen, results, **QUIET)
