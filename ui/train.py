@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import gradio as gr
 
 from core.backends.devices import choose, estimate_devices, find_hardware
-from core.config import PreflightConfig, ShardConfig, TrainConfig, option_label
+from core.config import PreflightConfig, ShardConfig, TrainConfig, option_label, split_references
 from core.errors import DeviceError, StudioError
 from core.models.families import list_family_names, objectives_of_family
 from core.models.finding import must_be_fetched
@@ -22,7 +22,9 @@ from core.targets.target import open_target
 from core.training import preflight, recipe
 from core.training.compatibility import check_layout, incompatibilities
 from core.training.inputs import TrainingInputs, objective_name, open_inputs
+from core.training.mixture import BLOCK
 from core.training.planner import estimate_seconds, measure_cpu_speed
+from core.training.sources import check_epochs
 from core.workspace import Workspace
 from ui.forms import Form, labelled
 from ui.parts import cost, markup, planner, where
@@ -48,11 +50,21 @@ length.</p>
 """
 
 
+class TrainForm(Form[TrainConfig]):
+    """A form that ignores the chosen shards where a mixture is typed."""
+
+    def _values(self, typed: Any) -> dict[str, Any]:
+        values = super()._values(typed)
+        return {**values, "shards": ""} if str(values.get("mixture") or "").strip() else values
+
+
 def render(
     workspace: Workspace, store: Store, rows: Launcher, line: gr.HTML
 ) -> tuple[Launcher, Launcher]:
     """Renders the tab; returns the training and preflight launchers."""
-    form = Form(TrainConfig, "train", workspace, check=lambda config: _check(config, workspace))
+    form = TrainForm(
+        TrainConfig, "train", workspace, check=lambda config: _check(config, workspace)
+    )
     launcher = Launcher(
         "train",
         form,
@@ -267,7 +279,9 @@ def _summarize_check(config: PreflightConfig) -> str:
 
 def _is_far(config: TrainConfig, workspace: Workspace) -> bool:
     """No form should wait for a download."""
-    return must_be_fetched(config.checkpoint, workspace) or is_remote(config.shards, workspace)
+    shards = [config.shards, *split_references(config.mixture)]
+    is_far = any(is_remote(one, workspace) for one in shards)
+    return is_far or must_be_fetched(config.checkpoint, workspace)
 
 
 def _forecast(config: TrainConfig, workspace: Workspace) -> Forecast:
@@ -280,6 +294,7 @@ def _forecast(config: TrainConfig, workspace: Workspace) -> Forecast:
     plan = recipe.plan(
         config, inputs.epoch_length, inputs.shards.row_length, replicas=_replicas(config)
     )
+    check_epochs(config, inputs.sources, plan.num_train_steps * plan.global_batch_size)
     parameters = count_parameters(inputs.architecture)
     seconds = _estimate_seconds(config, inputs, plan)
     hours = cost.estimate_hours(config, workspace)
@@ -370,6 +385,18 @@ def _facts(
         ("tokens per parameter", f"{plan.tokens_per_parameter(parameters):.3g}"),
         ("peak learning rate", f"{settled.learning_rate:.3g}"),
     ]
+    details += _source_rows(inputs, plan)
     if config.target:
         details[:0] = cost.cost_rows(config, hours)
     return markup.tiles(figures) + markup.tiles(details, rows=True)
+
+
+def _source_rows(inputs: TrainingInputs, plan: recipe.Plan) -> list[tuple[str, str]]:
+    """Shows each source of a mixture with its share and epochs."""
+    if not inputs.sources.is_mixture:
+        return []
+    epochs = inputs.sources.epochs(plan.num_train_steps * plan.global_batch_size)
+    return [
+        (f"{one.name}, {one.share / BLOCK:.1%} of the mixture", f"{epochs[one.name]:.3g} epochs")
+        for one in inputs.sources.all
+    ]

@@ -81,7 +81,7 @@ def model_card(facts: ModelFacts, notes: CardNotes) -> str:
         library_name="transformers",
         pipeline_tag=_TASKS[kind][0],
         base_model=base[0] if base else None,
-        datasets=_datasets(facts.corpus),
+        datasets=_all_datasets(facts),
         tags=[facts.architecture.model_type, "pretrain-studio"],
         model_name=notes.name if results else None,
         eval_results=results or None,
@@ -93,7 +93,7 @@ def model_card(facts: ModelFacts, notes: CardNotes) -> str:
         _about_model(facts),
         _section("Use", _use_of_model(facts, notes)),
         _section("Evaluation", _evaluations(facts)),
-        _section("Text", _about_text(facts.corpus, facts.shards, notes.license)),
+        _section("Text", _about_texts(facts, notes.license)),
         _section("Tokenizer", _scorecard(facts.tokenizer_manifest)),
         _section("Training", _training(facts)),
         _section("Provenance", _provenance(facts)),
@@ -214,20 +214,29 @@ def _eval_results(facts: ModelFacts) -> list[EvalResult]:
         ("perplexity", "Perplexity", "eval_perplexity"),
         ("accuracy", "Accuracy", "eval_accuracy"),
     )
+    whole = ", ".join(facts.sources) or (datasets[0] if datasets else _text_name(facts.corpus))
+    parts = [("", whole, datasets)]
+    parts += [(f"/{name}", name, _datasets(facts.corpora[name])) for name in facts.sources]
     return [
         EvalResult(
             task_type=task,
             task_name=task_name,
-            dataset_type=datasets[0] if datasets else "text",
-            dataset_name=f"Held out of {datasets[0] if datasets else _text_name(facts.corpus)}",
+            dataset_type=found[0] if found and not (facts.sources and not part) else "text",
+            dataset_name=f"Held out of {text}",
             dataset_split="validation",
             metric_type=kind,
             metric_name=name,
-            metric_value=round(float(facts.figures[figure]), 6),
+            metric_value=round(float(facts.figures[figure + part]), 6),
         )
+        for part, text, found in parts
         for kind, name, figure in metrics
-        if figure in facts.figures
+        if figure + part in facts.figures
     ]
+
+
+def _all_datasets(facts: ModelFacts) -> list[str] | None:
+    found = [name for corpus in facts.corpora.values() for name in _datasets(corpus) or []]
+    return list(dict.fromkeys(found)) or None
 
 
 def _about_model(facts: ModelFacts) -> str:
@@ -335,6 +344,24 @@ def _gain(figures: Mapping[str, float]) -> str:
         return ""
     gain = figures["frequency_baseline_loss"] - figures["eval_loss"]
     return f" The model is {gain:.2f} nats below it." if gain > 0 else " The model is not below it."
+
+
+def _about_texts(facts: ModelFacts, license: str) -> str:
+    """Describes the text; of a mixture, each source with its share and its validation loss."""
+    if not facts.sources:
+        return _about_text(facts.corpus, facts.shards, license)
+    figures = facts.figures
+    lines = [
+        f"| {name} | {_percent(figures.get(f'share/{name}'))} "
+        f"| {_number(figures.get(f'epoch/{name}'))} | {_nats(figures.get(f'eval_loss/{name}'))} |"
+        for name in facts.sources
+    ]
+    head = "| source | share of the training | epochs | validation loss |\n|---|---|---|---|"
+    parts = ["\n".join(["A mixture of several texts:\n", head, *lines])]
+    for name, manifest in facts.sources.items():
+        if about := _about_text(facts.corpora[name], manifest, license):
+            parts.append(f"### {name}\n\n{about}")
+    return "\n\n".join(parts)
 
 
 def _about_text(corpus: Mapping[str, Any], manifest: Manifest | None, license: str) -> str:

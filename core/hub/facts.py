@@ -58,9 +58,17 @@ class ModelFacts:
     device: str = ""
     log: tuple[LoggedFigures, ...] = ()
     shards: Manifest | None = None
+    sources: dict[str, Manifest | None] = field(default_factory=dict)
     tokenizer_manifest: Manifest | None = None
     evaluations: tuple[Manifest, ...] = ()
     finetuning: Manifest | None = None
+
+    @property
+    def corpora(self) -> dict[str, dict[str, Any]]:
+        """Corpus configs by the name of a mixture's source; one without a name otherwise."""
+        if not self.sources:
+            return {"": self.corpus}
+        return {name: corpus_of(manifest) for name, manifest in self.sources.items()}
 
     @property
     def objective(self) -> str:
@@ -116,6 +124,7 @@ def gather_facts(folder: Path, workspace: Workspace, run: Path | None = None) ->
         device=RunFolder(run).device().split(": ")[0] if run else "",
         log=_log(run),
         shards=_made_from(workspace, "shards", fingerprints),
+        sources=_sources(workspace, fingerprints),
         tokenizer_manifest=_made_from(workspace, "tokenizer", fingerprints),
         evaluations=tuple(find_evaluations(folder, workspace)),
         finetuning=manifest if manifest and is_of_finetuning(manifest) else None,
@@ -151,7 +160,7 @@ def _of_state(folder: Path) -> dict[str, Any]:
         "seconds": state.seconds,
     }
     if state.evaluated:
-        figures |= {name: value for name, value in vars(state.evaluated).items() if name != "step"}
+        figures |= state.evaluated.figures
         figures["best_step"] = state.evaluated.step
     return {
         "config": _training_config(state.config),
@@ -207,6 +216,14 @@ def _log(run: Path | None) -> tuple[LoggedFigures, ...]:
             first = first or event["t"]
             rows.append(LoggedFigures(event["step"], round(event["t"] - first, 1), event["values"]))
     return tuple(rows)
+
+
+def _sources(workspace: Workspace, fingerprints: Mapping[str, str]) -> dict[str, Manifest | None]:
+    """Finds the shards of a mixture, which are named `shards/NAME` among the inputs."""
+    named = {one.partition("/")[2]: value for one, value in fingerprints.items() if "/" in one}
+    return {
+        name: _made_from(workspace, "shards", {"shards": value}) for name, value in named.items()
+    }
 
 
 def _made_from(workspace: Workspace, kind: str, fingerprints: Mapping[str, str]) -> Manifest | None:

@@ -100,6 +100,16 @@ class PartStore:
                     raise
         return PartResult(final, values)
 
+    def finished(self) -> Iterator[tuple[int, PartResult]]:
+        """Yields the finished parts with their numbers."""
+        for folder in sorted(self.folder.glob("[0-9]*")):
+            if folder.name.isdecimal() and (result := self.read(int(folder.name))):
+                yield int(folder.name), result
+
+    def forget(self, number: int) -> None:
+        """Removes a finished part, so that it is done again."""
+        shutil.rmtree(self._final(number), ignore_errors=True)
+
     def count_finished(self) -> int:
         """Counts finished parts without verifying them."""
         return sum(1 for _ in self.folder.glob(f"[0-9]*/{RECORD_FILE}"))

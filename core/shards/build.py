@@ -11,7 +11,7 @@ import re
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from core.shards.destination import new_destination
 from core.shards.layout import layout_for, objective_settings
 from core.shards.packing import Packing, pack_part, tail_file, token_counts_file
 from core.shards.read import TOKEN_COUNTS_FILE, TOKENIZER_FOLDER, TRAIN, VALIDATION
+from core.shards.storage import is_address
 from core.tokenizer import StudioTokenizer, load
 from core.tokenizer.vocabulary import vocabulary_of
 from core.workspace import Artifact, Workspace
@@ -79,7 +80,10 @@ def build(config: ShardConfig, workspace: Workspace, reporter: Reporter | None =
             store = opened.enter_context(
                 open_store(workspace.cache / "parts", "shards", plan.recipe)
             )
+            uploads = destination.begin(plan.recipe, store, has_parts=len(plan.parts) > 1)
+            plan = replace(plan, packing=replace(plan.packing, uploads=uploads))
             results = _pack_parts(config, plan, store, corpus.counts.get("documents"), reporter)
+            destination.collect(results)
             counts = _merge(plan.packing, corpus, plan.parts, results, folder)
             tokenizer.copy_to(folder / TOKENIZER_FOLDER)
             draft.counts = {**counts, "reading": corpus.reading, **corpus.cleaning}
@@ -138,6 +142,8 @@ def _plan(config: ShardConfig, corpus: Corpus, tokenizer: StudioTokenizer) -> _P
             "tokenizer": tokenizer.fingerprint,
             "corpus": corpus.fingerprint,
             "parts": [[part.describe(), part.bytes] for part in parts],
+            # There, the parts' files are not kept here.
+            **({"destination": config.output_dir} if is_address(config.output_dir) else {}),
         }
     )
     workers = _count_useful(config, parts)
@@ -160,7 +166,7 @@ def _pack_parts(
         config.workers if config.cluster else plan.workers,
         config.cluster,
         reporter,
-        needs_credentials=config.corpus.reads_elsewhere,
+        needs_credentials=config.corpus.reads_elsewhere or bool(plan.packing.uploads),
     )
     return list(run_step(step, plan.parts, pool, reporter))
 

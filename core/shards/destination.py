@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from core.errors import ConfigError, ShardError
 from core.events import Reporter
+from core.parts.store import PartResult, PartStore
+from core.shards.part_uploads import (
+    MARKER_FILE,
+    UPLOADED,
+    PartUploads,
+    check_uploaded,
+    missing_files,
+    read_marker,
+    write_marker,
+)
 from core.shards.storage import RemoteFolder, is_address, upload_folder
 from core.workspace import (
     MANIFEST_FILE,
@@ -18,8 +30,10 @@ from core.workspace import (
     Workspace,
     commit_folder,
     expand_path,
+    fingerprint_of_files,
     write_manifest,
 )
+from core.workspace.places import make_folder
 
 
 class Destination:
@@ -30,6 +44,18 @@ class Destination:
     """
 
     location = ""
+
+    def begin(self, recipe: str, store: PartStore, *, has_parts: bool) -> PartUploads | None:
+        """Starts a build; returns how its parts reach the destination, if they do so themselves.
+
+        Args:
+            recipe: Hash of everything that decides the files.
+            has_parts: Whether there are several parts, which are worth uploading one by one.
+        """
+        return None
+
+    def collect(self, results: Sequence[PartResult]) -> None:
+        """Takes note of the parts' uploaded files."""
 
     def folder(self, draft: Draft) -> Path:
         return draft.folder
@@ -91,7 +117,10 @@ class FolderDestination(Destination):
 
 
 class RemoteDestination(Destination):
-    """An address like gs://bucket/folder, staged locally.
+    """An address like gs://bucket/folder.
+
+    Several parts are uploaded by the processes that finish them, and stay there if the build stops;
+    a single one is staged locally.
 
     Raises:
         ConfigError: The address isn't empty, or its scheme is unknown.
@@ -103,10 +132,30 @@ class RemoteDestination(Destination):
         self._staging = staging
         self._draft: DraftFolder | None = None
         self._published: list[str] = []
+        self._uploaded: dict[str, dict[str, Any]] = {}
+        self._keeps_parts = False
         self.location = self._remote.address
-        if self._remote.files():
+        self._stored = {name: file.bytes for name, file in self._remote.files().items()}
+        if self._stored and (MARKER_FILE not in self._stored or MANIFEST_FILE in self._stored):
             raise _not_empty(address)
         self._remote.check_writable()
+
+    def begin(self, recipe: str, store: PartStore, *, has_parts: bool) -> PartUploads | None:
+        if self._stored and read_marker(self._remote) != recipe:
+            raise _unfinished(self.location)
+        if not has_parts:
+            return None
+        for number, result in store.finished():
+            if missing_files(result.values.get(UPLOADED, {}), self._stored):
+                store.forget(number)
+        make_folder(self._staging)
+        write_marker(self._remote, recipe, self._staging)
+        self._keeps_parts = True
+        return PartUploads(self.location)
+
+    def collect(self, results: Sequence[PartResult]) -> None:
+        if self._keeps_parts:
+            self._uploaded = check_uploaded([one.values for one in results], self._remote)
 
     def folder(self, draft: Draft) -> Path:
         self._draft = DraftFolder(self._staging, "upload")
@@ -115,12 +164,18 @@ class RemoteDestination(Destination):
     def publish(self, draft: Draft, reporter: Reporter) -> str:
         assert self._draft
         manifest = draft.describe(self._draft.path)
+        if self._uploaded:
+            files = dict(sorted({**manifest.files, **self._uploaded}.items()))
+            fingerprint = draft.fingerprint or fingerprint_of_files(files)
+            manifest = replace(manifest, files=files, fingerprint=fingerprint)
         write_manifest(self._draft.path, manifest)
-        upload_folder(self._draft.path, self._remote, reporter)
-        self._published = [MANIFEST_FILE, *manifest.files]
+        self._published = upload_folder(self._draft.path, self._remote, reporter)
+        if self._keeps_parts:
+            self._remote.remove([MARKER_FILE])
         return manifest.fingerprint
 
     def withdraw(self) -> None:
+        """Removes what isn't a part's."""
         with suppress(ShardError):
             self._remote.remove(self._published)
 
@@ -160,6 +215,16 @@ def _not_writable(folder: Path, error: OSError) -> ConfigError:
         expected="a folder where this account can create folders",
         received=error.strerror or str(error),
         fix="set output_dir to another folder",
+        field="output_dir",
+    )
+
+
+def _unfinished(address: str) -> ConfigError:
+    return ConfigError(
+        f"{address} has the unfinished shards of another build",
+        expected="a new or empty folder, or one where the same build was stopped",
+        received="parts that were built from other text or with other settings",
+        fix="set output_dir to another folder, or empty this one",
         field="output_dir",
     )
 

@@ -32,6 +32,7 @@ from core.shards.layout import (
     id_dtype,
     layout_for,
 )
+from core.shards.part_uploads import UPLOADED, PartUploads
 from core.shards.records import FixedRecords, Int64Records, RecordLayout, ShardWriter
 from core.tokenizer import StudioTokenizer
 
@@ -47,6 +48,7 @@ class Packing:
         tokenizer: Its folder.
         fingerprint: The tokenizer's.
         threads: The number that encode at a time.
+        uploads: Where finished parts go at once, if anywhere.
     """
 
     config: ShardConfig
@@ -54,6 +56,7 @@ class Packing:
     fingerprint: str
     splits: tuple[Split, ...]
     threads: int = 1
+    uploads: PartUploads | None = None
 
     @property
     def layout(self) -> SequenceLayout:
@@ -141,7 +144,8 @@ def pack_part(
         }
         for split, packer in packers.items()
     }
-    return {"read": counts.to_json(), "packed": packed}
+    sent = {UPLOADED: packing.uploads.send(folder)} if packing.uploads else {}
+    return {"read": counts.to_json(), "packed": packed, **sent}
 
 
 @dataclass

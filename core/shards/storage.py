@@ -197,8 +197,8 @@ class RemoteFolder:
         return f"{self._root.rstrip('/')}/{name}"
 
 
-def upload_folder(folder: Path, remote: RemoteFolder, reporter: Reporter) -> None:
-    """Uploads a folder; cleans up after a failure."""
+def upload_folder(folder: Path, remote: RemoteFolder, reporter: Reporter) -> list[str]:
+    """Uploads a folder, its manifest last; cleans up after a failure. Returns the files' names."""
     names = [str(path.relative_to(folder)) for path in sorted(folder.rglob("*")) if path.is_file()]
     names.sort(key=lambda name: name == MANIFEST_FILE)
     total = sum((folder / name).stat().st_size for name in names)
@@ -213,6 +213,7 @@ def upload_folder(folder: Path, remote: RemoteFolder, reporter: Reporter) -> Non
         with suppress(ShardError):
             remote.remove(names)
         raise
+    return names
 
 
 def fetch_shards(

@@ -69,6 +69,15 @@ class EvalResults:
     frequency_baseline_loss: float
     sources: dict[str, dict[str, float]] = field(default_factory=dict)
 
+    @property
+    def figures(self) -> dict[str, float]:
+        """The results as metrics; those of a mixture's sources are named like `eval_loss/NAME`."""
+        values = asdict(self)
+        figures = {name: values[name] for name in values if name not in ("step", "sources")}
+        for source, own in self.sources.items():
+            figures |= {f"{name}/{source}": value for name, value in own.items()}
+        return figures
+
     def to_json(self) -> dict[str, Any]:
         """Returns plain values; sources only if there are several."""
         values = asdict(self)

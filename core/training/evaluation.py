@@ -147,19 +147,6 @@ class Evaluation:
         return source.baseline
 
 
-def eval_figures(results: EvalResults) -> dict[str, float]:
-    """Returns the results as metrics; those of a mixture's sources as `eval_loss/NAME`."""
-    figures = {
-        "eval_loss": results.eval_loss,
-        "eval_accuracy": results.eval_accuracy,
-        "eval_perplexity": results.eval_perplexity,
-        "frequency_baseline_loss": results.frequency_baseline_loss,
-    }
-    for source, own in results.sources.items():
-        figures |= {f"{name}/{source}": value for name, value in own.items()}
-    return figures
-
-
 def _exp(loss: float) -> float:
     return math.exp(loss) if loss < 700 else math.inf
 

@@ -65,7 +65,7 @@ from core.training.cooccurrence import (
     find_token_embeddings,
     set_token_embeddings,
 )
-from core.training.evaluation import Evaluation, ValidationSource, eval_figures
+from core.training.evaluation import Evaluation, ValidationSource
 from core.training.export import (
     check_destination,
     check_room,
@@ -353,7 +353,7 @@ class TrainingRun:
         best = self._state.best
         assert best is not None
         return {
-            **eval_figures(best),
+            **best.figures,
             "best_step": best.step,
             "num_train_steps": self._state.step,
             "tokens": self._state.step * self._plan.tokens_per_step,
@@ -471,7 +471,7 @@ class TrainingRun:
         )
         if results is None:
             return
-        values = eval_figures(results)
+        values = results.figures
         if self._state.evaluated is not None:
             values = {name: values[name] for name in values if not name.startswith(_BASELINE)}
         self._report(values)
@@ -765,9 +765,9 @@ def _evaluate_only(
         )
     if results is None:
         raise RunStopped(reporter.stop_requested() or "abort")
-    reporter.metrics(0, eval_figures(results))
+    reporter.metrics(0, results.figures)
     write_eval_results(folder, results)
-    return evaluated_artifact(inputs.checkpoint, eval_figures(results))
+    return evaluated_artifact(inputs.checkpoint, results.figures)
 
 
 def _interim_evaluation(config: TrainConfig, reporter: Reporter) -> InterimEvaluation | None:

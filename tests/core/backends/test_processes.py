@@ -13,12 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core.events import read_events
+from core.config import CorpusConfig, ShardConfig
+from core.events import Reporter, read_events
+from core.shards.build import build
 from core.workspace import Workspace
 from tests import child_processes
 from tests.child_processes import Child
 from tests.core.training.test_trainer import make_inputs
 from tests.ports import free_port
+from tests.texts import write_sentences
 
 STEPS = 40
 
@@ -44,11 +47,11 @@ workspace = Workspace(sys.argv[1])
 reporter = Stopping(workspace.runs / "run", echo=False, min_progress_seconds=0.0)
 signal.signal(signal.SIGTERM, lambda *_: reporter.preempt())
 config = TrainConfig(
-    preset="custom", shards="rows", engine="jax", device="cpu", hidden_size=16,
+    preset="custom", device="cpu", hidden_size=16,
     num_hidden_layers=1, num_attention_heads=2, learning_rate=3e-3, eval_steps=20, save_steps=10,
     logging_steps=1, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, name="model",
     word_embeddings="cooccurrence", attention_kernels="neighbours",
-    **values)
+    **{"shards": "rows", "engine": "jax", **values})
 try:
     artifact = train(config, workspace, reporter)
     print(json.dumps({"path": str(artifact.path), "counts": artifact.manifest.counts}))
@@ -65,7 +68,13 @@ finally:
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the workspace that each host starts with."""
     folder = tmp_path_factory.mktemp("hosts")
-    make_inputs(folder / "fresh")
+    workspace = make_inputs(folder / "fresh")
+    text = write_sentences(workspace.root / "more.txt", 300, seed=1)
+    shards = ShardConfig(
+        name="more", preset="custom", corpus=CorpusConfig(source="files", path=str(text)),
+        tokenizer="words", max_seq_length=16,
+    )  # fmt: skip
+    build(shards, workspace, Reporter())
     return folder
 
 
@@ -85,7 +94,9 @@ def start(places: list[Workspace], **values: Any) -> list[Child]:
     if len(places) > 1:
         common |= {"num_processes": len(places), "coordinator_address": address}
     return [
-        child_processes.start("jax", SCRIPT, place.root, json.dumps(own), JAX_PLATFORMS="cpu")
+        child_processes.start(
+            values.get("engine", "jax"), SCRIPT, place.root, json.dumps(own), JAX_PLATFORMS="cpu"
+        )
         for number, place in enumerate(places)
         for own in [common if len(places) == 1 else {**common, "process_id": number}]
     ]
@@ -199,3 +210,37 @@ def test_killed_process_ends_the_run_and_another_number_of_processes_resumes_it(
         seen = [step for step in losses if step > 10]
         assert seen[-1] == STEPS
         assert np.allclose([losses[n] for n in seen], [whole[n] for n in seen], rtol=0, atol=1e-4)
+
+
+@pytest.mark.slow(25)
+@pytest.mark.parametrize(
+    ("count", "engine"), [(1, "tensorflow"), (1, "jax"), (2, "jax"), (4, "jax")]
+)
+@pytest.mark.long
+def test_mixture_resumes_bit_exactly_on_any_number_of_processes(
+    hosts: Path, count: int, engine: str
+) -> None:
+    values = {"mixture": "rows=3 more=1", "shards": "", "engine": engine, "num_train_steps": 20}
+    whole, stopped = (
+        workspaces(hosts, f"mixture-{name}-{engine}-{count}", count) for name in ("whole", "again")
+    )
+    said = finish(start(whole, **values))
+    assert finish(start(stopped, stop_at=7, **values))[0]["stopped"] < 20
+    assert finish(start(stopped, **values))[0]["counts"]["num_train_steps"] == 20
+    weights = [
+        (places[0].folder("model") / "model" / "model.safetensors").read_bytes()
+        for places in (whole, stopped)
+    ]
+    assert weights[0] == weights[1]
+    assert losses_of(whole[0]) == losses_of(stopped[0])
+    counts = said[0]["counts"]
+    assert counts["eval_loss"] == pytest.approx(
+        0.75 * counts["eval_loss/rows"] + 0.25 * counts["eval_loss/more"]
+    )
+    assert counts["epoch/rows"] / counts["epoch/more"] == pytest.approx(
+        3 * _sequences(whole[0], "more") / _sequences(whole[0], "rows"), rel=0.02
+    )
+
+
+def _sequences(place: Workspace, name: str) -> int:
+    return int(place.find("shards", name).manifest.counts["train_rows"])

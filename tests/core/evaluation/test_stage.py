@@ -27,6 +27,7 @@ from tests.core.runs.support import stop_worker
 
 ROOT = Path(__file__).parents[3]
 RUN = "train-20250102-030405-ab12"
+_KINDS = ("good", "bad")
 PAIRS = [
     {"sentence_good": "The ship runs.", "sentence_bad": "The ship run.", "UID": "agreement",
      "linguistics_term": "subject_verb_agreement"},
@@ -161,7 +162,13 @@ def test_checkpoint_of_a_running_run_is_evaluated_at_once(
 @pytest.mark.slow
 def test_interrupted_evaluation_is_stopped(workspace: Workspace, tmp_path: Path) -> None:
     path = tmp_path / "pairs.jsonl"
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in PAIRS * 100_000))
+    # Distinct sentences, because equal ones are scored once.
+    rows = (
+        {**row, **{f"sentence_{kind}": f"{number} {row[f'sentence_{kind}']}" for kind in _KINDS}}
+        for number in range(50_000)
+        for row in PAIRS
+    )
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     run = RunFolder.of(workspace, RUN)
     run.write_processes(run=ProcessIdentity.of_this())
     words = ["evaluate", "--model", RUN, "--path", str(path), "--name", "interrupted", "--json"]

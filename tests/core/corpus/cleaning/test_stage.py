@@ -102,6 +102,7 @@ def outcome(corpus: Any) -> dict[str, str]:
     }
 
 
+@pytest.mark.long
 @pytest.mark.slow(30)
 def test_number_of_workers_does_not_change_the_result(
     text: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
@@ -242,6 +243,7 @@ def interrupted(number: int) -> int:
     raise TimeoutError(number)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_failing_workers_are_reported() -> None:
     with (

@@ -1,0 +1,180 @@
+"""The shards of a mixture are opened together, or refused with a reason."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from core.__main__ import _stage_values, build_parser
+from core.config import CorpusConfig, ShardConfig, TrainConfig
+from core.errors import ConfigError, MissingDataError, ShardError, StudioError
+from core.events import Reporter
+from core.shards.build import build
+from core.targets.blobs import collect_inputs
+from core.training.inputs import TrainingInputs, open_inputs
+from core.training.sources import check_epochs, check_unchanged, describe_epochs
+from core.workspace import Workspace
+from tests.core.training.test_trainer import make_inputs
+from tests.texts import write_sentences
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    workspace = make_inputs(tmp_path_factory.mktemp("sources"))
+    text = write_sentences(workspace.root / "more.txt", 300, seed=1)
+    corpus = CorpusConfig(source="files", path=str(text))
+    for name, changes in (
+        ("more", {}),
+        ("foreign", {"tokenizer": "others"}),
+        ("longer", {"max_seq_length": 24}),
+        ("lines", {"line_by_line": True}),
+    ):
+        values = {"tokenizer": "words", "max_seq_length": 16, **changes}
+        config = ShardConfig(name=name, preset="custom", corpus=corpus, **values)
+        build(config, workspace, Reporter())
+    return workspace
+
+
+def opened(workspace: Workspace, mixture: str, **values: Any) -> TrainingInputs:
+    config = TrainConfig(**{"preset": "custom", "mixture": mixture, **values})
+    return open_inputs(config, workspace)
+
+
+def test_sources_have_their_shares_and_the_epoch_ends_with_the_first(workspace: Workspace) -> None:
+    inputs = opened(workspace, "rows=3 more=1")
+    rows, more = inputs.sources.all
+    assert [one.name for one in inputs.sources.all] == ["rows", "more"]
+    assert (rows.share, more.share) == (49_152, 16_384)
+    sizes = len(rows.train_rows), len(more.train_rows)
+    ends = sizes[0] / 0.75, sizes[1] / 0.25
+    assert inputs.epoch_length == int(min(ends))
+    longer = opened(workspace, "rows=3 more=1", mixture_stop="all_exhausted")
+    assert longer.epoch_length == int(np.ceil(max(ends)))
+    assert max(longer.sources.epochs(longer.epoch_length).values()) > 1
+    assert min(longer.sources.epochs(longer.epoch_length).values()) == pytest.approx(1, abs=0.05)
+
+
+def test_sizes_decide_without_weights_and_temperature_evens_them_out(workspace: Workspace) -> None:
+    by_size = opened(workspace, "rows more").sources.all
+    sizes = [len(one.train_rows) for one in by_size]
+    assert by_size[1].share / 65_536 == pytest.approx(sizes[1] / sum(sizes), abs=1e-4)
+    even = opened(workspace, "rows more", mixture_temperature=100).sources.all
+    assert even[1].share / 65_536 == pytest.approx(0.5, abs=0.01)
+
+
+def test_token_counts_follow_the_shares(workspace: Workspace) -> None:
+    inputs = opened(workspace, "rows=1 more=1")
+    alone = {
+        one: open_inputs(TrainConfig(preset="custom", shards=one), workspace).token_counts
+        for one in ("rows", "more")
+    }
+    expected = sum(counts / counts.sum() for counts in alone.values()) / 2
+    counts = inputs.token_counts
+    assert np.allclose(counts / counts.sum(), expected, atol=2e-3)
+
+
+def test_validation_limit_is_divided_in_proportion(workspace: Workspace) -> None:
+    whole = [len(one.validation_rows) for one in opened(workspace, "rows=1 more=1").sources.all]
+    limited = opened(workspace, "rows=1 more=1", max_eval_examples=4).sources.all
+    found = [len(one.validation_rows) for one in limited]
+    assert min(found) >= 1 and sum(found) <= 5 and found[0] >= found[1] and sum(whole) > 5
+
+
+@pytest.mark.parametrize(
+    ("mixture", "problem"),
+    [
+        ("rows=1 nowhere=1", "'nowhere' were not found"),
+        ("rows=1 foreign=1", "differ in the tokenizer"),
+        ("rows=1 longer=1", "differ in the sequence length"),
+        ("rows=1 lines=1", "differ in the line_by_line"),
+        ("rows=1000000 more=1", "more in the mixture rounds to zero"),
+    ],
+)
+def test_sources_that_do_not_fit_are_refused(
+    workspace: Workspace, mixture: str, problem: str
+) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        opened(workspace, mixture)
+
+
+def test_source_that_is_read_too_often_is_refused(workspace: Workspace) -> None:
+    inputs = opened(workspace, "rows=1 more=1")
+    config = TrainConfig(preset="custom", mixture="rows=1 more=1", max_source_epochs=2)
+    more = len(inputs.sources.all[1].train_rows)
+    check_epochs(config, inputs.sources, 4 * more - 8)
+    with pytest.raises(ConfigError, match="read the source more too often") as raised:
+        check_epochs(config, inputs.sources, 4 * more + 40)
+    assert "of more" in raised.value.received and "at most 2 epochs" in raised.value.expected
+    assert describe_epochs({"a": 2.5, "b": 0.25}) == "2.5 epochs of a, 0.25 of b"
+
+
+@pytest.mark.parametrize("how", ["changed", "missing", "foreign"])
+def test_changed_part_of_a_source_is_an_error_before_training(
+    workspace: Workspace, tmp_path: Path, how: str
+) -> None:
+    """The file keeps its size and time, and every record its checksum."""
+    copy = tmp_path / "copy"
+    shutil.copytree(workspace.folder("shards") / "more", copy)
+    mixture = f"rows=1 {copy}=1"
+    check_unchanged(opened(workspace, mixture).sources, workspace)
+    path = next((copy / "train").iterdir())
+    if how == "missing":
+        path.unlink()
+    elif how == "changed":
+        path.write_bytes(path.read_bytes()[:-1] + b"\0")
+    else:
+        manifest = json.loads((copy / "manifest.json").read_text())
+        records = path.read_bytes()
+        half = len(records) // 2 // (size := len(records) // int(path.stem.split("-")[-1])) * size
+        path.write_bytes(records[half:] + records[:half])
+        assert manifest["files"][f"train/{path.name}"]["bytes"] == path.stat().st_size
+    expected = MissingDataError if how == "missing" else ShardError
+    with pytest.raises(expected) as raised:
+        check_unchanged(opened(workspace, mixture).sources, workspace)
+    assert path.name in str(raised.value)
+
+
+def test_sources_of_equal_names_are_told_apart(workspace: Workspace, tmp_path: Path) -> None:
+    shutil.copytree(workspace.folder("shards") / "more", tmp_path / "rows")
+    inputs = opened(workspace, f"rows=1 {tmp_path}/rows=1")
+    assert [one.name for one in inputs.sources.all] == ["rows", "rows-2"]
+    assert len(set(inputs.fingerprints)) == 4
+
+
+def test_fingerprint_depends_on_sources_and_shares(workspace: Workspace) -> None:
+    found = {
+        opened(workspace, mixture).fingerprints["shards"]
+        for mixture in ("rows=1 more=1", "rows=2 more=1", "more=1 rows=1", "rows=2 more=2")
+    }
+    assert len(found) == 3
+
+
+def test_command_line_takes_several_sources_and_replaces_shards_of_a_file(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    file = tmp_path / "run.json"
+    file.write_text(json.dumps({"shards": "rows"}))
+    words = ["train", "--mixture", "rows=3", "more=1.5", "--config", str(file)]
+    options = build_parser().parse_args(words)
+    config = TrainConfig.parse(_stage_values(options, TrainConfig))
+    assert (config.mixture, config.shards) == ("rows=3 more=1.5", "")
+
+
+def test_all_sources_travel_to_another_machine(workspace: Workspace, tmp_path: Path) -> None:
+    config = TrainConfig(preset="custom", mixture="rows=3 more=1")
+    found = collect_inputs(config, workspace)
+    assert [(one.field, one.name) for one in found.inputs] == [
+        ("mixture", "rows"),
+        ("mixture", "more"),
+    ]
+    assert found.values["mixture"] == "rows=3.0 more=1.0"
+    shutil.copytree(workspace.folder("shards") / "more", tmp_path / "bare")
+    (tmp_path / "bare" / "manifest.json").unlink()
+    bare = TrainConfig(preset="custom", mixture=f"rows=3 {tmp_path}/bare=1")
+    with pytest.raises(StudioError, match=r"can't be (sent|mixed)"):
+        collect_inputs(bare, workspace)
