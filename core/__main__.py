@@ -353,14 +353,45 @@ def _print_as_it_comes(stream: Generator[str, None, dict[str, Any]], *, silent: 
 
 def _list_runs(options: argparse.Namespace) -> int:
     store = _fresh_store(options)
-    rows = store.list_runs(limit=options.limit)
+    rows = _found_runs(store, options)
     if options.json:
         workspace = _workspace(options)
         print(json.dumps([run_summary(row, workspace) for row in rows], ensure_ascii=False))
     elif not rows:
-        print("No runs yet. Start with: python -m core quickstart")
+        nothing = "No runs yet. Start with: python -m core quickstart"
+        print("No run fits." if store.has_runs() else nothing)
     for row in [] if options.json else rows:
-        print(f"{row.id:36} {_state(row):24} {_progress(row)}")
+        known = " ".join(filter(None, (row.title, *(f"#{tag}" for tag in row.tags))))
+        print(f"{row.id:36} {_state(row):24} {_progress(row)}  {known}".rstrip())
+    return EXIT_DONE
+
+
+def _found_runs(store: Store, options: argparse.Namespace) -> list[RunRow]:
+    from core.runs.search import find_runs
+
+    order = f" sort:{options.sort}" if options.sort else ""
+    if not options.filter and not order:
+        return store.list_runs(limit=options.limit)
+    return find_runs(store, options.filter + order, limit=options.limit)
+
+
+def _edit_run(options: argparse.Namespace) -> int:
+    from core.runs.client import annotate_run
+
+    store = _fresh_store(options)
+    row = store.find_run(options.run)
+    tags = [tag for tag in [*row.tags, *options.tag] if tag not in options.untag]
+    changed = options.tag or options.untag
+    run_id = annotate_run(
+        _workspace(options),
+        row.id,
+        title=options.title,
+        tags=tags if changed else None,
+        notes=options.notes,
+    )
+    row = store.find_run(run_id)
+    known = {"run": row.id, "title": row.title, "tags": row.tags, "notes": row.notes}
+    print(json.dumps(known, ensure_ascii=False) if options.json else f"{row.id} is changed")
     return EXIT_DONE
 
 
@@ -401,10 +432,40 @@ def _short(value: Any) -> str:
 
 def _print_log(options: argparse.Namespace) -> int:
     from core.runs.client import read_log_tail
+    from core.runs.folder import RunFolder
 
     row = _fresh_store(options).find_run(options.run)
+    if options.search:
+        lines, _ = RunFolder.of(_workspace(options), row.id).find_in_log(options.search)
+        print("\n".join(lines[-options.lines :]))
+        return EXIT_DONE
     print(read_log_tail(_workspace(options), row.id, options.lines))
     return EXIT_DONE
+
+
+def _print_samples(options: argparse.Namespace) -> int:
+    from core.runs.folder import RunFolder
+
+    row = _fresh_store(options).find_run(options.run)
+    found = RunFolder.of(_workspace(options), row.id).samples()
+    if options.json:
+        print(json.dumps(found, ensure_ascii=False))
+        return EXIT_DONE
+    for one in found:
+        print(f"step {one['step']}")
+        for sample in one["samples"]:
+            print(f"  {_sample_line(sample)}")
+    if not found:
+        print("No sample predictions. Train with --sample-predictions 3.")
+    return EXIT_DONE
+
+
+def _sample_line(sample: dict[str, Any]) -> str:
+    if parts := sample.get("parts"):
+        shown = (one if isinstance(one, str) else f"[{one[1]} for {one[0]}]" for one in parts)
+        return " ".join(shown)
+    wanted = f" (wanted: {sample['wanted']})" if sample.get("wanted") else ""
+    return f"{sample.get('given', '')} | {sample.get('text', '')}{wanted}"
 
 
 def _stop_run(options: argparse.Namespace) -> int:
@@ -671,6 +732,9 @@ def run_summary(row: RunRow, workspace: Workspace) -> dict[str, Any]:
         "phase": row.remote.get("phase"),
         "target": row.remote.get("target"),
         "cost": row.remote.get("cost"),
+        "title": row.title,
+        "tags": row.tags,
+        "notes": row.notes,
     }
 
 
@@ -857,6 +921,17 @@ def _add_runs(commands: Any, common: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
     listing = _add_command(actions, common, "list", "List runs, the newest first.", _list_runs)
     listing.add_argument("--limit", type=_lines, default=50)
+    about = "runs that fit, such as 'learning_rate>1e-4 state=done text'"
+    listing.add_argument("--filter", metavar="QUERY", default="", help=about)
+    about = "sort by a setting or figure; -NAME sorts downwards: --sort=-eval_loss"
+    listing.add_argument("--sort", metavar="NAME", default="", help=about)
+    editing = _add_run_command(
+        actions, common, "edit", "Change a run's title, tags and notes.", _edit_run
+    )
+    editing.add_argument("--title", default=None, help="name in lists; '' for the usual one")
+    editing.add_argument("--tag", action="append", default=[], help="add a tag; repeatable")
+    editing.add_argument("--untag", action="append", default=[], help="remove a tag; repeatable")
+    editing.add_argument("--notes", default=None, help="text that replaces the notes")
     _add_run_command(actions, common, "show", "Show a run's details.", _show_run)
     about = "Compare runs: the settings that differ, and all figures."
     comparing = _add_command(actions, common, "compare", about, _compare_runs)
@@ -864,6 +939,9 @@ def _add_runs(commands: Any, common: argparse.ArgumentParser) -> None:
     comparing.add_argument("--csv", metavar="FILE", default="", help="write the table to a file")
     log = _add_run_command(actions, common, "logs", "Print the end of a run's log.", _print_log)
     log.add_argument("--lines", type=_lines, default=200)
+    log.add_argument("--search", metavar="TEXT", default="", help="only lines with this text")
+    about = "Print the sample predictions of a run, the newest last."
+    _add_run_command(actions, common, "samples", about, _print_samples)
     stop = _add_run_command(actions, common, "stop", "Ask a run to save and stop.", _stop_run)
     stop.add_argument("--abort", action="store_true", help="stop without saving")
     resume = _add_run_command(actions, common, "resume", "Resume an ended run.", _resume_run)

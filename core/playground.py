@@ -36,7 +36,7 @@ import core.errors
 from core.cores import thread_settings
 from core.environment import for_anonymous_users, for_models
 from core.errors import ConfigError, RunError, StudioError
-from core.evaluation.subject import find_run_checkpoint
+from core.evaluation.subject import find_checkpoint
 from core.finetuning.inference import classify, prepare_classifier, tag
 from core.finetuning.saving import is_classifier
 from core.inference import (
@@ -364,8 +364,7 @@ def methods_within(workspace: Workspace, only: Path | None = None) -> dict[str, 
                     "This process serves only one model", expected="that model", field="model"
                 )
             return only
-        checkpoint = find_run_checkpoint(model, workspace)
-        folder = checkpoint.folder if checkpoint else find_here(model, workspace)
+        folder = find_here(model, workspace) or find_checkpoint(model, workspace)
         if folder is None:
             return model
         workspace.confine(str(folder.absolute()), field="model")

@@ -16,7 +16,15 @@ from core.workspace import Workspace
 from ui import present
 from ui.parts import artifacts, classifying, markup, prompts, scoring
 from ui.parts.events import QUIET
-from ui.parts.examples import architecture_of, examples, fills, head_of, tokenizer_of, writes
+from ui.parts.examples import (
+    architecture_of,
+    examples,
+    fills,
+    head_of,
+    is_checkpoint,
+    tokenizer_of,
+    writes,
+)
 
 _PROGRESS = gr.Progress()
 _FETCHED_AT_ONCE = 4
@@ -60,9 +68,17 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
             model = gr.Dropdown(
                 [],
                 label="Model",
-                info="A model of this workspace, a run's checkpoint such as RUN@best, or a Hub id: "
-                "owner/name or owner/name@branch.",
+                info="A model of this workspace, a checkpoint of a run (RUN@best, RUN@500), or a "
+                "Hub id: owner/name or owner/name@branch.",
                 elem_id="playground-model",
+                interactive=True,
+                allow_custom_value=True,
+            )
+            second = gr.Dropdown(
+                [],
+                label="Compare with",
+                info="A model that answers beside the first one; empty: none.",
+                elem_id="playground-second",
                 interactive=True,
                 allow_custom_value=True,
             )
@@ -73,10 +89,11 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
             model,
             lambda name: architecture_of(name, workspace),
             tokenizer=lambda name: tokenizer_of(name, workspace),
+            second=second,
         )
         masks = prompts.render_masks(asked, chips)
         writing = prompts.render_writing(asked, chips)
-        score = scoring.render(client, model)
+        score = scoring.render(client, model, second)
         texts = classifying.render_texts(client, model, chips, visible=False)
         words = classifying.render_words(client, model, chips, visible=False)
     # In the browser: the server forgets sessions after an hour away. The menu must not leave a
@@ -90,6 +107,7 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
         return {
             nothing: gr.update(visible=not names),
             model: gr.update(choices=names, value=value),
+            second: gr.update(choices=["", *names]),
             known: names,
         }
 
@@ -115,6 +133,8 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
             gr.update(visible=scoring.has_perplexity(found) and not head),
             gr.update(visible=head == "sequence"),
             gr.update(visible=head == "token"),
+            # Fine-tuned models answer alone.
+            gr.update(visible=not head),
             # Remove the other model's answers.
             masks.nothing,
             writing.nothing,
@@ -132,7 +152,7 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
     line.artifacts(
         present.guarded(refresh),
         [model, known, kept],
-        [nothing, model, known],
+        [nothing, model, second, known],
         **QUIET,
     )
     suited = [
@@ -143,6 +163,7 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
         score.column,
         texts.column,
         words.column,
+        second,
         masks.answer,
         writing.answer,
         score.answer,
@@ -175,7 +196,9 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
 
     def named(event: gr.EventData) -> Any:
         name = event._data["model"]
-        is_there = name in artifacts.list_names(workspace, "model")
+        is_there = name in artifacts.list_names(workspace, "model") or is_checkpoint(
+            name, workspace
+        )
         return (name, [name]) if is_there else (gr.skip(), gr.skip())
 
     chips.choose(named, None, [model, kept], **QUIET)

@@ -537,6 +537,21 @@ class TrainConfig(StageConfig):
     evaluate_text_column: str = as_training_option("text_column")
     evaluate_context_tokens: int | None = as_training_option("context_tokens")
     evaluate_encoding: str = as_training_option("encoding")
+    sample_predictions: int = option(
+        0,
+        "Validation sequences whose predictions are shown at each validation; 0: none.",
+        details="On one device only. Predictions don't change the training.",
+        group="Evaluation",
+        ge=0,
+        le=10,
+        identity=False,
+    )
+    log_utilisation: bool = option(
+        True,
+        "Draws CPU, memory and GPU utilisation as curves.",
+        group="Evaluation",
+        identity=False,
+    )
     save_steps: int | None = option(
         None,
         "Steps between checkpoints.",

@@ -109,6 +109,29 @@ def open_subject(
         yield Subject(folder, name, fingerprint_of_weights(folder), found.run, found.step)
 
 
+def find_checkpoint(reference: str, workspace: Workspace) -> Path | None:
+    """Returns the folder of `RUN@…`; None for references without @, or to a model.
+
+    `RUN@best` of a run that has not validated is its newest checkpoint.
+
+    Raises:
+        CheckpointError, ConfigError: The run has no such checkpoint.
+    """
+    run, at, wanted = reference.partition("@")
+    folder = None if not at or find_here(reference, workspace) else _find_run(run, workspace)
+    if folder is None:
+        return None
+    saved = folder.path / CHECKPOINTS_FOLDER
+    if wanted == BEST and not _has_best(saved, checkpoint_steps(saved)):
+        wanted = NEWEST
+    return _find_checkpoint(folder, wanted or NEWEST).folder
+
+
+def has_checkpoint(run: str, workspace: Workspace) -> bool:
+    """Returns whether a run has saved."""
+    return bool(checkpoint_steps(RunFolder.of(workspace, run).path / CHECKPOINTS_FOLDER))
+
+
 def is_of_running_run(config: EvaluateConfig | FinetuneConfig, workspace: Workspace) -> bool:
     """Checks for a checkpoint of a run whose end a queued evaluation would await."""
     if find_here(config.model, workspace):

@@ -14,6 +14,7 @@ from core.config import StageConfig
 from core.errors import ConfigError, RunError, StudioError
 from core.events import StopMode
 from core.redaction import has_password, redact_forms
+from core.runs.annotations import checked
 from core.runs.folder import (
     RunFolder,
     RunRecord,
@@ -237,6 +238,26 @@ def _take_over(workspace: Workspace, address: str, changes: dict[str, Any]) -> s
     else:
         _ask(workspace, "submit", vars(record))
     return run_id
+
+
+def annotate_run(
+    workspace: Workspace,
+    run_id: str,
+    *,
+    title: str | None = None,
+    tags: Sequence[str] | None = None,
+    notes: str | None = None,
+) -> str:
+    """Changes a run's title, tags or notes; None keeps them. Returns the run's id.
+
+    Raises:
+        ConfigError: They are too long.
+        RunError: The run is missing.
+    """
+    row = _open_and_find(workspace, run_id)
+    given = {"title": title, "tags": None if tags is None else list(tags), "notes": notes}
+    _ask(workspace, "annotate", {"run": row.id, **checked(given)})
+    return row.id
 
 
 def delete_run(workspace: Workspace, run_id: str) -> str:

@@ -32,6 +32,7 @@ from core.errors import RunError, StudioError
 from core.events import StopMode, read_attempts, read_events, read_last_events, read_stop
 from core.outbound import TYPED_HOSTS_VARIABLE, distrust_callers
 from core.redaction import hide_secrets_in_output
+from core.runs.annotations import checked
 from core.runs.execute import ADVICE
 from core.runs.folder import RunFolder, RunRecord, log_tail_line
 from core.runs.slots import default_slots, get_slots, set_slots
@@ -91,6 +92,7 @@ class Worker:
             "stop": self._stop,
             "resume": self._resume,
             "delete": self._delete,
+            "annotate": self._annotate,
             "delete_artifact": self._delete_artifact,
             "set_slots": self._set_slots,
             "look": self._look,
@@ -128,7 +130,17 @@ class Worker:
             row.started = record.created
             row.attempt = folder.count_attempts()
             row.attempt_number = _attempt_number(folder)
+        for name, value in folder.read_notes().items():
+            setattr(row, name, value)
         self._add(row)
+
+    def _annotate(self, payload: dict[str, Any]) -> None:
+        row = self.store.find_run(payload["run"])
+        values = checked(payload)
+        self.store.update_run(row.id, **values)
+        folder = RunFolder.of(self.workspace, row.id)
+        if folder.is_there():  # Rebuilding the database reads them again.
+            folder.write_notes({"title": row.title, "tags": row.tags, "notes": row.notes, **values})
 
     def _add(self, row: RunRow) -> None:
         self.store.add_run(row)
@@ -373,6 +385,11 @@ class _Ingestion:
                     "time": event["t"],
                 }
             )
+
+    def _on_resolved(self, event: dict[str, Any]) -> None:
+        tokens = event.get("tokens_per_step")
+        if isinstance(tokens, int) and 0 < tokens < 1 << 53:
+            self.values["tokens_per_step"] = float(tokens)
 
     def _on_warning(self, event: dict[str, Any]) -> None:
         alert, number = event.get("alert", ""), event["n"]

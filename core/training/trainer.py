@@ -8,7 +8,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -42,7 +42,7 @@ from core.models import hf
 from core.models.building import create_model
 from core.models.registry import count_parameters
 from core.training import recipe
-from core.training.alarms import LossAlarm, StallAlarm
+from core.training.alarms import LossAlarm, OverfittingAlarm, StallAlarm
 from core.training.batches import (
     THREADS,
     BatchPrefetcher,
@@ -80,10 +80,12 @@ from core.training.meter import ThroughputMeter
 from core.training.mixture import BLOCK
 from core.training.resolved import resolved_settings
 from core.training.resume import check_nothing_is_lost, check_same_run, resumed_plan
+from core.training.samples import SamplePredictions, can_predict
 from core.training.sources import check_epochs, check_unchanged, describe_epochs
 from core.training.tensorboard import FOLDER as TENSORBOARD_FOLDER
 from core.training.tensorboard import ScalarWriter
 from core.training.uploads import Uploads
+from core.training.utilisation import UtilisationLog
 from core.training.words import find_word_rate, mean_word_rate, steps_of_marks
 from core.workspace import Artifact, Manifest, Workspace
 from core.workspace.places import make_folder
@@ -198,6 +200,8 @@ class TrainingRun:
             reporter.event("resumed", step=_BEFORE_THE_FIRST_STEP)
         self._scalars = ScalarWriter(folder / TENSORBOARD_FOLDER)
         self._loss_alarm = LossAlarm(reporter)
+        self._overfitting_alarm = OverfittingAlarm(reporter)
+        self._newest_loss: float | None = None
         self._stall_alarm = StallAlarm(reporter)
         self._resume_from(found, state)
 
@@ -252,6 +256,7 @@ class TrainingRun:
             self._config, self._inputs, self._engine, self._devices, self._reporter
         )
         self._evaluation.resume(self._state.evaluated)
+        self._samples = self._sample_predictions()
         self._meter = ThroughputMeter(self._plan.tokens_per_step)
         self._losses: list[Any] = []
         self._clock_started = time.perf_counter()
@@ -268,6 +273,12 @@ class TrainingRun:
         self._reporter.note(f"Words seen are derived from tokens seen: {rate.describe()}")
         marks = parse_word_marks(self._config.checkpoint_words)
         return steps_of_marks(marks, self._words_per_step)
+
+    def _sample_predictions(self) -> SamplePredictions | None:
+        count = self._config.sample_predictions
+        if not count or not can_predict(self._devices):
+            return None
+        return SamplePredictions(count, self._inputs, self._engine)
 
     def _keep_learning_rate(self, state: TrainingState) -> None:
         """Keeps the first start's default: another version may have another."""
@@ -297,13 +308,18 @@ class TrainingRun:
         """
         self._describe()
         try:
-            with self._stall_alarm:
+            with self._stall_alarm, self._utilisation():
                 while not self._is_training_finished():
                     pass
         finally:
             self._scalars.close()
         assert self._state.best is not None, "the last step is always validated and saved"
         return self._checkpoints.path(self._state.best.step)
+
+    def _utilisation(self) -> AbstractContextManager[object]:
+        if not self._config.log_utilisation or not self._devices.is_first:
+            return nullcontext()
+        return UtilisationLog(self._reporter, lambda: self._state.step)
 
     def _is_training_finished(self) -> bool:
         """Returns False after a rollback."""
@@ -342,7 +358,7 @@ class TrainingRun:
         )
         self._stall_alarm.rest()
         # A device may not fit two models.
-        del self._engine, self._evaluation
+        del self._engine, self._evaluation, self._samples
         gc.collect()
         self._resume_from(found, start.skipping(window))
         if not found:
@@ -454,6 +470,7 @@ class TrainingRun:
         if not math.isfinite(loss):
             raise _not_finite("The training loss", self._state.step, loss)
         self._loss_alarm.observe(self._state.step, loss)
+        self._newest_loss = loss
         self._losses = []
         self._state = replace(self._state, pending_losses=[])
 
@@ -478,6 +495,9 @@ class TrainingRun:
         if not math.isfinite(results.eval_loss):
             raise _not_finite("The validation loss", results.step, results.eval_loss)
         self._state = replace(self._state, evaluated=results)
+        if self._newest_loss is not None:
+            self._overfitting_alarm.observe(results.step, results.eval_loss, self._newest_loss)
+        self._show_samples()
         if not self._devices.is_first:
             return
         with self._warning_if_disk_full("the validation results"):
@@ -530,6 +550,18 @@ class TrainingRun:
                 self._reporter.note(
                     f"Kept the model at {words:,} words seen: {path.name}", step=self._state.step
                 )
+
+    def _show_samples(self) -> None:
+        if not self._samples:
+            return
+        self._report_progress("predicting samples")
+        try:
+            samples = self._samples.run()
+        except Exception as error:  # noqa: BLE001 -- what is only shown must not end the run
+            self._samples = None
+            self._reporter.note(f"No sample predictions: {type(error).__name__}: {error}"[:500])
+            return
+        self._reporter.event("samples", step=self._state.step, samples=samples)
 
     def _save(self, *, must_succeed: bool) -> None:
         self._report_progress("saving")
@@ -734,7 +766,7 @@ class TrainingRun:
             epochs = describe_epochs(self._inputs.sources.epochs(sequences))
             self._reporter.note(f"The mixture reads {epochs}")
         settings = resolved_settings(self._config, plan, self._inputs, self._devices, self._parts)
-        self._reporter.event("resolved", settings=settings)
+        self._reporter.event("resolved", settings=settings, tokens_per_step=plan.tokens_per_step)
         if plan.warmup_steps >= plan.num_train_steps:
             self._reporter.warn(
                 f"The learning rate never reaches its peak: the warm-up takes {plan.warmup_steps} "

@@ -161,3 +161,12 @@ def _row(name: str, share: float, below: str = "") -> str:
         f'<i style="width:{100 * share:.2f}%"></i></span>'
         f'<span class="score">{markup.percent(share)}</span>{below}</li>'
     )
+
+
+def side_by_side(shown: Sequence[tuple[str, str]]) -> str:
+    """Renders the answers of several models beside each other, each below the model's name."""
+    columns = "".join(
+        f'<section aria-label="{escape(name)}"><h4>{escape(name)}</h4>{answer}</section>'
+        for name, answer in shown
+    )
+    return f'<div class="ps-beside-answers">{columns}</div>'

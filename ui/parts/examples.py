@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from core.errors import CheckpointError, StudioError
-from core.evaluation.subject import find_run_checkpoint
+from core.evaluation.subject import find_checkpoint, find_run_checkpoint
 from core.finetuning.heads import Kind
 from core.finetuning.saving import is_classifier, read_classifier_config
 from core.hub.pull import find_fetched
@@ -45,6 +45,8 @@ def architecture_of(name: str | None, workspace: Workspace) -> Architecture | No
     if not name:
         return None
     try:
+        if folder := find_checkpoint(name, workspace):
+            return hf.read_architecture(folder)
         workspace.confine_artifact("model", name, field="model")
         if must_be_fetched(name, workspace):
             return None
@@ -64,7 +66,17 @@ def head_of(name: str | None, workspace: Workspace) -> Kind | None:
         return None
 
 
+def is_checkpoint(name: str, workspace: Workspace) -> bool:
+    """Returns whether a name refers to a checkpoint that exists: RUN@best."""
+    try:
+        return find_checkpoint(name, workspace) is not None
+    except StudioError:
+        return False
+
+
 def _folder_of(name: str, workspace: Workspace) -> Path:
+    if folder := find_checkpoint(name, workspace):
+        return folder
     if is_on_hub(name, workspace):
         # Examples don't wait for a download.
         config = find_fetched(name, CONFIG_FILE)
@@ -92,7 +104,7 @@ def examples(name: str | None, workspace: Workspace) -> list[str]:
     found = architecture_of(name, workspace)
     if not name or found is None or head_of(name, workspace):
         return []
-    if is_on_hub(name, workspace) or find_run_checkpoint(name, workspace):
+    if is_on_hub(name, workspace) or find_checkpoint(name, workspace):
         return general_examples(found, _folder_of(name, workspace))
     model = workspace.find("model", name)
     cut = str if found.kind == "decoder" else with_hole
