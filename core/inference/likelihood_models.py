@@ -144,7 +144,7 @@ class BackendLikelihood:
 
     @cached_property
     def _predict(self) -> Callable[[Mapping[str, Ids], Ids], NDArray[np.float32]]:
-        compiled = compile_method(self._model, "log_probabilities")
+        compiled = compile_method(self._model, "log_probabilities", weights_change=True)
         from keras import ops
 
         def predict(inputs: Mapping[str, Ids], targets: Ids) -> NDArray[np.float32]:
