@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         train_tokenizer,
     )
     from core.config import (
+        AnalyseConfig,
         CleanConfig,
         CorpusConfig,
         EvaluateConfig,
@@ -35,12 +36,14 @@ if TYPE_CHECKING:
         load_sources,
     )
     from core.corpus.cleaning.preview import preview_cleaning
+    from core.corpus.statistics import analyse_corpus
     from core.errors import StudioError
     from core.finetuning.inference import classify, tag
     from core.inference import fill_mask, generate, generate_stream, perplexity
     from core.workspace import Artifact, Workspace
 
 _HOMES = {
+    "AnalyseConfig": "core.config",
     "Artifact": "core.workspace",
     "CleanConfig": "core.config",
     "CorpusConfig": "core.config",
@@ -55,6 +58,7 @@ _HOMES = {
     "TokenizerConfig": "core.config",
     "TrainConfig": "core.config",
     "Workspace": "core.workspace",
+    "analyse_corpus": "core.corpus.statistics",
     "build_shards": "core.api",
     "classify": "core.finetuning.inference",
     "clean": "core.api",
@@ -75,6 +79,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "AnalyseConfig",
     "Artifact",
     "CleanConfig",
     "CorpusConfig",
@@ -89,6 +94,7 @@ __all__ = [
     "TokenizerConfig",
     "TrainConfig",
     "Workspace",
+    "analyse_corpus",
     "build_shards",
     "classify",
     "clean",

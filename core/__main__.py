@@ -19,12 +19,14 @@ from pydantic.fields import FieldInfo
 
 from core.config import (
     DTYPES,
+    AnalyseConfig,
     CorpusConfig,
     PreflightConfig,
     QuickstartConfig,
     StageConfig,
     TrainConfig,
     choices_of,
+    field_extra,
     flag_of,
     help_of,
     load_config_file,
@@ -67,6 +69,13 @@ _RESUMED_LIMITS = {
     "price_per_hour": "price of the next machine in US dollars",
 }
 
+_SWEEP_LIMITS: dict[str, tuple[type, str]] = {
+    "max_runs": (int, "trials at most"),
+    "max_hours": (float, "hours of all trials together"),
+    "max_cost": (float, "US dollars of all trials together"),
+    "parallel": (int, "trials at a time"),
+}
+
 
 def main(
     arguments: Sequence[str] | None = None, *, prog: str = "python -m core", epilog: str = ""
@@ -104,6 +113,7 @@ def build_parser(prog: str = "python -m core", epilog: str = "") -> argparse.Arg
     for stage in STAGES.values():
         _add_stage(commands, common, stage)
     _add_quickstart(commands, common)
+    _add_analyse(commands, common)
     _add_suggest(commands, common)
     _add_fill_mask(commands, common)
     _add_generate(commands, common)
@@ -113,6 +123,7 @@ def build_parser(prog: str = "python -m core", epilog: str = "") -> argparse.Arg
     _add_runs(commands, common)
     _add_artifacts(commands, common)
     _add_targets(commands, common)
+    _add_sweep(commands, common)
     return parser
 
 
@@ -203,6 +214,26 @@ def _run_quickstart(options: argparse.Namespace) -> int:
     if options.detach:
         return _print_detached(options, runs)
     return _follow(workspace, *runs, as_json=options.json)
+
+
+def _run_analyse(options: argparse.Namespace) -> int:
+    from core.corpus.sampling import Limits
+    from core.corpus.statistics import analyse_corpus
+    from core.corpus.statistics_text import lines_of
+
+    config = AnalyseConfig.parse(_config_values(options, AnalyseConfig))
+    found = analyse_corpus(
+        config.corpus,
+        _workspace(options),
+        tokenizer=config.tokenizer,
+        limits=Limits(config.sample_mb * 1_000_000, config.sample_seconds),
+    )
+    if options.json:
+        print(json.dumps(found.to_dict(), ensure_ascii=False))
+        return EXIT_DONE
+    for line in lines_of(found):
+        print(line)
+    return EXIT_DONE
 
 
 def _run_suggest(options: argparse.Namespace) -> int:
@@ -784,6 +815,13 @@ def _add_quickstart(commands: Any, common: argparse.ArgumentParser) -> None:
     _add_fields(parser, QuickstartConfig)
 
 
+def _add_analyse(commands: Any, common: argparse.ArgumentParser) -> None:
+    about = "Analyse a sample of a corpus: sizes, languages, duplicates, lines, encoding, tokens."
+    parser = _add_command(commands, common, "analyse", about, _run_analyse)
+    _add_config_file(parser)
+    _add_fields(parser, AnalyseConfig)
+
+
 def _add_suggest(commands: Any, common: argparse.ArgumentParser) -> None:
     about = "Derive size, batch size, steps and learning rate from a time or token budget."
     parser = _add_command(commands, common, "suggest", about, _run_suggest)
@@ -993,6 +1031,35 @@ def _add_targets(commands: Any, common: argparse.ArgumentParser) -> None:
     deleting.add_argument("id", help="the machine's id, as the list shows it")
 
 
+def _add_sweep(commands: Any, common: argparse.ArgumentParser) -> None:
+    about = "Run a stage with varied settings, and find the best ones."
+    parser = _add_command(commands, common, "sweep", about, _sweep("run"))
+    parser.add_argument("--config", metavar="FILE", default="", help="TOML file of a new sweep")
+    about = "go on with a sweep; finished trials stay"
+    parser.add_argument("--resume", metavar="NAME", default="", help=about)
+    parser.add_argument("--detach", action="store_true", help="return at once")
+    for name, (kind, about) in _SWEEP_LIMITS.items():
+        spellings = dict.fromkeys([f"--{name.replace('_', '-')}", f"--{name}"])
+        parser.add_argument(*spellings, type=kind, default=None, help=about)
+    actions = parser.add_subparsers(title="actions", metavar="ACTION")
+    _add_command(actions, common, "list", "List sweeps, the newest first.", _sweep("list_all"))
+    about = "Show a sweep's trials, and the best one."
+    showing = _add_command(actions, common, "show", about, _sweep("show"))
+    about = "Have a sweep save and stop its trials."
+    stopping = _add_command(actions, common, "stop", about, _sweep("stop"))
+    for one in (showing, stopping):
+        one.add_argument("name", help="the sweep's name")
+
+
+def _sweep(name: str) -> Callable[[argparse.Namespace], int]:
+    def command(options: argparse.Namespace) -> int:
+        from core.sweeps import commands
+
+        return int(getattr(commands, name)(options, _workspace(options)))
+
+    return command
+
+
 def _add_run_command(
     actions: Any,
     common: argparse.ArgumentParser,
@@ -1056,6 +1123,12 @@ def _add_field(group: Any, model: type[StageConfig], name: str) -> None:
             *spellings, dest=name, action=action, default=argparse.SUPPRESS, help=text
         )
         return
+    if field_extra(field)["is_list"]:
+        group.add_argument(
+            *spellings, dest=name, action=_Joined, default=argparse.SUPPRESS, help=text,
+            metavar=name.upper(),
+        )  # fmt: skip
+        return
     if field.default == ():
         group.add_argument(
             *spellings, dest=name, action="append", default=argparse.SUPPRESS, help=text,
@@ -1071,6 +1144,14 @@ def _add_field(group: Any, model: type[StageConfig], name: str) -> None:
     choices = choices_of(field)
     metavar = "{" + ",".join(choices) + "}" if choices else name.upper()
     group.add_argument(*spellings, dest=name, default=argparse.SUPPRESS, help=text, metavar=metavar)
+
+
+class _Joined(argparse.Action):
+    """Joins the values of a repeated flag with commas."""
+
+    def __call__(self, _: Any, namespace: Any, values: Any, __: str | None = None) -> None:
+        earlier = getattr(namespace, self.dest, "")
+        setattr(namespace, self.dest, ", ".join(filter(None, (earlier, values))))
 
 
 def _shown_default(model: type[StageConfig], name: str) -> str:

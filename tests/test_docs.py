@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from core.__main__ import build_parser
-from core.config import CleanConfig, flag_of
+from core.config import AnalyseConfig, CleanConfig, flag_of
 from core.corpus.cleaning.rules import RULES
 from core.runs.worker import child_environment
 from core.stages.registry import STAGES
@@ -251,7 +251,7 @@ def test_every_relative_link_in_the_docs_has_a_target() -> None:
 def known_flags() -> set[str]:
     return {
         flag_of(name, field)
-        for model in [stage.config for stage in STAGES.values()]
+        for model in [AnalyseConfig, *(stage.config for stage in STAGES.values())]
         for owner in [model, *(f.annotation for f in model.model_fields.values())]
         if hasattr(owner, "model_fields")
         for name, field in owner.model_fields.items()

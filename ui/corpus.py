@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from core.config import CorpusConfig
+from core.config import AnalyseConfig, CorpusConfig
 from core.errors import CorpusError, StudioError
 from core.store import Store
 from core.workspace import Workspace
@@ -29,6 +29,7 @@ from ui.parts.events import QUIET
 from ui.parts.labels import relabel
 from ui.parts.sources import CorpusForm
 from ui.parts.stage import main_column, side_column, workbench
+from ui.parts.text_choice import TextForm
 
 if TYPE_CHECKING:
     from core.corpus.reading import CorpusPreview
@@ -42,12 +43,17 @@ _READING_OPTIONS = (
 _KEPT_FOR_RUNS = ("queued", "running", "stopping", "stopped", "failed", "lost")
 _JSON = re.compile(r"\.json(\.\w+)?$", re.IGNORECASE)
 _UNSAFE = re.compile(r"[^\w.-]+")
+_ANALYSIS = """
+<p class="ps-note">Reads a sample from places all over each source: sizes, languages, lengths,
+duplicates, frequent lines, scripts, encoding problems, and the estimated tokens and training
+time.</p>
+"""
 _NO_PREVIEW = markup.empty_state(
     "No preview yet", "Preview reads the beginning of the corpus and counts its documents."
 )
 
 
-def render(workspace: Workspace) -> Form[CorpusConfig]:
+def render(workspace: Workspace, line: gr.HTML) -> CorpusForm:
     """Renders the tab; later stages nest the returned form."""
     form = CorpusForm(CorpusConfig, "corpus", workspace, check=_check)
     uploads: list[Any] = []
@@ -66,8 +72,8 @@ def render(workspace: Workspace) -> Form[CorpusConfig]:
             with gr.Row(elem_classes=["ps-buttons"]):
                 look = gr.Button("Preview", variant="primary", elem_id="corpus-look", scale=0)
                 gr.HTML(
-                    '<p class="ps-note"><a href="#tokenizer" data-go="tokenizer">'
-                    "Next: tokenizer →</a></p>"
+                    '<p class="ps-note">Next: <a href="#clean" data-go="clean">clean it</a>, or '
+                    '<a href="#tokenizer" data-go="tokenizer">train a tokenizer →</a></p>'
                 )
         with side_column():
             shown = gr.HTML(_NO_PREVIEW, elem_id="corpus-preview")
@@ -95,7 +101,42 @@ def render(workspace: Workspace) -> Form[CorpusConfig]:
     )
     _connect_uploads(form, upload, listing, held, workspace)
     _forget_when_changed(form, shown)
+    form.follow_artifacts(line, fills=False)
+    _render_analysis(form, workspace, line)
     return form
+
+
+def _render_analysis(form: CorpusForm, workspace: Workspace, line: gr.HTML) -> None:
+    analysis = Form(AnalyseConfig, "analyse", workspace, nested={"corpus": form})
+    with gr.Column(elem_classes=["ps-card"], elem_id="corpus-analysis"):
+        gr.HTML(f'<h3 class="ps-subheading">Analysis</h3>{_ANALYSIS}')
+        analysis.render()
+        with gr.Row(elem_classes=["ps-buttons"]):
+            start = gr.Button("Analyse", elem_id="analyse-start", scale=0)
+        shown = gr.HTML(elem_id="analyse-result")
+    analysis.follow_artifacts(line, fills=False)
+
+    def show(*raw: Any) -> dict[Any, Any]:
+        config = analysis.parse(*raw)
+        try:
+            return {shown: _analyse(config, workspace)}
+        except StudioError as error:
+            return {shown: present.error_card(error), **analysis.beside_field(error)}
+
+    start.click(
+        analysis.guarded(show),
+        analysis.inputs,
+        [shown, *analysis.problem_outputs],
+        show_progress_on=[shown],
+        api_visibility="private",
+    )
+
+
+def _analyse(config: AnalyseConfig, workspace: Workspace) -> str:
+    from core.corpus.previewing import analyse_apart
+    from ui.parts.analysis import render_analysis
+
+    return render_analysis(analyse_apart(config, workspace))
 
 
 def _render_uploads() -> list[Any]:
@@ -173,9 +214,20 @@ def _forget_when_changed(form: Form[CorpusConfig], shown: gr.HTML) -> None:
         component.change(None, None, shown, js=f"() => {json.dumps(_NO_PREVIEW)}", **QUIET)
 
 
+def render_choice(form: TextForm, line: gr.HTML) -> None:
+    """Renders the corpus line of a later stage, and its choice of a cleaned corpus."""
+    shown = gr.HTML(elem_classes=["ps-corpus-line-host"])
+    form.render_choice()
+    _connect_line(form, shown)
+    form.follow_corpora(line)
+
+
 def render_line(form: Form[CorpusConfig]) -> None:
     """Renders the corpus line of another tab."""
-    line = gr.HTML(elem_classes=["ps-corpus-line-host"])
+    _connect_line(form, gr.HTML(elem_classes=["ps-corpus-line-host"]))
+
+
+def _connect_line(form: Form[Any], line: gr.HTML) -> None:
 
     def describe(*raw: Any) -> dict[Any, Any]:
         config = form.parse(*raw)

@@ -100,6 +100,11 @@ class Form(Generic[ConfigT]):
         self._check = check
 
     @property
+    def place(self) -> str:
+        """Returns the id of the tab with the form."""
+        return self.id
+
+    @property
     def inputs(self) -> list[Any]:
         """Returns the handlers' inputs, other forms' last."""
         return [form.typed for form in self._all()]
@@ -148,6 +153,11 @@ class Form(Generic[ConfigT]):
                             )
                 if after and group in after:
                     after[group]()
+        self._render_problems()
+        self._gather()
+        self._connect_presets()
+
+    def _render_problems(self) -> None:
         self.problems = gr.HTML(
             html_template=f"<style>{self._css()}</style>",
             js_on_load=script("problems.js"),
@@ -155,8 +165,6 @@ class Form(Generic[ConfigT]):
             form=self.id,
             help=self._help(),
         )
-        self._gather()
-        self._connect_presets()
 
     def _help(self) -> dict[str, dict[str, Any]]:
         found = {}
@@ -166,12 +174,14 @@ class Form(Generic[ConfigT]):
             options = {value: texts for value, texts in extra["options"].items() if texts[1]}
             # An explanation replaces the help line.
             more = [field.description if options else "", extra["details"]]
-            if any(more):
+            if any(more) or extra["slider"]:
                 found[component.elem_id] = {
                     "title": component.label,
                     "options": options,
                     "details": " ".join(filter(None, more)),
                     "value": component.value,
+                    "slider": extra["slider"],
+                    "optional": plain_type(field)[1],
                 }
         return found
 
@@ -251,7 +261,7 @@ class Form(Generic[ConfigT]):
             return gr.update(value=_to_raw(field, value), choices=labelled(field, choices))
         return gr.update(value=_to_raw(field, value))
 
-    def follow_artifacts(self, line: gr.HTML, *, moves: bool = True) -> None:
+    def follow_artifacts(self, line: gr.HTML, *, moves: bool = True, fills: bool = True) -> None:
         """Keeps artifact menus up to date.
 
         Basic fields move to the newest artifact unless the user chose another.
@@ -259,8 +269,9 @@ class Form(Generic[ConfigT]):
         Args:
             line: Its `artifacts` event reports changes.
             moves: Whether basic fields leave an existing artifact.
+            fills: Whether empty basic fields get an artifact.
         """
-        follow_basic = _follow_newest if moves else _stay
+        follow_basic = (_follow_newest if moves else _stay) if fills else _follow_choices
         for name, component in self.components.items():
             extra = field_extra(self.model.model_fields[name])
             if extra["artifact"]:
@@ -294,8 +305,8 @@ class Form(Generic[ConfigT]):
                 if not live and not beside:
                     with present.sent_by_user(raw):
                         raise present.notice(error) from error
-                if not live and beside.keys() & self.nested.keys():
-                    place = next(iter(beside)).capitalize()
+                if not live and (elsewhere := self._elsewhere(beside)):
+                    place = elsewhere.place.capitalize()
                     gr.Warning(present.escape(f"In {place}: {relabel(error.problem)}"))
                 return {
                     **self._shown(beside, reveal=not live, live=live),
@@ -339,13 +350,13 @@ class Form(Generic[ConfigT]):
     def place_of(self, error: StudioError) -> str:
         """Returns the id of an error's form, or ""."""
         forms = self._forms()
-        return next((forms[name].id for name in self._beside(error)), "")
+        return next((forms[name].place for name in self._beside(error)), "")
 
     def describe_problem(self, error: StudioError) -> str:
         """Returns an error in a few words, with its field."""
         for name, problems in self._beside(error).items():
             form = self._forms()[name]
-            place = f"{form.id.capitalize()}: " if name in self.nested else ""
+            place = f"{form.place.capitalize()}: " if form is self._elsewhere([name]) else ""
             for field in problems:
                 title = title_of(field, form.model.model_fields[field])
                 is_value = isinstance(error.__cause__, ValidationError)
@@ -354,7 +365,14 @@ class Form(Generic[ConfigT]):
         return _sentence(relabel(error.problem, self.model))
 
     def _forms(self) -> dict[str, Form[Any]]:
-        return {"": self, **self.nested, **({_BASE: self.base} if self.base else {})}
+        found = {"": self, **self.nested, **({_BASE: self.base} if self.base else {})}
+        for name, form in self.nested.items():
+            found |= {f"{name}/{key}": one for key, one in form._forms().items() if key}
+        return found
+
+    def _elsewhere(self, names: Collection[str]) -> Form[Any] | None:
+        """Returns the first of these forms that is neither this one nor its base."""
+        return next((self._forms()[name] for name in names if name not in ("", _BASE)), None)
 
     def _all(self) -> list[Form[Any]]:
         others = [*self.nested.values(), *([self.base] if self.base else [])]
@@ -419,18 +437,7 @@ class Form(Generic[ConfigT]):
         return list(choices)
 
     def _confine(self, config: StageConfig) -> None:
-        for name, field in type(config).model_fields.items():
-            extra, value = field_extra(field), getattr(config, name)
-            if isinstance(value, tuple):
-                for one in value:
-                    self._confine(one)
-            elif extra["path"]:
-                self._workspace.confine(value, field=name)
-            elif extra["artifact"] and value:
-                self._workspace.confine_artifact(extra["artifact"], value, field=name)
-            elif extra["artifacts"]:
-                for one in split_references(value):
-                    self._workspace.confine_artifact(extra["artifacts"], one, field=name)
+        confine(config, self._workspace)
 
     def _to_value(self, name: str, raw: Any) -> Any:
         return _to_value(self.model.model_fields[name], raw)
@@ -453,15 +460,26 @@ class Form(Generic[ConfigT]):
         return []
 
     def _css(self) -> str:
-        return "".join(
-            f'body:has(#{self.id}-{name} input[value="{choice}"]:not(:checked)) '
-            f".ps-when-{self.id}-{name}-{choice} {{ display: none !important; }}\n"
-            for name, choice in self._conditions()
-        ) + "".join(
-            f'body:has(#{self.id}-{other} input[value="{choice}"]:checked) '
-            f"#{self.id}-{name} {{ display: none !important; }}\n"
-            for name in self.components
-            for other, choice in field_extra(self.model.model_fields[name])["hidden_with"].items()
+        return (
+            "".join(
+                f'body:has(#{self.id}-{name} input[value="{choice}"]:not(:checked)) '
+                f".ps-when-{self.id}-{name}-{choice} {{ display: none !important; }}\n"
+                for name, choice in self._conditions()
+            )
+            + "".join(
+                f'body:has(#{self.id}-{other} input[value="{choice}"]:checked) '
+                f"#{self.id}-{name} {{ display: none !important; }}\n"
+                for name in self.components
+                for other, choice in field_extra(self.model.model_fields[name])[
+                    "hidden_with"
+                ].items()
+            )
+            + "".join(
+                f'body:not(:has(#{self.id}-{switch} input[type="checkbox"]:checked)) '
+                f"#{self.id}-{name}:not(.ps-wrong) {{ display: none !important; }}\n"
+                for name in self.components
+                if (switch := field_extra(self.model.model_fields[name])["needs"])
+            )
         )
 
     def remember(self, page: gr.Blocks) -> None:
@@ -473,7 +491,9 @@ class Form(Generic[ConfigT]):
         kept = {
             name: component
             for name, component in self.components.items()
-            if name != "name" and not field_extra(fields[name])["artifact"]
+            if name != "name"
+            and not field_extra(fields[name])["artifact"]
+            and not field_extra(fields[name])["secret"]
         }
         names = json.dumps(list(kept))
         memory = gr.BrowserState(
@@ -550,6 +570,22 @@ def _as_choice(group: str) -> str:
     return group.lower().replace(" ", "_")
 
 
+def confine(config: StageConfig, workspace: Workspace) -> None:
+    """Raises StudioError for paths that a visitor of the web app may not name."""
+    for name, field in type(config).model_fields.items():
+        extra, value = field_extra(field), getattr(config, name)
+        if isinstance(value, tuple):
+            for one in value:
+                confine(one, workspace)
+        elif extra["path"]:
+            workspace.confine(value, field=name)
+        elif extra["artifact"] and value:
+            workspace.confine_artifact(extra["artifact"], value, field=name)
+        elif extra["artifacts"]:
+            for one in split_references(value):
+                workspace.confine_artifact(extra["artifacts"], one, field=name)
+
+
 def _is_typed(typed: Any, names: Collection[str]) -> bool:
     return isinstance(typed, dict) and all(
         name in names and isinstance(value, str | bool | None) for name, value in typed.items()
@@ -611,6 +647,8 @@ def _make_component(
     if field_extra(field)["artifact"] or names:
         return gr.Dropdown(names, value=value, allow_custom_value=True, **common)
     common["elem_classes"] = [*common["elem_classes"], *_keyboard(annotation)]
+    if field_extra(field)["secret"]:
+        return gr.Textbox(value=value, max_lines=1, type="password", **common)
     return gr.Textbox(
         value=value, max_lines=1, placeholder=present.UNSET if optional else "", **common
     )

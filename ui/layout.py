@@ -10,6 +10,7 @@ import gradio as gr
 from core.store import Store
 from core.workspace import Workspace
 from ui import (
+    clean,
     corpus,
     evaluate,
     finetune,
@@ -18,20 +19,22 @@ from ui import (
     runs,
     shards,
     status_bar,
+    sweeps,
     tokenizer,
     train,
 )
 from ui import workspace as workspace_tab
 from ui.parts.events import separate_events
 from ui.parts.markup import MARK, heading
+from ui.parts.text_choice import TextForm, link_choices, offer
 from ui.present import escape
 
 _TITLE = "Pretrain Studio"
 # Gradio's copies of uploads: seconds between checks, seconds kept.
 _UPLOADS_KEPT = (3600, 24 * 3600)
 _TABS = (
-    "corpus", "tokenizer", "shards", "train", "runs", "evaluate", "finetune", "playground",
-    "publish", "workspace",
+    "corpus", "clean", "tokenizer", "shards", "train", "runs", "sweeps", "evaluate", "finetune",
+    "playground", "publish", "workspace",
 )  # fmt: skip
 
 
@@ -43,17 +46,26 @@ def build_page(workspace: Workspace) -> gr.Blocks:
         line = status_bar.render(workspace, store, list(_TABS))
         with gr.Tabs(elem_id="tabs", overflow_behavior="wrap"):
             with _tab("corpus", "The text to train on. The tokenizer and the shards read it."):
-                text = corpus.render(workspace)
+                text = corpus.render(workspace, line)
+            with _tab(
+                "clean", "Removes duplicates and unwanted text before a tokenizer is trained."
+            ):
+                corpus.render_line(text)
+                cleaner, use, cleaned = clean.render(workspace, text, line)
             with _tab("tokenizer", "Learns a subword vocabulary from your text."):
-                corpus.render_line(text)
-                pieces = tokenizer.render(workspace, text, line)
+                for_tokens = TextForm(text, "tokenizer", workspace)
+                corpus.render_choice(for_tokens, line)
+                pieces = tokenizer.render(workspace, for_tokens, line)
             with _tab("shards", "Packs your text into token sequences, in TFRecord files."):
-                corpus.render_line(text)
-                rows = shards.render(workspace, text, pieces, line)
+                for_rows = TextForm(text, "shards", workspace)
+                corpus.render_choice(for_rows, line)
+                rows = shards.render(workspace, for_rows, pieces, line)
             with _tab("train", "Trains a model from scratch on your shards."):
                 recipe, check = train.render(workspace, store, rows, line)
             with _tab("runs", "Queued, running and finished runs."):
                 board = runs.render(workspace, store)
+            with _tab("sweeps", "Trials of a stage with varied settings, and the best of them."):
+                trials = sweeps.render(workspace, store)
             with _tab("evaluate", "Measures a model on minimal pairs or on held-out text."):
                 measure = evaluate.render(workspace, line)
             with _tab("finetune", "Trains a model further on labelled examples.", "Fine-tune"):
@@ -66,11 +78,12 @@ def build_page(workspace: Workspace) -> gr.Blocks:
                 hub = publish.render(workspace, line, tab)
             with _tab("workspace", "Disk usage of runs and artifacts, and import of settings."):
                 importer = workspace_tab.render(workspace, store)
-        runs.connect(board, importer, store, [pieces, rows, recipe, check, measure, tune, hub])
-        for form in (
-            text, pieces.form, rows.form, recipe.form, check.form, measure.form, tune.form,
-            hub.form,
-        ):  # fmt: skip
+        link_choices([for_tokens, for_rows])
+        offer(use, cleaned, [for_tokens, for_rows])
+        launchers = [cleaner, pieces, rows, recipe, check, measure, tune, hub]
+        runs.connect(board, importer, store, launchers)
+        sweeps.connect(trials, workspace, [pieces, rows, recipe])
+        for form in (text, *(launcher.form for launcher in launchers)):
             form.remember(page)
         separate_events(page)
     return page

@@ -9,7 +9,7 @@ from typing import Any
 
 import gradio as gr
 
-from core.errors import ConfigError
+from core.errors import ConfigError, StudioError
 from core.report import list_settings, read_settings, report_page, settings_file
 from core.runs.client import (
     annotate_run,
@@ -30,6 +30,7 @@ from core.workspace import Workspace
 from ui import charts
 from ui.assets import UPLOT, script
 from ui.parts import compare, markup, remote
+from ui.parts.cleaning import describe_report as describe_cleaning
 from ui.parts.events import QUIET
 from ui.parts.preflight import describe_report, is_report, take_batch_size
 from ui.parts.results import results_of
@@ -116,7 +117,13 @@ def render(workspace: Workspace, store: Store) -> gr.HTML:
     return gr.HTML(
         html_template=_TEMPLATE,
         js_on_load=script(
-            UPLOT, "chart.js", "compare.js", "preflight_card.js", "machines.js", "runs.js"
+            UPLOT,
+            "chart.js",
+            "compare.js",
+            "preflight_card.js",
+            "cleaning_card.js",
+            "machines.js",
+            "runs.js",
         ),
         server_functions=[
             _list_function(workspace, store),
@@ -275,6 +282,7 @@ def _detail_function(workspace: Workspace, store: Store) -> Answer:
             "devices": folder.device(),
             "preflight": _preflight(row),
             "results": results_of(row.stage, row.results),
+            "cleaning": _cleaning(row, workspace),
             "published": _published(row),
             "settings": _settings(row, folder.resolved()),
             "commands": _commands(row, workspace),
@@ -400,6 +408,16 @@ def _preflight(row: RunRow) -> dict[str, Any] | None:
     if not is_report(row.results):
         return None
     return describe_report(row.results, row.config, row.config.get("price_per_chip_hour"))
+
+
+def _cleaning(row: RunRow, workspace: Workspace) -> dict[str, Any] | None:
+    """Describes the report of a cleaned corpus, as long as that exists."""
+    if row.stage != "clean" or row.state != "done":
+        return None
+    try:
+        return describe_cleaning(workspace.find_own("corpus", row.name))
+    except StudioError:
+        return None
 
 
 def _figures(row: RunRow) -> dict[str, float]:

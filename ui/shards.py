@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from core.config import CorpusConfig, ShardConfig, TokenizerConfig
+from core.config import ShardConfig, TokenizerConfig
 from core.errors import ConfigError, StudioError
 from core.workspace import Artifact, Workspace
 from ui import present
@@ -52,9 +52,7 @@ _NONE_YET = markup.empty_state(
 )
 
 
-def render(
-    workspace: Workspace, text: Form[CorpusConfig], pieces: Launcher, line: gr.HTML
-) -> Launcher:
+def render(workspace: Workspace, text: Form[Any], pieces: Launcher, line: gr.HTML) -> Launcher:
     """Renders the tab and returns its launcher.
 
     Args:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from core.config import CorpusConfig, TokenizerConfig, option_label
+from core.config import TokenizerConfig, option_label
 from core.workspace import Artifact, Workspace
 from ui import present
 from ui.forms import Form
@@ -29,7 +29,7 @@ _NONE_YET = markup.empty_state(
 )
 
 
-def render(workspace: Workspace, text: Form[CorpusConfig], line: gr.HTML) -> Launcher:
+def render(workspace: Workspace, text: Form[Any], line: gr.HTML) -> Launcher:
     """Renders the tab and returns its launcher."""
     form = Form(
         TokenizerConfig,

@@ -1,5 +1,6 @@
 """The stages' options, one pydantic model per stage."""
 
+from core.config.analyse import AnalyseConfig
 from core.config.base import StageConfig, config_error, describe_expected, fingerprint_of
 from core.config.clean import CleanConfig
 from core.config.corpus import CorpusConfig
@@ -40,6 +41,7 @@ __all__ = [
     "DTYPES",
     "HUB_ID_PATTERN",
     "LICENSES",
+    "AnalyseConfig",
     "CleanConfig",
     "CorpusConfig",
     "Dtype",

@@ -22,8 +22,23 @@ _NAMES_PATTERN_HELP = "separated by commas"
 _OFF = "Empty: no limit."
 
 
+def _threshold(
+    default: float | None,
+    help: str,
+    title: str,
+    group: str,
+    slider: tuple[float, float, float],
+    **bounds: Any,
+) -> Any:
+    """Declares a limit of published rules, which their switch shows."""
+    return option(
+        default, help, title=title, group=group, basic=True, details=_OFF, slider=slider,
+        needs=group.lower().replace(" ", "_"), **bounds,
+    )  # fmt: skip
+
+
 def _share(default: float, help: str, title: str, group: str) -> Any:
-    return option(default, help, title=title, group=group, details="Empty: off.", ge=0, le=1)
+    return _threshold(default, help, title, group, (0, 1, 0.01), ge=0, le=1)
 
 
 def _repetition(default: float, help: str, title: str) -> Any:
@@ -91,29 +106,44 @@ class CleanConfig(StageConfig):
         "1 - (1 - s^rows)^bands: 77 % for 0.75, 99.9 % for 0.9.",
     )
     minhash_bands: int = option(14, "Bands of hashes; more find less similar documents.",
-                                title="Bands", group="Duplicates", ge=1, le=64)  # fmt: skip
+                                title="Bands", group="Duplicates", slider=(1, 64, 1),
+ needs="near_duplicates", ge=1, le=64)  # fmt: skip
     minhash_rows: int = option(8, "Hashes in a band; more require more similar documents.",
-                               title="Rows per band", group="Duplicates", ge=1, le=32)  # fmt: skip
+                               title="Rows per band", group="Duplicates", slider=(1, 32, 1),
+ needs="near_duplicates", ge=1, le=32)  # fmt: skip
     shingle_words: int = option(
-        5, "Words in a window that is compared.", title="Window words", group="Duplicates", ge=2,
-        le=50,
+        5, "Words in a window that is compared.", title="Window words", group="Duplicates",
+        slider=(2, 50, 1), needs="near_duplicates", ge=2, le=50,
     )  # fmt: skip
     boilerplate_lines: bool = option(
         False, "Remove lines that occur in many documents.", group="Lines", basic=True
     )
     boilerplate_min_documents: int = option(
         10, "Fewest documents with such a line.", title="Documents with the line", group="Lines",
-        ge=2,
+        basic=True, slider=(2, 100, 1), needs="boilerplate_lines", ge=2,
     )  # fmt: skip
     boilerplate_min_percent: float = option(
         0.1, "Smallest percentage of documents with such a line.",
-        title="Percentage with the line", group="Lines", ge=0, le=100,
+        title="Percentage with the line", group="Lines", basic=True, slider=(0, 10, 0.1),
+        needs="boilerplate_lines", ge=0, le=100,
     )  # fmt: skip
     min_characters: int | None = option(
-        None, "Shortest document, in characters.", group="Length", basic=True, details=_OFF, ge=1
+        None,
+        "Shortest document, in characters.",
+        group="Length",
+        basic=True,
+        details=_OFF,
+        slider=(1, 5000, 1),
+        ge=1,
     )
     max_characters: int | None = option(
-        None, "Longest document, in characters.", group="Length", basic=True, details=_OFF, ge=1
+        None,
+        "Longest document, in characters.",
+        group="Length",
+        basic=True,
+        details=_OFF,
+        slider=(1000, 1_000_000, 1000),
+        ge=1,
     )
     languages: str = option(
         "",
@@ -124,7 +154,7 @@ class CleanConfig(StageConfig):
     )
     min_language_probability: float = option(
         0.2, "Lowest probability of the language.", title="Language probability",
-        group="Language", ge=0, le=1,
+        group="Language", slider=(0, 1, 0.01), ge=0, le=1,
     )  # fmt: skip
     gopher: bool = option(
         False,
@@ -134,19 +164,19 @@ class CleanConfig(StageConfig):
         basic=True,
         details="Made for web pages in English: many short documents don't pass.",
     )
-    gopher_min_words: int | None = option(
-        50, "Fewest words.", title="Minimum words", group="Gopher", details=_OFF, ge=1
+    gopher_min_words: int | None = _threshold(
+        50, "Fewest words.", "Minimum words", "Gopher", (1, 500, 1), ge=1
     )
-    gopher_max_words: int | None = option(
-        100_000, "Most words.", title="Maximum words", group="Gopher", details=_OFF, ge=1
+    gopher_max_words: int | None = _threshold(
+        100_000, "Most words.", "Maximum words", "Gopher", (1000, 200_000, 1000), ge=1
     )
-    gopher_min_word_length: float | None = option(
-        3.0, "Shortest mean word, in characters.", title="Minimum word length", group="Gopher",
-        details=_OFF, ge=0,
+    gopher_min_word_length: float | None = _threshold(
+        3.0, "Shortest mean word, in characters.", "Minimum word length", "Gopher", (0, 10, 0.1),
+        ge=0,
     )  # fmt: skip
-    gopher_max_word_length: float | None = option(
-        10.0, "Longest mean word, in characters.", title="Maximum word length", group="Gopher",
-        details=_OFF, ge=0,
+    gopher_max_word_length: float | None = _threshold(
+        10.0, "Longest mean word, in characters.", "Maximum word length", "Gopher", (3, 30, 0.1),
+        ge=0,
     )  # fmt: skip
     gopher_max_hashes: float | None = _share(0.1, "Most # signs per word.", "Hash signs", "Gopher")
     gopher_max_ellipses: float | None = _share(0.1, "Most ellipses per word.", "Ellipses", "Gopher")
@@ -159,15 +189,16 @@ class CleanConfig(StageConfig):
     gopher_min_alphabetic_words: float | None = _share(
         0.8, "Smallest share of words with a letter.", "Alphabetic words", "Gopher"
     )
-    gopher_min_stop_words: int | None = option(
-        2, "Fewest different stop words.", title="Minimum stop words", group="Gopher",
-        details=_OFF, ge=1,
-    )  # fmt: skip
+    gopher_min_stop_words: int | None = _threshold(
+        2, "Fewest different stop words.", "Minimum stop words", "Gopher", (1, 8, 1), ge=1
+    )
     gopher_stop_words: str = option(
         "the be to of and that have with",
         "Stop words, in lower case; other languages need others.",
         title="Stop words",
         group="Gopher",
+        basic=True,
+        needs="gopher",
     )
     gopher_repetition: bool = option(
         False,
@@ -227,23 +258,32 @@ class CleanConfig(StageConfig):
     )
     c4_end_punctuation: bool = option(
         True, "Remove lines without a final punctuation mark.", title="Final punctuation",
-        group="C4",
+        group="C4", basic=True, needs="c4",
     )  # fmt: skip
-    c4_min_line_words: int | None = option(
-        5, "Fewest words in a line.", title="Words in a line", group="C4", details=_OFF, ge=1
+    c4_min_line_words: int | None = _threshold(
+        5, "Fewest words in a line.", "Words in a line", "C4", (1, 30, 1), ge=1
     )
-    c4_max_word_length: int | None = option(
-        1000, "Longest word in a line, in characters.", title="Longest word", group="C4",
-        details=_OFF, ge=1,
-    )  # fmt: skip
-    c4_min_sentences: int | None = option(
-        3, "Fewest sentences.", title="Minimum sentences", group="C4", details=_OFF, ge=1
+    c4_max_word_length: int | None = _threshold(
+        1000, "Longest word in a line, in characters.", "Longest word", "C4", (10, 2000, 10), ge=1
+    )
+    c4_min_sentences: int | None = _threshold(
+        3, "Fewest sentences.", "Minimum sentences", "C4", (1, 20, 1), ge=1
     )
     c4_lorem_ipsum: bool = option(
-        True, "Remove documents with lorem ipsum.", title="Lorem ipsum", group="C4"
+        True,
+        "Remove documents with lorem ipsum.",
+        title="Lorem ipsum",
+        group="C4",
+        basic=True,
+        needs="c4",
     )
     c4_curly_brackets: bool = option(
-        True, "Remove documents with a curly bracket.", title="Curly brackets", group="C4"
+        True,
+        "Remove documents with a curly bracket.",
+        title="Curly brackets",
+        group="C4",
+        basic=True,
+        needs="c4",
     )
     fineweb: bool = option(
         False,
@@ -261,14 +301,18 @@ class CleanConfig(StageConfig):
         "FineWeb",
     )  # fmt: skip
     fineweb_short_line_characters: int = option(
-        30, "Longest short line, in characters.", title="Short line", group="FineWeb", ge=1
-    )
+        30, "Longest short line, in characters.", title="Short line", group="FineWeb", basic=True,
+        slider=(1, 200, 1), needs="fineweb", ge=1,
+    )  # fmt: skip
     fineweb_max_duplicate_line_characters: float | None = option(
         0.1,
         "Documents with at least this share of characters in repeated lines are removed.",
         title="Repeated characters",
         group="FineWeb",
-        details="The paper says 0.1; the code that it publishes has 0.01. Empty: off.",
+        details="The paper says 0.1; the code that it publishes has 0.01. Empty: no limit.",
+        basic=True,
+        slider=(0, 1, 0.01),
+        needs="fineweb",
         ge=0,
         le=1,
     )
@@ -277,6 +321,9 @@ class CleanConfig(StageConfig):
         "Most line ends per word.",
         title="Lines per word",
         group="FineWeb",
-        details="Only in the published code. Empty: off.",
+        details="Only in the published code. Empty: no limit.",
+        basic=True,
+        slider=(0, 2, 0.01),
+        needs="fineweb",
         ge=0,
     )

@@ -15,7 +15,10 @@ from core.config.options import (
     LICENSES,
     MIRROR_PATTERN,
     OBJECTIVE_OPTIONS,
+    PROJECT_PATTERN,
+    REPORT_PATTERN,
     TARGET_PATTERN,
+    WEBHOOK_PATTERN,
     Family,
     Size,
     option,
@@ -629,6 +632,53 @@ class TrainConfig(StageConfig):
         title="Licence",
         group="Hub",
         choices=LICENSES,
+        identity=False,
+    )
+
+    report_to: str = option(
+        "",
+        "Services that receive the figures: trackio, wandb, mlflow.",
+        details=(
+            "Several with commas. Sent by a process of its own, which can't disturb the run. "
+            "Needs requirements-reporting.txt: docs/reporting.md."
+        ),
+        title="Report to",
+        group="Reporting",
+        choices=("", "trackio", "wandb", "mlflow", "trackio, wandb", "trackio, mlflow"),
+        pattern=REPORT_PATTERN,
+        is_list=True,
+        identity=False,
+    )
+    project: str = option(
+        "",
+        "Project or experiment of these services; empty: pretrain-studio.",
+        title="Project",
+        group="Reporting",
+        pattern=PROJECT_PATTERN,
+        identity=False,
+    )
+    webhook: str = option(
+        "",
+        "Address that is told of the run's end, preemptions, alerts and limits.",
+        details=(
+            "A secret: it is kept in memory only. STUDIO_WEBHOOK_URL sets it for all runs. "
+            "Slack, Discord or JSON: docs/reporting.md."
+        ),
+        group="Reporting",
+        pattern=WEBHOOK_PATTERN,
+        secret=True,
+        identity=False,
+    )
+    webhook_format: Literal["auto", "slack", "discord", "json"] = option(
+        "auto",
+        "Format of the webhook's messages.",
+        options={
+            "auto": ("Automatic", "by the address"),
+            "slack": ("Slack", ""),
+            "discord": ("Discord", ""),
+            "json": ("JSON", "an object with event, run, state and figures"),
+        },
+        group="Reporting",
         identity=False,
     )
 

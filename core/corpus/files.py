@@ -33,7 +33,7 @@ from core.corpus.lines import Decoder, encoding_named
 from core.corpus.parquet_rows import ParquetTexts
 from core.corpus.report import Facts, Findings, ReadingReport
 from core.corpus.source import SourcePart
-from core.corpus.stretches import Range, Stretch, cut_groups, cut_lines, is_safe_to_cut
+from core.corpus.stretches import Range, Stretch, cut_groups, cut_lines, is_safe_to_cut, shorten
 from core.corpus.unpack import (
     SUFFIXES,
     UnpackMeter,
@@ -128,6 +128,16 @@ class FilesSource:
             size = sum(one.bytes for one in stretches)
             yield SourcePart(self._limited_to(stretches, part), shown, size)
 
+    def beginning(self, part: str, target_bytes: int) -> SourcePart | None:
+        """Returns the beginning of a stretch of lines, of about so many bytes; None if it isn't."""
+        [*others, last] = self._files[part]
+        if others or not isinstance(last, Stretch) or not last.is_cut or last.format == "parquet":
+            return None
+        with _naming(last):
+            unit = self._config.text_unit if last.format == "text" else "line"
+            short = shorten(last, "paragraph" if unit == "paragraph" else "line", target_bytes)
+        return SourcePart(self._limited_to([short], part), short.describe(), short.bytes)
+
     def _grouped(self, part: str, target_bytes: int) -> Iterator[list[Stretch]]:
         """Groups a split's files into about equal amounts of text, and cuts the large ones."""
         group: list[Stretch] = []
@@ -171,22 +181,39 @@ class FilesSource:
 
     def _cut_groups(self, whole: Stretch, target_bytes: int) -> Iterator[Stretch]:
         with open_regular(whole.path) as stream:
-            table = ParquetTexts(whole.shown, stream, self._config.max_document_mb)
+            try:
+                table = ParquetTexts(whole.shown, stream, self._config.max_document_mb)
+            except CorpusError:
+                return iter([whole])  # Whoever reads it reports the error.
             return cut_groups(whole, table.group_bytes, target_bytes)
 
     def _cut_json(self, whole: Stretch, target_bytes: int) -> Iterator[Stretch]:
-        with open_regular(whole.path) as stream:
-            if not are_cuttable_lines(self._decoder(whole).blocks(stream)):
-                yield whole
-                return
-        with self._table(whole) as table:
-            column, columns = table.text_column(), tuple(table.columns)
-            if not table.has(column):
-                # Whether later rows have it is known at the end of the file.
-                yield whole
-                return
+        try:
+            found = self._lenient()._find_lines_of_json(whole)
+        except CorpusError:
+            found = None  # Whoever reads it reports the error.
+        if found is None:
+            yield whole
+            return
+        column, columns = found
         for stretch in cut_lines(whole, "line", self._encoding, target_bytes):
             yield replace(stretch, column=column, columns=columns) if stretch.start else stretch
+
+    def _lenient(self) -> FilesSource:
+        """Returns a copy that replaces invalid bytes; they must not hinder planning."""
+        lenient = copy.copy(self)
+        lenient._config = self._config.model_copy(update={"encoding_errors": "replace"})
+        return lenient
+
+    def _find_lines_of_json(self, whole: Stretch) -> tuple[str, tuple[str, ...]] | None:
+        """Returns the text column and all columns; None if the file can't be cut."""
+        with open_regular(whole.path) as stream:
+            if not are_cuttable_lines(self._decoder(whole).blocks(stream)):
+                return None
+        with self._table(whole) as table:
+            column, columns = table.text_column(), tuple(table.columns)
+            # Whether later rows have it is known at the end of the file.
+            return (column, columns) if table.has(column) else None
 
     @contextmanager
     def _opened(self, file: TextFile) -> Iterator[tuple[IO[bytes], str]]:
@@ -421,7 +448,7 @@ class FilesSource:
             return ["lone returns"] * self._has_lone_return(file)
         if file.format == "csv" and self._config.delimiter == "auto":
             with unpacked(file.packed, self._config.max_unpack_ratio) as (stream, _):
-                decoder = self._decoder(file)
+                decoder = self._lenient()._decoder(file)
                 lines = list(itertools.islice(decoder.lines(decoder.blocks(stream)), SAMPLED_LINES))
             found = find_delimiter(file.shown, lines, self._config, is_tsv=False)
             return [found] if found != _first_delimiter(lines) else []

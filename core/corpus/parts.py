@@ -21,6 +21,10 @@ PART_BYTES = 64 << 20
 SPLITS: tuple[Split, ...] = ("train", "validation")
 
 
+def bytes_of_parts(part_mb: float) -> int:
+    return round(part_mb * 2**20)
+
+
 @dataclass
 class PartCounts:
     """Counts of what a part contains.

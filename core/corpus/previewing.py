@@ -2,39 +2,50 @@
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from core.config import CleanConfig, CorpusConfig
+import orjson
+
+from core.config import AnalyseConfig, CleanConfig, CorpusConfig
 from core.corpus.addresses import has_address, with_local_files
-from core.corpus.cleaning.preview import CleanedDocument, CleaningPreview, preview_cleaning
+from core.corpus.cleaning.preview import (
+    CleanedDocument,
+    CleaningPreview,
+    check_arguments,
+    preview_cleaning,
+)
 from core.corpus.files import FilesSource
+from core.corpus.isolation import (
+    MEMORY_BYTES,
+    child_environment,
+    describe_error,
+    explain_error,
+    limit_memory,
+    raise_error,
+)
 from core.corpus.members import naming_source
 from core.corpus.reading import CorpusPreview, merge_previews, name_preview, preview
-from core.errors import ConfigError, CorpusError, StudioError
+from core.corpus.sampling import Limits, SourceSample, sample_corpus
+from core.corpus.statistics import CorpusStatistics, SourceStatistics, analyse_samples
+from core.errors import CorpusError, StudioError
 from core.events import Reporter
 from core.workspace import Workspace
 
-MEMORY_BYTES = 1_500_000_000
 TIMEOUT_SECONDS = 90.0
+ANALYSIS_SECONDS = 180.0
 # After this time, counts are lower bounds.
 _SCAN_SECONDS = 10.0
 _CHECK_SECONDS = 1.0
 _SAMPLE_CHARACTERS = 2000
 _MOST_COLUMNS = 1000
 _READ_APART = ("files", "corpus")
-_ROOT = Path(__file__).parents[2]
-# The rest of the environment is withheld.
-_PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "SYSTEMROOT", "PYTHONUTF8")
-_FRUGAL = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
 
 
 @dataclass(frozen=True)
@@ -101,6 +112,7 @@ def preview_cleaning_apart(
     timeout_seconds: float = TIMEOUT_SECONDS,
 ) -> CleaningPreview:
     """Previews cleaning in a subprocess and truncates documents; raises like `preview_cleaning`."""
+    check_arguments(config, sample, workspace)
     kinds: set[str] = {one.source for one in config.corpus.sources} or {config.corpus.source}
     if not kinds.issubset(_READ_APART):
         return _shortened(preview_cleaning(config, sample, workspace))
@@ -114,9 +126,59 @@ def preview_cleaning_apart(
     return CleaningPreview(documents, found["summary"])
 
 
+def sample_apart(
+    config: CorpusConfig,
+    workspace: Workspace,
+    limits: Limits,
+    *,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+) -> list[SourceSample]:
+    """Samples files in a subprocess; raises like `sample_corpus`."""
+    if config.source == "several":
+        chosen = [one for one in config.sources if not config.only or one.name in config.names_only]
+        found = []
+        for one in chosen:
+            with naming_source(one.name):
+                [own] = sample_apart(
+                    config.of_source(one), workspace, limits.share(len(chosen)),
+                    timeout_seconds=timeout_seconds,
+                )  # fmt: skip
+            found.append(replace(own, name=one.name))
+        return found
+    if config.source not in _READ_APART:
+        return sample_corpus(config, workspace, limits)
+    if has_address(config):
+        # The subprocess has no credentials.
+        here = with_local_files(config, workspace, Reporter(), sample=True)
+        found = sample_apart(here, workspace, limits, timeout_seconds=timeout_seconds)
+        return [replace(one, total_bytes=0, is_whole=False) for one in found]
+    question = {**_question(config, workspace, MEMORY_BYTES), "sample": asdict(limits)}
+    return [SourceSample(**one) for one in _preview_in(_ask(question, timeout_seconds))["sources"]]
+
+
+def analyse_apart(
+    config: AnalyseConfig, workspace: Workspace, *, timeout_seconds: float = ANALYSIS_SECONDS
+) -> CorpusStatistics:
+    """Analyses a corpus in subprocesses; raises like `analyse_corpus`."""
+    began = time.monotonic()
+    limits = Limits(config.sample_mb * 1_000_000, config.sample_seconds)
+    samples = sample_apart(
+        config.corpus, workspace, limits, timeout_seconds=timeout_seconds + limits.seconds
+    )
+    question = {
+        **_question(config.corpus, workspace, MEMORY_BYTES),
+        "analyse": [asdict(one) for one in samples],
+        "tokenizer": config.tokenizer,
+    }
+    found = _preview_in(_ask(question, timeout_seconds))
+    sources = [SourceStatistics(**one) for one in found.pop("sources")]
+    return replace(
+        CorpusStatistics(**found, sources=sources), seconds=round(time.monotonic() - began, 2)
+    )
+
+
 def _preview_in(answer: dict[str, Any]) -> dict[str, Any]:
-    if "error" in answer:
-        raise (ConfigError if answer["is_config"] else CorpusError)(**answer["error"])
+    raise_error(answer)
     return dict(answer["preview"])
 
 
@@ -170,7 +232,7 @@ def _ask(question: dict[str, Any], timeout_seconds: float) -> dict[str, Any]:
     try:
         process = subprocess.run(
             [sys.executable, "-m", "core.corpus.previewing"],
-            input=json.dumps(question).encode(), capture_output=True, env=_environment(),
+            input=orjson.dumps(question), capture_output=True, env=child_environment(),
             timeout=timeout_seconds, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
@@ -182,15 +244,9 @@ def _ask(question: dict[str, Any], timeout_seconds: float) -> dict[str, Any]:
     return _answer(process)
 
 
-def _environment() -> dict[str, str]:
-    passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-    paths = [str(_ROOT), *filter(None, [passed.get("PYTHONPATH")])]
-    return {**passed, **_FRUGAL, "PYTHONPATH": os.pathsep.join(paths)}
-
-
 def _answer(process: subprocess.CompletedProcess[bytes]) -> dict[str, Any]:
     try:
-        return dict(json.loads(process.stdout))
+        return dict(orjson.loads(process.stdout))
     except ValueError:
         last = process.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
         raise CorpusError(
@@ -202,21 +258,25 @@ def _answer(process: subprocess.CompletedProcess[bytes]) -> dict[str, Any]:
 
 
 def _main() -> None:
-    question = json.load(sys.stdin)
-    _limit_memory(question["memory_bytes"])
+    question = orjson.loads(sys.stdin.buffer.read())
+    limit_memory(question["memory_bytes"])
     config = CorpusConfig.parse(question["config"])
     if "files" in question:
-        print(json.dumps(_check(question["files"], config)))
+        _print(_check(question["files"], config))
         return
     if "columns" in question:
-        print(json.dumps({"columns": _columns(config)}))
+        _print({"columns": _columns(config)})
         return
     try:
-        found = _preview_cleaning(question) if "cleaning" in question else _preview(question)
-        answer: dict[str, Any] = {"preview": found}
+        read = next((read for name, read in _READERS.items() if name in question), _preview)
+        answer: dict[str, Any] = {"preview": read(question)}
     except (StudioError, MemoryError) as error:
-        answer = _described(_explained(error, question["memory_bytes"]))
-    print(json.dumps(answer))
+        answer = describe_error(explain_error(error, question["memory_bytes"]))
+    _print(answer)
+
+
+def _print(answer: dict[str, Any]) -> None:
+    sys.stdout.buffer.write(orjson.dumps(answer))
 
 
 def _preview(question: dict[str, Any]) -> dict[str, Any]:
@@ -231,6 +291,23 @@ def _preview_cleaning(question: dict[str, Any]) -> dict[str, Any]:
     config = CleanConfig.parse(question["cleaning"])
     workspace = Workspace(Path(question["root"]))
     return asdict(_shortened(preview_cleaning(config, question["documents"], workspace)))
+
+
+def _sample(question: dict[str, Any]) -> dict[str, Any]:
+    config, workspace = CorpusConfig.parse(question["config"]), Workspace(Path(question["root"]))
+    found = sample_corpus(config, workspace, Limits(**question["sample"]))
+    return {"sources": [asdict(one) for one in found]}
+
+
+def _analyse(question: dict[str, Any]) -> dict[str, Any]:
+    samples = [SourceSample(**one) for one in question["analyse"]]
+    workspace = Workspace(Path(question["root"]))
+    return analyse_samples(samples, workspace, question["tokenizer"]).to_dict()
+
+
+_READERS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "cleaning": _preview_cleaning, "sample": _sample, "analyse": _analyse,
+}  # fmt: skip
 
 
 def _shortened(seen: CleaningPreview) -> CleaningPreview:
@@ -260,7 +337,7 @@ def _problem(path: str, config: CorpusConfig) -> str:
             if time.monotonic() > deadline:
                 break
     except (StudioError, MemoryError) as error:
-        known = _explained(error, MEMORY_BYTES)
+        known = explain_error(error, MEMORY_BYTES)
         return f"{known.problem.replace(path, Path(path).name)}. What to do: {known.fix}."
     return ""
 
@@ -269,30 +346,6 @@ def _columns(config: CorpusConfig) -> list[str]:
     with suppress(StudioError, MemoryError):
         return FilesSource(config).column_names()[:_MOST_COLUMNS]
     return []
-
-
-def _explained(error: StudioError | MemoryError, memory_bytes: int) -> StudioError:
-    if isinstance(error, StudioError):
-        return error
-    return CorpusError(
-        "The preview took too much memory",
-        expected=f"at most {memory_bytes // 1_000_000:,} MB", received="more", field="path",
-        fix="check that the file is the right one; a smaller max_document_mb makes the error "
-        "name the document",
-    )  # fmt: skip
-
-
-def _described(error: StudioError) -> dict[str, Any]:
-    return {"error": error.to_dict(), "is_config": isinstance(error, ConfigError)}
-
-
-def _limit_memory(memory_bytes: int) -> None:
-    with suppress(ImportError, OSError, ValueError):
-        import resource
-
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-        most = pages * os.sysconf("SC_PAGE_SIZE") + memory_bytes
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
 if __name__ == "__main__":

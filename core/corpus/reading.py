@@ -47,17 +47,23 @@ class LabelledDocument(NamedTuple):
 
 @dataclass
 class PartReader:
-    """Reads and counts non-blank documents up to the limit."""
+    """Reads and counts non-blank documents up to the limit.
+
+    Attributes:
+        skipped_bytes: Size of the parts that are skipped if they can't be read; None: none are.
+    """
 
     source: Source
     part: Split
     limit: int | None
+    skipped_bytes: int | None = None
     blank_skipped: int = 0
+    parts_skipped: int = 0
     complete: bool = False
 
     def __iter__(self) -> Iterator[Document]:
         read = 0
-        for text in self.source.documents(self.part):
+        for text in self._texts():
             if not text or text.isspace():
                 self.blank_skipped += 1
                 continue
@@ -66,6 +72,23 @@ class PartReader:
             if read == self.limit:
                 break
         self.complete = True
+
+    def _texts(self) -> Iterator[str]:
+        if self.skipped_bytes is None:
+            yield from self.source.documents(self.part)
+            return
+        found = False
+        failed: CorpusError | None = None
+        for one in self.source.parts(self.part, self.skipped_bytes):
+            try:
+                for text in one.source.documents(self.part):
+                    found = True
+                    yield text
+            except CorpusError as error:
+                self.parts_skipped += 1
+                failed = failed or error
+        if failed and not found:
+            raise failed
 
 
 class Corpus:
@@ -76,12 +99,19 @@ class Corpus:
 
     Args:
         cache: Folder for counts and hashes.
+        skipped_bytes: Size of the parts that are skipped if they can't be read; None: none are.
     """
 
     def __init__(
-        self, config: CorpusConfig, members: Sequence[Member], cache: Path, reporter: Reporter
+        self,
+        config: CorpusConfig,
+        members: Sequence[Member],
+        cache: Path,
+        reporter: Reporter,
+        skipped_bytes: int | None = None,
     ) -> None:
         self.config = config
+        self._skipped_bytes = skipped_bytes
         self._members = list(members)
         self._chosen = choose_members(config, members)
         self._reporter = reporter
@@ -294,10 +324,11 @@ class Corpus:
     ) -> Iterator[tuple[Split, str, Document]]:
         """Yields split, source and document; keeps the counts of the chosen sources."""
         counts: dict[str, dict[str, int]] = {}
+        skipped = 0
         for member in members:
             if part == "validation" and not member.source.has_validation:
                 continue
-            reader = PartReader(member.source, part, member.config.limit)
+            reader = PartReader(member.source, part, member.config.limit, self._skipped_bytes)
             tallies: dict[Split, Tally] = {"train": Tally(), "validation": Tally()}
             below = 0 if member.source.has_validation else self._threshold
             with naming_source(member.name):
@@ -307,21 +338,23 @@ class Corpus:
                     tallies[split].add(document)
                     yield split, member.name, document
             counts[member.name] = _counts_from(tallies, reader.blank_skipped)
+            skipped += reader.parts_skipped
         if members is not self._chosen:
             return
         self._announce_rest()
-        if part not in self._passes:
+        if part not in self._passes and not skipped:
             self._keep_counts(part, counts)
 
     def _find_threshold(self) -> int:
         for member in self._members:
             with naming_source(member.name):
-                _check_text(member)
+                _check_text(member, self._skipped_bytes)
         rest = [one for one in self._members if not one.source.has_validation]
         if not rest:
             return 0
         return held_out_below(
-            (one.hash for one in _documents_of(rest)), self.config.validation_percent
+            (one.hash for one in _documents_of(rest, self._skipped_bytes)),
+            self.config.validation_percent,
         )
 
     @cached_property
@@ -409,9 +442,16 @@ class CorpusPreview:
 
 
 def open_corpus(
-    config: CorpusConfig, workspace: Workspace, reporter: Reporter | None = None
+    config: CorpusConfig,
+    workspace: Workspace,
+    reporter: Reporter | None = None,
+    *,
+    skipped_bytes: int | None = None,
 ) -> Corpus:
     """Opens a corpus and checks that it has text.
+
+    Args:
+        skipped_bytes: Size of the parts that are skipped if they can't be read; None: none are.
 
     Raises:
         ConfigError: A path or column is missing or ambiguous.
@@ -419,7 +459,7 @@ def open_corpus(
     """
     reporter = reporter or Reporter()
     members = open_members(config, workspace, reporter)
-    return Corpus(config, members, workspace.cache / "corpora", reporter)
+    return Corpus(config, members, workspace.cache / "corpora", reporter, skipped_bytes)
 
 
 def preview(
@@ -528,22 +568,26 @@ _SCAN_LIMITS = {"docs": 1_000_000, "files": 500_000, "hub": 1_000, "corpus": 500
 _UNLIMITED = 1 << 62
 
 
-def _documents_of(members: Iterable[Member]) -> Iterator[Document]:
+def _documents_of(members: Iterable[Member], skipped_bytes: int | None) -> Iterator[Document]:
     for member in members:
         with naming_source(member.name):
-            yield from PartReader(member.source, "train", member.config.limit)
+            yield from PartReader(member.source, "train", member.config.limit, skipped_bytes)
 
 
-def _check_text(member: Member) -> None:
+def _check_text(member: Member, skipped_bytes: int | None = None) -> None:
     """Raises CorpusError for a split without text."""
     config = member.config
-    if next(iter(PartReader(member.source, "train", config.limit)), None) is None:
+    if _first_of(PartReader(member.source, "train", config.limit, skipped_bytes)) is None:
         raise _empty_error(config)
     if not member.source.has_validation or (member.name and config.source == "corpus"):
         return  # A source of a cleaned corpus may be too small to hold documents out.
-    if next(iter(PartReader(member.source, "validation", config.limit)), None) is None:
+    if _first_of(PartReader(member.source, "validation", config.limit, skipped_bytes)) is None:
         field = "validation_split" if config.source == "hub" else "validation_path"
         raise _empty_error(config, field)
+
+
+def _first_of(reader: PartReader) -> Document | None:
+    return next(iter(reader), None)
 
 
 def _lines_of(member: Member, describe: Callable[[ReadingReport], list[str]]) -> list[str]:

@@ -141,6 +141,17 @@ def cut_lines(whole: Stretch, unit: Unit, encoding: str, target_bytes: int) -> I
     yield _part(whole, start, None, found) if start else whole
 
 
+def shorten(stretch: Stretch, unit: Unit, target_bytes: int) -> Stretch:
+    """Returns the beginning of a stretch, of at least so many bytes."""
+    with open_regular(stretch.path) as file:
+        marks = _LINE_ENDS if unit == "line" else _EMPTY_LINES
+        stop = _place_after(file, stretch.start + target_bytes, marks)
+    end = stretch.file_bytes if stretch.stop is None else stretch.stop
+    if stop is None or stop >= end:
+        return stretch
+    return replace(stretch, stop=stop, bytes=stop - stretch.start)
+
+
 def _part(whole: Stretch, start: int, stop: int | None, encoding: str) -> Stretch:
     size = (whole.file_bytes if stop is None else stop) - start
     encoding = encoding if start else ""

@@ -28,6 +28,7 @@ from typing import Any
 from core.errors import RunError, StudioError
 from core.events import EVENTS_FILE, STOP_FILE, StopMode, read_notes, read_resolved, read_samples
 from core.foreign_files import read_regular
+from core.redaction import has_password
 from core.runs.annotations import checked
 from core.runs.process import ProcessIdentity
 from core.workspace import Workspace, file_lock, write_atomically
@@ -35,13 +36,16 @@ from core.workspace.names import is_run_id
 from core.workspace.places import make_folder
 
 # Variables that a run inherits, never secrets.
-_CARRIED_PREFIXES = ("HF_", "JAX_", "XLA_", "TF_", "TPU_", "CUDA_", "STUDIO_", "LIBTPU_", "KERAS_")
+_CARRIED_PREFIXES = (
+    "HF_", "JAX_", "XLA_", "TF_", "TPU_", "CUDA_", "STUDIO_", "LIBTPU_", "KERAS_",
+    "TRACKIO_", "WANDB_", "MLFLOW_",
+)  # fmt: skip
 _MOST_JSON_BYTES = 16 << 20
 _LAST_LINES = 3
 _FOUND_LINES = 500
 _MOST_LINE_BYTES = 1 << 16
 _LONGEST_LAST_WORDS = 600
-_SECRET_WORDS = ("TOKEN", "SECRET", "PASSWORD", "AUTH", "KEY", "DATABASE_URL")
+_SECRET_WORDS = ("TOKEN", "SECRET", "PASSWORD", "AUTH", "KEY", "DATABASE_URL", "WEBHOOK")
 
 
 @dataclass(frozen=True)
@@ -234,7 +238,9 @@ def carried_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in environment.items()
-        if name.startswith(_CARRIED_PREFIXES) and not any(word in name for word in _SECRET_WORDS)
+        if name.startswith(_CARRIED_PREFIXES)
+        and not any(word in name for word in _SECRET_WORDS)
+        and not has_password(value)
     }
 
 

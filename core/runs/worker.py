@@ -27,7 +27,7 @@ from sqlalchemy.exc import OperationalError
 
 import core
 from core.disk_usage import delete_artifact
-from core.environment import for_runs
+from core.environment import for_supervisors
 from core.errors import RunError, StudioError
 from core.events import StopMode, read_attempts, read_events, read_last_events, read_stop
 from core.outbound import TYPED_HOSTS_VARIABLE, distrust_callers
@@ -428,10 +428,10 @@ def _without_infinities(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def child_environment() -> dict[str, str]:
-    """Returns the environment of a run's processes."""
+    """Returns the environment of the worker and of supervisors."""
     home = str(Path(core.__file__).parent.parent)
     paths = [home, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    environment = for_runs(os.environ)
+    environment = for_supervisors(os.environ)
     # They must not reach hosts typed by another submitter.
     environment.pop(TYPED_HOSTS_VARIABLE, None)
     return {**environment, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
@@ -456,7 +456,7 @@ def start_worker(workspace: Workspace) -> subprocess.Popen[bytes]:
     slots = default_slots()
     workspace.make_root()
     arguments = ["core.runs.worker", "--workspace", str(workspace.root), "--slots", str(slots)]
-    return _start_in_own_session(arguments, worker_log(workspace))
+    return start_in_own_session(arguments, worker_log(workspace))
 
 
 def run_worker(workspace: Workspace, *, slots: int, idle_seconds: float) -> None:
@@ -685,10 +685,10 @@ def _start_process(folder: RunFolder, *, is_remote: bool) -> subprocess.Popen[by
     module, log = "core.runs.supervisor", folder.log
     if is_remote:
         module, log = "core.targets.follower", folder.follower_log
-    return _start_in_own_session([module, str(folder.path)], log)
+    return start_in_own_session([module, str(folder.path)], log)
 
 
-def _start_in_own_session(module_arguments: list[str], log_file: Path) -> subprocess.Popen[bytes]:
+def start_in_own_session(module_arguments: list[str], log_file: Path) -> subprocess.Popen[bytes]:
     """Starts `python -m ...`, which outlives its parent."""
     with log_file.open("ab") as log:
         process = subprocess.Popen(

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from core.config import ShardConfig, fingerprint_of
 from core.cores import usable_cores
 from core.corpus import Corpus, open_corpus
-from core.corpus.parts import SPLITS, CorpusPart, PartCounts
+from core.corpus.parts import SPLITS, CorpusPart, PartCounts, bytes_of_parts
 from core.corpus.source import Split
 from core.errors import ShardError
 from core.events import Reporter
@@ -71,7 +71,8 @@ def build(config: ShardConfig, workspace: Workspace, reporter: Reporter | None =
     with ExitStack() as opened, new_destination(config.output_dir, workspace) as destination:
         with workspace.new_artifact("shards", name, exact=bool(config.name)) as draft:
             tokenizer = load_tokenizer(config, workspace)
-            corpus = open_corpus(config.corpus, workspace, reporter)
+            skipped = bytes_of_parts(config.part_mb) if config.skip_failing_parts else None
+            corpus = open_corpus(config.corpus, workspace, reporter, skipped_bytes=skipped)
             folder = destination.folder(draft)
             draft.config = config.model_dump(mode="json")
             inputs = {"corpus": corpus.input_fingerprint, "tokenizer": tokenizer.fingerprint}
@@ -134,7 +135,7 @@ def _plan(config: ShardConfig, corpus: Corpus, tokenizer: StudioTokenizer) -> _P
     splits: tuple[Split, ...] = SPLITS if config.split == "all" else (config.split,)
     if VALIDATION in splits:
         corpus.check_holds_out()
-    parts = corpus.parts(round(config.part_mb * 2**20), splits)
+    parts = corpus.parts(bytes_of_parts(config.part_mb), splits)
     recipe = fingerprint_of(
         {
             "format": _FORMAT,
@@ -175,7 +176,7 @@ def _count_useful(config: ShardConfig, parts: Sequence[CorpusPart]) -> int:
     """Returns the number of processes; little text isn't worth starting any."""
     workers = min(count_workers(config.workers), len(parts))
     sizes = [part.bytes for part in parts]
-    is_little = all(sizes) and sum(sizes) <= config.part_mb * 2**20
+    is_little = all(sizes) and sum(sizes) <= bytes_of_parts(config.part_mb)
     return 1 if is_little and config.workers is None else workers
 
 

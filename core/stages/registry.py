@@ -174,7 +174,7 @@ register(
         api="clean",
         artifact=CORPUS,
         name_deriver="core.corpus.cleaning.stage:derive_name",
-        tab="corpus",
+        tab="clean",
         keeps_parts=True,
     )
 )

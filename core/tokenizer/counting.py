@@ -11,7 +11,7 @@ from typing import Any
 
 from core.config import TokenizerConfig, fingerprint_of
 from core.corpus import Corpus
-from core.corpus.parts import CorpusPart, PartCounts
+from core.corpus.parts import CorpusPart, PartCounts, bytes_of_parts
 from core.corpus.source import Split
 from core.errors import CorpusError
 from core.events import Reporter
@@ -64,7 +64,8 @@ def count_corpus(
         RunError: Another process counts the same, or processes end again and again.
         RunStopped: The reporter asked for it.
     """
-    parts = [part for part in corpus.parts(round(config.part_mb * 2**20)) if part.split == "train"]
+    found = corpus.parts(bytes_of_parts(config.part_mb))
+    parts = [part for part in found if part.split == "train"]
     with open_store(cache, "tokenizer", _recipe(config, counter, corpus, parts)) as store:
         useful = _count_useful(config, parts)
         function = partial(count_part, counter, config.memory_gb / useful)
@@ -103,7 +104,7 @@ def _count_useful(config: TokenizerConfig, parts: list[CorpusPart]) -> int:
     """Returns the number of processes; little text isn't worth starting any."""
     workers = min(count_workers(config.workers), len(parts))
     sizes = [part.bytes for part in parts]
-    is_little = all(sizes) and sum(sizes) <= config.part_mb * 2**20
+    is_little = all(sizes) and sum(sizes) <= bytes_of_parts(config.part_mb)
     return 1 if is_little and config.workers is None else workers
 
 

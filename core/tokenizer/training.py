@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from core.config import TokenizerConfig
 from core.corpus import Corpus, open_corpus
+from core.corpus.parts import bytes_of_parts
 from core.errors import CorpusError, TokenizerError
 from core.events import Reporter
 from core.tokenizer import bpe, sentencepiece, unigram, wordpiece
@@ -45,7 +46,8 @@ def train(
     reporter = reporter or Reporter()
     name = config.name or derive_name(config)
     with workspace.new_artifact("tokenizer", name, exact=bool(config.name)) as draft:
-        corpus = open_corpus(config.corpus, workspace, reporter)
+        skipped = bytes_of_parts(config.part_mb) if config.skip_failing_parts else None
+        corpus = open_corpus(config.corpus, workspace, reporter, skipped_bytes=skipped)
         counter, parts = _counter_of(config), workspace.cache / "parts"
         with count_corpus(config, counter, corpus, parts, reporter) as (words, skipped):
             backend = _train_on_words(config, words, reporter)

@@ -172,6 +172,15 @@ def flops_per_token(config: TrainConfig, inputs: TrainingInputs) -> float:
     found, length = inputs.architecture, inputs.shards.row_length
     if isinstance(found, EncoderDecoderArchitecture):
         return _encoder_decoder_flops(found, inputs) / length
+    return stack_flops_per_token(config, found, length)
+
+
+def stack_flops_per_token(config: TrainConfig, found: Architecture, length: int) -> float:
+    """Returns the FLOPs of an encoder or a decoder, as `flops_per_token`.
+
+    Args:
+        length: Of sequences, in tokens.
+    """
     depth = found.num_hidden_layers
     share = 1.0
     if found.kind == "encoder":
@@ -268,7 +277,12 @@ def estimate_seconds(
     config: TrainConfig, inputs: TrainingInputs, total_tokens: int, flops: float
 ) -> float:
     """Estimates a run's duration."""
-    return total_tokens * flops_per_token(config, inputs) / (_SHARE_OF_HOURS * flops)
+    return seconds_for(total_tokens, flops_per_token(config, inputs), flops)
+
+
+def seconds_for(total_tokens: float, flops_per_token: float, flops: float) -> float:
+    """Returns the duration of training at a speed in FLOP/s."""
+    return total_tokens * flops_per_token / (_SHARE_OF_HOURS * flops)
 
 
 @functools.cache

@@ -18,23 +18,29 @@ from core.shards.build import build
 from core.stages.registry import STAGES
 from core.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint, write_writer
+from tests.core.sweeps.support import make_sweep
 from tests.ui.browser import Visitor, find_chromium, panel_of, running_app, visiting
 from ui.forms import Form
 from ui.parts.subjects import SubjectForm
+from ui.parts.text_choice import TextForm
 
 # The form ids of each tab, by stage.
 FORMS = {
     "Corpus": {},
+    "Clean": {"clean": "clean"},
     "Tokenizer": {"tokenizer": "tokenizer"},
     "Shards": {"shards": "shards"},
     "Train": {"train": "train", "preflight": "preflight"},
     "Runs": {},
+    "Sweeps": {},
     "Evaluate": {"evaluate": "evaluate"},
     "Fine-tune": {"finetune": "finetune"},
     "Playground": {},
     "Publish": {"push": "publish"},
     "Workspace": {},
 }
+# Switches that show further controls.
+SWITCHES = {"Clean": ("clean-boilerplate_lines", "clean-fineweb")}
 TRIED = [
     (*way, tab)
     for way in (("Basic", "mouse"), ("Advanced", "mouse"), ("Advanced", "keyboard"))
@@ -130,7 +136,7 @@ CONTROLS = """
     if (seen(box.closest("label"))) add("checkbox", box, ["on", "off"]);
   for (const menu of panel.querySelectorAll("input[role=combobox]"))
     if (seen(menu)) add("menu", menu, []);
-  for (const slider of panel.querySelectorAll("input[type=range]"))
+  for (const slider of panel.querySelectorAll("input[type=range]:not(:disabled)"))
     if (seen(slider)) add("slider", slider, ["Home", "End"]);
   for (const menu of panel.querySelectorAll("select"))
     if (seen(menu)) add("select", menu, [...menu.options].map((one) => one.value));
@@ -228,6 +234,8 @@ class Chooser:
         commands = self.page.locator(f"#{panel_of(tab)} .ps-command > button")
         for number in range(commands.count()):
             commands.nth(number).click()
+        for id in SWITCHES.get(tab, ()):
+            self.visitor.field(id).check()
         self.settle()
 
     def controls(self, tab: str) -> list[Control]:
@@ -395,11 +403,13 @@ def page_forms(workspace: Workspace) -> dict[str, Form[Any]]:
     """Builds the web app's forms, by stage."""
     with gr.Blocks():
         text = Form(CorpusConfig, "corpus", workspace)
-        forms = {
-            "tokenizer": Form(
-                STAGES["tokenizer"].config, "tokenizer", workspace, nested={"corpus": text}
-            ),
-            "shards": Form(STAGES["shards"].config, "shards", workspace, nested={"corpus": text}),
+        read = {stage: TextForm(text, stage, workspace) for stage in ("tokenizer", "shards")}
+        forms: dict[str, Form[Any]] = {
+            "clean": Form(STAGES["clean"].config, "clean", workspace, nested={"corpus": text}),
+            **{
+                stage: Form(STAGES[stage].config, stage, workspace, nested={"corpus": one})
+                for stage, one in read.items()
+            },
             "train": Form(STAGES["train"].config, "train", workspace),
             "evaluate": SubjectForm(STAGES["evaluate"].config, "evaluate", workspace),
             "finetune": SubjectForm(STAGES["finetune"].config, "finetune", workspace),
@@ -408,6 +418,8 @@ def page_forms(workspace: Workspace) -> dict[str, Form[Any]]:
         forms["preflight"] = Form(
             STAGES["preflight"].config, "preflight", workspace, base=forms["train"]
         )
+        for one in read.values():
+            one.render_choice()
         for form in (text, *forms.values()):
             form.render()
     return forms
@@ -428,6 +440,8 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
         write_checkpoint(draft.folder, tokenizer)
     with workspace.new_artifact("model", "writer") as draft:
         write_writer(draft.folder, tokenizer, "gpt2", positions=1024, ends=False)
+    for name in ("first", "second"):
+        make_sweep(workspace, name)
     return workspace
 
 

@@ -23,7 +23,10 @@ from ui.parts import artifacts, disk
 from ui.parts.run_rows import alert_kinds, ending_of, label_of, notices_of
 
 ROOT = Path(__file__).parent.parent.parent
-TABS = ("corpus", "tokenizer", "shards", "train", "runs", "playground", "publish", "workspace")
+TABS = (
+    "corpus", "clean", "tokenizer", "shards", "train", "runs", "sweeps", "playground", "publish",
+    "workspace",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -292,6 +292,7 @@ window.studio ??= (() => {
       if (help.details) block.prepend(helpButton(block.id, help));
       if (help.details) block.append(h("p", { class: "ps-more", id: `${block.id}-more`, hidden: true }, help.details));
       if (Object.keys(help.options).length) block.append(h("p", { class: "ps-option-help" }));
+      if (help.slider?.length) addSlider(block, help);
       const form = Object.keys(forms).find((one) => block.id.startsWith(`${one}-`));
       const field = block.id.slice((form ?? "").length + 1);
       explain(block.id, forms[form]?.values[field] ?? help.value);
@@ -307,10 +308,40 @@ window.studio ??= (() => {
       },
     }, "?");
   const explain = (id, value) => {
+    follow(document.getElementById(id), value);
     const place = document.getElementById(id)?.querySelector(":scope > .ps-option-help");
     if (!place) return;
     const [label, text] = details.get(id).options[value] ?? [];
     place.replaceChildren(...(text ? [h("b", {}, `${label}:`), ` ${text}.`] : []));
+  };
+  // Sliders: a second way to type a number. The text field keeps the value; an optional one is empty
+  // if its switch is off.
+  const addSlider = (block, help) => {
+    const [min, max, step] = help.slider;
+    const move = (event) => typeInto(block, event.target.value);
+    const range = h("input", { type: "range", min, max, step, "aria-label": `${help.title}, slider`, oninput: move });
+    const flip = () => typeInto(block, block.dataset.off === undefined ? "" : block.dataset.last || help.value || String(min));
+    const power = help.optional && h("button", { type: "button", class: "ps-switch", role: "switch", "aria-label": `Use ${help.title}`, onclick: flip });
+    block.classList.add("ps-has-slider");
+    block.append(h("div", { class: "ps-slider" }, range, power));
+  };
+  const typeInto = (block, text) => {
+    const field = block.querySelector("textarea, input:not([type=range])");
+    Object.getOwnPropertyDescriptor(Object.getPrototypeOf(field), "value").set.call(field, text);
+    field.dispatchEvent(new Event("input", { bubbles: true }));
+  };
+  const follow = (block, value) => {
+    const range = block?.querySelector(".ps-slider input");
+    if (!range) return;
+    const text = String(value ?? "").trim();
+    const number = Number(text.replace(/(\d)[,_ ](?=\d{3})/g, "$1"));
+    if (text) block.dataset.last = text;
+    if (text && !Number.isNaN(number)) range.value = number;
+    block.toggleAttribute("data-off", !text);
+    range.disabled = !text;
+    const power = block.querySelector(".ps-switch");
+    power?.setAttribute("aria-checked", String(Boolean(text)));
+    if (power) power.textContent = text ? "On" : "Off";
   };
   const mend = () => {
     showPlainHelp();

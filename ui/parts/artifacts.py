@@ -5,7 +5,7 @@ from __future__ import annotations
 from core.workspace import Workspace
 
 # Inputs of other stages, and what tabs list.
-KINDS = ("tokenizer", "shards", "model", "evaluation")
+KINDS = ("corpus", "tokenizer", "shards", "model", "evaluation")
 
 
 def list_names(workspace: Workspace, kind: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import reprlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from core.corpus.cleaning.parts import TRAIN, Batch
 from core.corpus.cleaning.report import Report, Tally, steps_in_use
 from core.corpus.cleaning.steps import filter_texts, near_keys, normalize_texts, text_keys
 from core.corpus.reading import read_documents
+from core.errors import ConfigError
 from core.workspace import Workspace
 
 # More would take more than some seconds.
@@ -65,10 +67,16 @@ def preview_cleaning(
         sample: Number of documents; fewer if they have more than 8 MiB.
 
     Raises:
-        ConfigError, CorpusError: The corpus can't be read.
+        ConfigError: An argument has the wrong type, or the sample is empty.
+        CorpusError: The corpus can't be read.
     """
+    check_arguments(config, sample, workspace)
     documents = read_documents(config.corpus, workspace or Workspace())
-    texts = list(_up_to(_MOST_BYTES, itertools.islice(documents, sample)))
+    return clean_sample(config, list(_up_to(_MOST_BYTES, itertools.islice(documents, sample))))
+
+
+def clean_sample(config: CleanConfig, texts: list[str]) -> CleaningPreview:
+    """Cleans documents in memory, as `preview_cleaning`; raises ConfigError."""
     tally = Tally(most_examples=None)
     batch = Batch(texts, np.arange(len(texts)), np.full(len(texts), TRAIN, np.uint8))
     batch = normalize_texts(batch, config, tally)
@@ -78,6 +86,26 @@ def preview_cleaning(
     if config.near_duplicates:
         batch = _without_repeats(batch, near_keys(batch.texts, config), "near_duplicates", tally)
     return CleaningPreview(_documents(texts, batch, tally), _summary(texts, batch, tally, config))
+
+
+def check_arguments(config: CleanConfig, sample: int, workspace: Workspace | None) -> None:
+    """Raises ConfigError for arguments that a preview can't use."""
+    if not isinstance(config, CleanConfig):
+        raise _wrong_argument("config", "a CleanConfig", config, "CleanConfig(corpus=...)")
+    if isinstance(sample, bool) or not isinstance(sample, int) or sample < 1:
+        raise _wrong_argument("sample", "a whole number of documents from 1 on", sample, "200")
+    if workspace is not None and not isinstance(workspace, Workspace):
+        raise _wrong_argument("workspace", "a Workspace or None", workspace, "Workspace('folder')")
+
+
+def _wrong_argument(name: str, expected: str, received: object, example: str) -> ConfigError:
+    return ConfigError(
+        f"The preview can't use this {name}",
+        expected=expected,
+        received=reprlib.repr(received),
+        fix=f"set {name} to a valid value, such as {example}",
+        field=name,
+    )
 
 
 def _up_to(most_bytes: int, texts: Iterable[str]) -> Iterator[str]:

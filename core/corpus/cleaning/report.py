@@ -114,7 +114,7 @@ class Tally:
         counts.changed += 1
         counts.items += items
         if self._has_room(step, ""):
-            start = max(0, _first_difference(before, after) - _SHOWN_BEFORE_CHANGE)
+            start = max(0, first_difference(before, after) - _SHOWN_BEFORE_CHANGE)
             texts = self._shorten(before, start), self._shorten(after, start)
             self._keep(Example(number + 1, step, "", "", *texts))
 
@@ -157,7 +157,7 @@ class Tally:
         return ("…" if start else "") + shown + ("…" if start + len(shown) < len(text) else "")
 
 
-def _first_difference(one: str, other: str) -> int:
+def first_difference(one: str, other: str) -> int:
     """Bisects, as comparing characters one by one is slow."""
     low, high = 0, min(len(one), len(other))
     while low < high:

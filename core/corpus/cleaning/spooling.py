@@ -23,7 +23,6 @@ from core.parts.steps import SKIPPED, PartStep, run_step
 from core.parts.store import PartResult, PartStore
 from core.parts.task_map import TaskMap
 
-# A worker reads so many batches at once.
 _BATCHES_PER_PART = 4
 _READ_FOLDER = "read"
 _NO_SPOOL = Spool(batches=[], documents=0, bytes=0)
@@ -60,7 +59,7 @@ class Spooler:
         if spool := self._work.read_spool():
             yield from self._tasks_of(spool)
             return
-        planned = self._corpus.parts(_BATCHES_PER_PART * batches.PART_BYTES)
+        planned = self._corpus.parts(bytes_read_at_once())
         if len(planned) > 1:
             spool = self._spool_parts(planned, run)
             self._work.write_spool(spool)
@@ -95,7 +94,7 @@ class Spooler:
                 continue
             spool = self._with_part(spool, part, result)
             read.append((part.split, PartCounts.from_json(result.values["read"])))
-        self._corpus.record_parts(read)
+        self._corpus.record_parts(read, are_all=not skipped)
         facts = {**self._facts(), **({"parts_skipped": skipped} if skipped else {})}
         return replace(spool, facts=facts)
 
@@ -139,6 +138,11 @@ class Spooler:
 
     def _facts(self) -> dict[str, Any]:
         return {"reading": self._corpus.reading, **self._corpus.cleaning}
+
+
+def bytes_read_at_once() -> int:
+    """Returns the size of the parts that a worker reads."""
+    return _BATCHES_PER_PART * batches.PART_BYTES
 
 
 def spool_part(batch_bytes: int, part: CorpusPart, folder: Path) -> dict[str, Any]:

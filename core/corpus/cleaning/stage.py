@@ -20,7 +20,7 @@ from core.corpus.cleaning.part_task import SPLIT_FOLDERS
 from core.corpus.cleaning.parts import DamagedPartError
 from core.corpus.cleaning.pipeline import Cleaning
 from core.corpus.cleaning.report import Report, title_of_step
-from core.corpus.cleaning.spooling import Spooler
+from core.corpus.cleaning.spooling import Spooler, bytes_read_at_once
 from core.corpus.cleaning.work_folder import WorkFolder, open_work_folder
 from core.corpus.reading import Corpus, open_corpus
 from core.errors import CorpusError
@@ -49,7 +49,8 @@ def clean(config: CleanConfig, workspace: Workspace, reporter: Reporter | None =
         with workspace.new_artifact("corpus", name, exact=bool(config.name)) as draft:
             chosen_languages(config)
             references = _references(config, workspace)
-            corpus = open_corpus(config.corpus, workspace, reporter)
+            skipped = bytes_read_at_once() if config.skip_failing_parts else None
+            corpus = open_corpus(config.corpus, workspace, reporter, skipped_bytes=skipped)
             shelf = workspace.cache / "cleaning"
             work = stack.enter_context(open_work_folder(shelf, _recipe(config, corpus, references)))
             report = _clean(config, corpus, references, work, reporter)

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from core.config import CorpusConfig
-from core.corpus import previewing, unpack
+from core.corpus import isolation, unpack
 from core.corpus.files import FilesSource
 from core.corpus.parquet_pages import page_sizes
 from core.corpus.previewing import check_files, preview_apart
@@ -177,7 +177,7 @@ def test_preview_process_that_dies_is_reported_and_gets_no_secrets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush")
-    assert "hush" not in previewing._environment().values()
+    assert "hush" not in isolation.child_environment().values()
     (tmp_path / "a.txt").write_text("one\n")
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(CorpusError, match="preview failed"):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -152,3 +154,26 @@ def test_part_that_cannot_be_read_is_named_and_can_be_skipped(home: Path, tmp_pa
     )
     assert built.manifest.counts["parts_skipped"] == 1
     assert built.manifest.counts["bytes"] < len(data) - 40_000
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".jsonl"])
+def test_part_at_the_beginning_that_cannot_be_read_can_be_skipped(
+    home: Path, tmp_path: Path, suffix: str
+) -> None:
+    lines = (home / "english.txt").read_bytes().splitlines()[:6000]
+    if suffix == ".jsonl":
+        lines = [b'{"text": ' + json.dumps(line.decode()).encode() + b"}" for line in lines]
+    bad = tmp_path / f"bad{suffix}"
+    bad.write_bytes(b"\n".join([lines[0], lines[1][:-4] + b"\xff" + lines[1][-4:], *lines[2:]]))
+    workspace = Workspace(tmp_path / "workspace")
+    tokenizers = Workspace(home / "workspace").folder("tokenizer")
+    shutil.copytree(tokenizers, workspace.folder("tokenizer"))
+    settings = {"corpus": CorpusConfig(path=str(bad)), "workers": 1, "part_mb": 0.1}
+    with pytest.raises(CorpusError, match="is not UTF-8"):
+        build_shards(config(home, "english", "bad", **settings), workspace)
+    built = build_shards(
+        config(home, "english", "bad", skip_failing_parts=True, **settings), workspace
+    )
+    counts = built.manifest.counts
+    assert counts["parts_skipped"] == 1
+    assert 200_000 < counts["bytes"] < 350_000

@@ -81,3 +81,19 @@ def test_errors_of_the_corpus_are_those_of_a_run(path: Path, tmp_path: Path) -> 
         missing = CorpusConfig(corpus_name="nothing").model_dump()
         with pytest.raises(ConfigError, match="'nothing' was not found"):
             show(clean_config(path, corpus=missing))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("sample", -1), ("sample", 0), ("sample", 1.5), ("sample", True), ("sample", "5"),
+     ("config", CorpusConfig()), ("workspace", "folder")],
+)  # fmt: skip
+def test_wrong_argument_is_named(path: Path, tmp_path: Path, name: str, value: object) -> None:
+    arguments = {"config": clean_config(path), "sample": 5, "workspace": Workspace(tmp_path)}
+    for show in (preview_cleaning, preview_cleaning_apart):
+        with pytest.raises(ConfigError) as caught:
+            show(**{**arguments, name: value})
+        error = caught.value
+        assert error.field == name
+        assert error.received[:7] == repr(value)[:7]
+        assert error.expected and error.fix
