@@ -738,7 +738,9 @@ class _Follower:
 
 def run_summary(row: RunRow, workspace: Workspace) -> dict[str, Any]:
     """Builds the JSON of `runs show`."""
+    from core.evaluation.subject import list_run_checkpoints
     from core.runs.duration import run_seconds
+    from core.runs.folder import RunFolder
 
     counts_steps = row.unit == "steps"
     seconds = run_seconds(workspace, row)
@@ -754,6 +756,7 @@ def run_summary(row: RunRow, workspace: Workspace) -> dict[str, Any]:
         "num_train_steps": int(row.total) if counts_steps and row.total else None,
         "seconds": None if seconds is None else round(seconds, 1),
         "artifact": row.artifact or None,
+        "checkpoints": list_run_checkpoints(RunFolder.of(workspace, row.id)),
         "error": row.error,
         "mirror": row.remote.get("mirror"),
         "incarnation": row.remote.get("incarnation"),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from core.errors import ConfigError
-from core.runs.curves import Curves, Frame, columns_of, newest_number
+from core.runs.curves import Curves, Frame, columns_of, newest_number, words_per_step
 from core.store import MetricRow, RunRow, Store
 from core.workspace import Workspace
 
@@ -34,6 +34,10 @@ NAMES = (
     "gpu_percent",
     "memory_gib",
     "gpu_memory_gib",
+    "pairs_accuracy",
+    "pairs_mean_over_phenomena",
+    "text_bits_per_byte",
+    "evaluation_percent",
 )
 
 
@@ -53,15 +57,16 @@ def points_since(
     if row is None:
         return {"series": {}, "after": 0, "more": False, "thinned": [], "frame": {}}
     frame = Frame.of(workspace, row) if workspace else Frame.of_steps()
+    measures = {**frame.to_dict(), "words": words_per_step(store, row)}
     if not after:
-        return {**_first_points(store, row, frame), "more": False, "frame": frame.to_dict()}
+        return {**_first_points(store, row, frame), "more": False, "frame": measures}
     rows = store.metrics_since(run_id, after, names=NAMES, limit=MOST_NEW_ROWS)
     return {
         "series": _series(rows, frame),
         "after": rows[-1].number if rows else after,
         "more": len(rows) >= MOST_NEW_ROWS,
         "thinned": [],
-        "frame": frame.to_dict(),
+        "frame": measures,
     }
 
 

@@ -445,7 +445,7 @@ class Form(Generic[ConfigT]):
     def _conditions(self) -> list[tuple[str, str]]:
         """Lists (field, choice) pairs whose choice names a group."""
         fields = self.model.model_fields.items()
-        groups = {field_extra(field)["group"].lower() for _, field in fields}
+        groups = {_as_choice(field_extra(field)["group"]) for _, field in fields}
         return [
             (name, choice)
             for name, field in fields
@@ -455,7 +455,7 @@ class Form(Generic[ConfigT]):
 
     def _condition(self, group: str) -> list[str]:
         for name, choice in self._conditions():
-            if group.lower() == choice:
+            if _as_choice(group) == choice:
                 return ["ps-conditional", f"ps-when-{self.id}-{name}-{choice}"]
         return []
 
@@ -563,6 +563,11 @@ class Form(Generic[ConfigT]):
             name: _to_raw(self.model.model_fields[name], getattr(config, name))
             for name in self.model.preset_fields()
         }
+
+
+def _as_choice(group: str) -> str:
+    """Returns the choice for which a group's heading stands."""
+    return group.lower().replace(" ", "_")
 
 
 def confine(config: StageConfig, workspace: Workspace) -> None:
@@ -674,7 +679,7 @@ def _to_raw(field: FieldInfo, value: Any) -> Any:
 
 def _to_value(field: FieldInfo, raw: Any) -> Any:
     annotation, _ = plain_type(field)
-    if annotation is str:
+    if annotation is str or "" in choices_of(field):
         return (raw or "").strip()
     if not isinstance(raw, str):
         return raw

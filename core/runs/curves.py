@@ -69,6 +69,15 @@ def tokens_per_step(row: RunRow) -> float | None:
     return None
 
 
+def words_per_step(store: Store, row: RunRow) -> float | None:
+    """Returns the words of a training step; known once the run has been evaluated."""
+    seen = store.latest_metrics(row.id, ("tokens_seen", "words_seen"))
+    tokens, words = tokens_per_step(row), seen.get("words_seen")
+    if not tokens or not words or not seen.get("tokens_seen"):
+        return None
+    return tokens * words / seen["tokens_seen"]
+
+
 def price_per_hour(row: RunRow) -> float | None:
     """Returns the price of a run's machine in US dollars, or None."""
     found = row.remote.get("price_per_hour") or row.config.get("price_per_hour")

@@ -16,6 +16,7 @@ studio.chartAxes ??= (() => {
   return {
     step: { title: "Steps", of: (step) => step, tick: compact, at: (value) => `at step ${number(value)}`, steps: round },
     tokens: { title: "Tokens", of: (step, _, { tokens }) => (tokens ? step * tokens : null), tick: compact, at: (value) => `at ${compact(value)} tokens`, steps: round },
+    words: { title: "Words", of: (step, _, { words }) => (words ? step * words : null), tick: compact, at: (value) => `at ${compact(value)} words`, steps: round },
     time: { title: "Time", of: (_, seconds) => seconds, tick: clock, at: (value) => `after ${duration(value)}`, steps: [...spans, ...round.map((one) => one * 86400)] },
     cost: { title: "Cost", of: (_, seconds, { price }) => (price ? (seconds / 3600) * price : null), tick: dollars, at: (value) => `at ${dollars(value)}`, steps: null },
   };
@@ -451,7 +452,7 @@ studio.ChartBoard ??= class ChartBoard {
 
   // Offers the measures that at least one curve has.
   offer(frames) {
-    const has = { step: true, tokens: frames.some(({ tokens }) => tokens), time: true, cost: frames.some(({ price }) => price) };
+    const has = { step: true, tokens: frames.some(({ tokens }) => tokens), words: frames.some(({ words }) => words), time: true, cost: frames.some(({ price }) => price) };
     const names = Object.keys(has).filter((name) => has[name]);
     const key = names.join();
     if (this.axes.dataset.seen === key) return;

@@ -226,6 +226,14 @@ const CHARTS = [
   { title: "Utilisation", unit: "%", lines: [{ name: "cpu_percent", label: "CPU", color: "--ps-run-4" }, { name: "gpu_percent", label: "GPU", color: "--ps-run-1" }], floor: 0 },
   { title: "Memory", unit: "GiB", lines: [{ name: "memory_gib", label: "CPU", color: "--ps-run-4" }, { name: "gpu_memory_gib", label: "GPU", color: "--ps-run-1" }], floor: 0 },
   { title: "Accuracy", lines: [{ name: "eval_accuracy", label: "", color: "--ps-accent", dots: true }], floor: 0 },
+  {
+    title: "Accuracy on minimal pairs",
+    lines: [
+      { name: "pairs_accuracy", label: "All pairs", color: "--ps-accent", dots: true },
+      { name: "pairs_mean_over_phenomena", label: "Mean over phenomena", color: "--ps-violet", dots: true },
+    ],
+  },
+  { title: "Bits per byte of held-out text", lines: [{ name: "text_bits_per_byte", label: "", color: "--ps-green", dots: true }] },
 ];
 // The name of the accuracy depends on the objective.
 const chartsOf = (run) => CHARTS.map((chart) => (chart.title === "Accuracy" && run?.accuracy ? { ...chart, title: run.accuracy } : chart));
@@ -614,7 +622,9 @@ const drawDetail = (view, run, known) => {
   view.warnings.replaceChildren(...warnings(known.warnings));
   view.devices.textContent = known.devices;
   const published = known.published.map((url) => h("p", { class: "ps-published" }, "Published at ", h("a", { href: url, target: "_blank", rel: "noreferrer" }, url.replace(/^https?:\/\//, ""))));
-  view.report.replaceChildren(...published, ...(known.preflight ? [studio.preflightCard(known.preflight, { use: useBatch })] : []), ...(known.cleaning ? [studio.cleaningCard(known.cleaning)] : []));
+  const results = h("div");
+  results.innerHTML = known.results; // The server has escaped it.
+  view.report.replaceChildren(...published, results, ...(known.preflight ? [studio.preflightCard(known.preflight, { use: useBatch })] : []), ...(known.cleaning ? [studio.cleaningCard(known.cleaning)] : []));
   view.facts.replaceChildren(...facts(known));
   if (!run.saves && !ENDED.includes(run.state)) view.logBox.open = true;
 };
@@ -680,6 +690,7 @@ const drawTiles = (view) => {
     ["Accuracy", accuracy, (value) => `${(100 * value).toFixed(1)} %`],
     ["Tokens per second", view.latest.tokens_per_second, compact],
     ["Waiting for data", view.latest.data_wait_percent, (value) => `${value.toFixed(1)} %`],
+    ["Time in evaluations", view.latest.evaluation_percent, (value) => `${value.toFixed(1)} %`],
     ["Epoch", view.latest.epoch, (value) => value.toFixed(2)],
   ].filter(([, value]) => value !== undefined && value !== null);
   view.tiles.replaceChildren(...tiles.map(([name, value, format]) => h("div", {}, h("b", {}, format(value)), h("span", {}, name))));

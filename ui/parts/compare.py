@@ -8,7 +8,7 @@ from typing import Any
 from core.errors import ConfigError
 from core.report.titles import in_order, metric_title
 from core.runs.comparison import compare_runs
-from core.runs.curves import Curves, Frame
+from core.runs.curves import Curves, Frame, words_per_step
 from core.runs.duration import run_seconds
 from core.store import RunRow, Store
 from core.workspace import Workspace
@@ -33,7 +33,7 @@ def comparison_function(workspace: Workspace, store: Store) -> Answer:
         _check_several(rows)
         found = compare_runs(store, [row.id for row in rows])
         return {
-            "runs": [_described(row, workspace) for row in rows],
+            "runs": [_described(row, workspace, store) for row in rows],
             "curves": [_chart(name) for name in _curves_of(rows)],
             "baseline": _common_baseline(rows, store),
             "settings": [
@@ -109,7 +109,7 @@ def _best(name: str, values: Sequence[float | None]) -> list[int]:
     return [place for place, value in enumerate(values) if value == best]
 
 
-def _described(row: RunRow, workspace: Workspace) -> dict[str, Any]:
+def _described(row: RunRow, workspace: Workspace, store: Store) -> dict[str, Any]:
     return {
         "id": row.id,
         "title": title_of(row),
@@ -119,4 +119,5 @@ def _described(row: RunRow, workspace: Workspace) -> dict[str, Any]:
         "is_active": not row.has_ended,
         "seconds": run_seconds(workspace, row),
         **Frame.of(workspace, row).to_dict(),
+        "words": words_per_step(store, row),
     }

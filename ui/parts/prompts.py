@@ -232,7 +232,7 @@ def render_masks(asked: Asked, chips: gr.HTML, *, visible: bool = True) -> AskFo
     events = [
         gr.on([ask.click, text.submit], **answering(ask_models)),
         gr.on([top_k.release, *(menu.input for menu in dtype)], **answering(fill_again)),
-        chips.pick(_picked, None, text, **QUIET).then(**answering(fill_if_suitable)),
+        chips.pick(picked, None, text, **QUIET).then(**answering(fill_if_suitable)),
     ]
     return AskForm(column, text, answer, _NOTHING_ASKED, events)
 
@@ -309,7 +309,7 @@ def render_writing(
         [answer, ask, stop],
         **QUIET,
     )
-    chips.pick(_picked, None, prompt, **QUIET)
+    chips.pick(picked, None, prompt, **QUIET)
     return AskForm(column, prompt, answer, _NOTHING_WRITTEN, [started], [ask, stop])
 
 
@@ -441,5 +441,6 @@ def offer(function: Callable[..., Any], *, at_once: int) -> None:
     )
 
 
-def _picked(event: gr.EventData) -> str:
+def picked(event: gr.EventData) -> str:
+    """Returns the example that was clicked."""
     return str(event._data["sentence"])
