@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from core.config.mixture import distinct_names, parse_mixture
 from core.errors import ConfigError
 from core.runs.curves import Curves, Frame, columns_of, newest_number, words_per_step
 from core.store import MetricRow, RunRow, Store
@@ -18,6 +19,8 @@ MOST_POINTS_PER_CURVE = 1500
 MOST_POINTS_PER_CHART = 8000
 MOST_RUNS = 20
 MOST_NAMES = 64
+# Of a mixture: as many as there are colours.
+MOST_SOURCES = 10
 _FEWEST_POINTS = 200
 
 NAMES = (
@@ -41,6 +44,20 @@ NAMES = (
 )
 
 
+def mixed_sources(row: RunRow) -> list[str]:
+    """Returns the sources of a run's mixture that the page draws."""
+    try:
+        wanted = parse_mixture(str(row.config.get("mixture") or ""))
+    except ConfigError:
+        return []  # Its own start reports the error.
+    return distinct_names(wanted)[:MOST_SOURCES]
+
+
+def _names_of(row: RunRow) -> list[str]:
+    own = [f"{name}/{source}" for source in mixed_sources(row) for name in ("eval_loss", "epoch")]
+    return [*NAMES, *own]
+
+
 def points_since(
     store: Store, run_id: str, after: int, *, workspace: Workspace | None = None
 ) -> dict[str, Any]:
@@ -60,7 +77,7 @@ def points_since(
     measures = {**frame.to_dict(), "words": words_per_step(store, row)}
     if not after:
         return {**_first_points(store, row, frame), "more": False, "frame": measures}
-    rows = store.metrics_since(run_id, after, names=NAMES, limit=MOST_NEW_ROWS)
+    rows = store.metrics_since(run_id, after, names=_names_of(row), limit=MOST_NEW_ROWS)
     return {
         "series": _series(rows, frame),
         "after": rows[-1].number if rows else after,
@@ -72,9 +89,10 @@ def points_since(
 
 def _first_points(store: Store, row: RunRow, frame: Frame) -> dict[str, Any]:
     # Points that are newer than this number are sent twice.
-    newest, most = newest_number(store, row.id), MOST_POINTS // len(NAMES)
+    names = _names_of(row)
+    newest, most = newest_number(store, row.id), MOST_POINTS // len(names)
     curves = Curves(store)
-    found = {name: curves.read(row, name, most, exact=False) for name in NAMES}
+    found = {name: curves.read(row, name, most, exact=False) for name in names}
     return {
         "series": {
             name: [_point(frame, *one) for one in points]
@@ -82,7 +100,7 @@ def _first_points(store: Store, row: RunRow, frame: Frame) -> dict[str, Any]:
             if points
         },
         "after": newest,
-        "thinned": [name for name in NAMES if int(row.metric_counts.get(name) or 0) > most],
+        "thinned": [name for name in names if int(row.metric_counts.get(name) or 0) > most],
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,8 @@ from core.errors import ConfigError
 _EXAMPLE = "name=weight, separated by spaces, such as english=3 korean=1"
 # Each source has its own charts and table rows.
 _MOST_SOURCES = 64
+# Metrics are named by it.
+_LONGEST_NAME = 32
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,20 @@ def mixture_text(value: Any) -> Any:
 def format_mixture(sources: Sequence[MixtureSource]) -> str:
     """Returns the text that `parse_mixture` reads."""
     return " ".join(_word(one.reference, one.weight) for one in sources)
+
+
+def distinct_names(sources: Sequence[MixtureSource]) -> list[str]:
+    """Returns the last part of each reference; numbered where several are equal."""
+    names: list[str] = []
+    for one in sources:
+        last = re.split(r"[/\\]", one.reference.rstrip("/"))[-1]
+        name = base = re.sub(r"[^\w.-]+", "-", last)[:_LONGEST_NAME]
+        number = 1
+        while name in names:
+            number += 1
+            name = f"{base}-{number}"
+        names.append(name)
+    return names
 
 
 def _word(reference: str, weight: Any) -> str:

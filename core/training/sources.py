@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.config import TrainConfig, fingerprint_of
-from core.config.mixture import MixtureSource, parse_mixture
+from core.config.mixture import MixtureSource, distinct_names, parse_mixture
 from core.errors import ConfigError, ShardError
 from core.events import Reporter
 from core.training.batches import SequenceOrder, SequenceSource, ShuffledOrder, limit_sequences
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
     from core.shards.read import Shards
 
 _VERIFIED_FOLDER = "verified"
-# Metrics are named by it.
-_LONGEST_NAME = 32
 
 
 @dataclass(frozen=True)
@@ -150,7 +147,7 @@ def open_sources(
         return TrainingSources((only,), len(rows))
     wanted = parse_mixture(config.mixture)
     opened = [open_shards(one.reference, workspace, reporter) for one in wanted]
-    names = _distinct_names(wanted)
+    names = distinct_names(wanted)
     for name, shards in zip(names, opened, strict=True):
         _check_is_alike(names[0], opened[0], name, shards)
         _check_has_sequences(name, shards)
@@ -219,20 +216,6 @@ def describe_epochs(epochs: dict[str, float]) -> str:
 def _concatenated(parts: Iterable[SequenceSource]) -> SequenceSource:
     found = tuple(parts)
     return found[0] if len(found) == 1 else ConcatenatedSequences(found)
-
-
-def _distinct_names(wanted: Sequence[MixtureSource]) -> list[str]:
-    """Returns the last part of each reference; numbered where several are equal."""
-    names: list[str] = []
-    for one in wanted:
-        last = re.split(r"[/\\]", one.reference.rstrip("/"))[-1]
-        name = base = re.sub(r"[^\w.-]+", "-", last)[:_LONGEST_NAME]
-        number = 1
-        while name in names:
-            number += 1
-            name = f"{base}-{number}"
-        names.append(name)
-    return names
 
 
 def _weights(

@@ -236,7 +236,17 @@ const CHARTS = [
   { title: "Bits per byte of held-out text", lines: [{ name: "text_bits_per_byte", label: "", color: "--ps-green", dots: true }] },
 ];
 // The name of the accuracy depends on the objective.
-const chartsOf = (run) => CHARTS.map((chart) => (chart.title === "Accuracy" && run?.accuracy ? { ...chart, title: run.accuracy } : chart));
+// A mixture has a curve for each source.
+const bySource = (run, name, title, more) => ({
+  title, ...more,
+  lines: run.sources.map((source, index) => ({ name: `${name}/${source}`, label: source, color: `--ps-run-${index}`, dots: name !== "epoch" })),
+});
+const chartsOf = (run) => {
+  const charts = CHARTS.map((chart) => (chart.title === "Accuracy" && run?.accuracy ? { ...chart, title: run.accuracy } : chart));
+  if (!run?.sources?.length) return charts;
+  charts.splice(1, 0, bySource(run, "eval_loss", "Validation loss by source", { unit: "nats" }));
+  return [...charts, bySource(run, "epoch", "Epochs by source", { floor: 0 })];
+};
 
 const choose = (id) => {
   noteStarted();
