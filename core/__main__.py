@@ -26,6 +26,7 @@ from core.config import (
     StageConfig,
     TrainConfig,
     choices_of,
+    field_extra,
     flag_of,
     help_of,
     load_config_file,
@@ -66,6 +67,13 @@ _RESUMED_LIMITS = {
     "max_hours": "new limit of hours on other machines",
     "max_cost": "new limit of US dollars",
     "price_per_hour": "price of the next machine in US dollars",
+}
+
+_SWEEP_LIMITS: dict[str, tuple[type, str]] = {
+    "max_runs": (int, "trials at most"),
+    "max_hours": (float, "hours of all trials together"),
+    "max_cost": (float, "US dollars of all trials together"),
+    "parallel": (int, "trials at a time"),
 }
 
 
@@ -115,6 +123,7 @@ def build_parser(prog: str = "python -m core", epilog: str = "") -> argparse.Arg
     _add_runs(commands, common)
     _add_artifacts(commands, common)
     _add_targets(commands, common)
+    _add_sweep(commands, common)
     return parser
 
 
@@ -375,14 +384,45 @@ def _print_as_it_comes(stream: Generator[str, None, dict[str, Any]], *, silent: 
 
 def _list_runs(options: argparse.Namespace) -> int:
     store = _fresh_store(options)
-    rows = store.list_runs(limit=options.limit)
+    rows = _found_runs(store, options)
     if options.json:
         workspace = _workspace(options)
         print(json.dumps([run_summary(row, workspace) for row in rows], ensure_ascii=False))
     elif not rows:
-        print("No runs yet. Start with: python -m core quickstart")
+        nothing = "No runs yet. Start with: python -m core quickstart"
+        print("No run fits." if store.has_runs() else nothing)
     for row in [] if options.json else rows:
-        print(f"{row.id:36} {_state(row):24} {_progress(row)}")
+        known = " ".join(filter(None, (row.title, *(f"#{tag}" for tag in row.tags))))
+        print(f"{row.id:36} {_state(row):24} {_progress(row)}  {known}".rstrip())
+    return EXIT_DONE
+
+
+def _found_runs(store: Store, options: argparse.Namespace) -> list[RunRow]:
+    from core.runs.search import find_runs
+
+    order = f" sort:{options.sort}" if options.sort else ""
+    if not options.filter and not order:
+        return store.list_runs(limit=options.limit)
+    return find_runs(store, options.filter + order, limit=options.limit)
+
+
+def _edit_run(options: argparse.Namespace) -> int:
+    from core.runs.client import annotate_run
+
+    store = _fresh_store(options)
+    row = store.find_run(options.run)
+    tags = [tag for tag in [*row.tags, *options.tag] if tag not in options.untag]
+    changed = options.tag or options.untag
+    run_id = annotate_run(
+        _workspace(options),
+        row.id,
+        title=options.title,
+        tags=tags if changed else None,
+        notes=options.notes,
+    )
+    row = store.find_run(run_id)
+    known = {"run": row.id, "title": row.title, "tags": row.tags, "notes": row.notes}
+    print(json.dumps(known, ensure_ascii=False) if options.json else f"{row.id} is changed")
     return EXIT_DONE
 
 
@@ -423,10 +463,40 @@ def _short(value: Any) -> str:
 
 def _print_log(options: argparse.Namespace) -> int:
     from core.runs.client import read_log_tail
+    from core.runs.folder import RunFolder
 
     row = _fresh_store(options).find_run(options.run)
+    if options.search:
+        lines, _ = RunFolder.of(_workspace(options), row.id).find_in_log(options.search)
+        print("\n".join(lines[-options.lines :]))
+        return EXIT_DONE
     print(read_log_tail(_workspace(options), row.id, options.lines))
     return EXIT_DONE
+
+
+def _print_samples(options: argparse.Namespace) -> int:
+    from core.runs.folder import RunFolder
+
+    row = _fresh_store(options).find_run(options.run)
+    found = RunFolder.of(_workspace(options), row.id).samples()
+    if options.json:
+        print(json.dumps(found, ensure_ascii=False))
+        return EXIT_DONE
+    for one in found:
+        print(f"step {one['step']}")
+        for sample in one["samples"]:
+            print(f"  {_sample_line(sample)}")
+    if not found:
+        print("No sample predictions. Train with --sample-predictions 3.")
+    return EXIT_DONE
+
+
+def _sample_line(sample: dict[str, Any]) -> str:
+    if parts := sample.get("parts"):
+        shown = (one if isinstance(one, str) else f"[{one[1]} for {one[0]}]" for one in parts)
+        return " ".join(shown)
+    wanted = f" (wanted: {sample['wanted']})" if sample.get("wanted") else ""
+    return f"{sample.get('given', '')} | {sample.get('text', '')}{wanted}"
 
 
 def _stop_run(options: argparse.Namespace) -> int:
@@ -668,7 +738,9 @@ class _Follower:
 
 def run_summary(row: RunRow, workspace: Workspace) -> dict[str, Any]:
     """Builds the JSON of `runs show`."""
+    from core.evaluation.subject import list_run_checkpoints
     from core.runs.duration import run_seconds
+    from core.runs.folder import RunFolder
 
     counts_steps = row.unit == "steps"
     seconds = run_seconds(workspace, row)
@@ -684,12 +756,16 @@ def run_summary(row: RunRow, workspace: Workspace) -> dict[str, Any]:
         "num_train_steps": int(row.total) if counts_steps and row.total else None,
         "seconds": None if seconds is None else round(seconds, 1),
         "artifact": row.artifact or None,
+        "checkpoints": list_run_checkpoints(RunFolder.of(workspace, row.id)),
         "error": row.error,
         "mirror": row.remote.get("mirror"),
         "incarnation": row.remote.get("incarnation"),
         "phase": row.remote.get("phase"),
         "target": row.remote.get("target"),
         "cost": row.remote.get("cost"),
+        "title": row.title,
+        "tags": row.tags,
+        "notes": row.notes,
     }
 
 
@@ -883,6 +959,17 @@ def _add_runs(commands: Any, common: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
     listing = _add_command(actions, common, "list", "List runs, the newest first.", _list_runs)
     listing.add_argument("--limit", type=_lines, default=50)
+    about = "runs that fit, such as 'learning_rate>1e-4 state=done text'"
+    listing.add_argument("--filter", metavar="QUERY", default="", help=about)
+    about = "sort by a setting or figure; -NAME sorts downwards: --sort=-eval_loss"
+    listing.add_argument("--sort", metavar="NAME", default="", help=about)
+    editing = _add_run_command(
+        actions, common, "edit", "Change a run's title, tags and notes.", _edit_run
+    )
+    editing.add_argument("--title", default=None, help="name in lists; '' for the usual one")
+    editing.add_argument("--tag", action="append", default=[], help="add a tag; repeatable")
+    editing.add_argument("--untag", action="append", default=[], help="remove a tag; repeatable")
+    editing.add_argument("--notes", default=None, help="text that replaces the notes")
     _add_run_command(actions, common, "show", "Show a run's details.", _show_run)
     about = "Compare runs: the settings that differ, and all figures."
     comparing = _add_command(actions, common, "compare", about, _compare_runs)
@@ -890,6 +977,9 @@ def _add_runs(commands: Any, common: argparse.ArgumentParser) -> None:
     comparing.add_argument("--csv", metavar="FILE", default="", help="write the table to a file")
     log = _add_run_command(actions, common, "logs", "Print the end of a run's log.", _print_log)
     log.add_argument("--lines", type=_lines, default=200)
+    log.add_argument("--search", metavar="TEXT", default="", help="only lines with this text")
+    about = "Print the sample predictions of a run, the newest last."
+    _add_run_command(actions, common, "samples", about, _print_samples)
     stop = _add_run_command(actions, common, "stop", "Ask a run to save and stop.", _stop_run)
     stop.add_argument("--abort", action="store_true", help="stop without saving")
     resume = _add_run_command(actions, common, "resume", "Resume an ended run.", _resume_run)
@@ -939,6 +1029,35 @@ def _add_targets(commands: Any, common: argparse.ArgumentParser) -> None:
     about = "End a machine's run and delete the machine."
     deleting = _add_command(actions, common, "delete", about, _delete_target)
     deleting.add_argument("id", help="the machine's id, as the list shows it")
+
+
+def _add_sweep(commands: Any, common: argparse.ArgumentParser) -> None:
+    about = "Run a stage with varied settings, and find the best ones."
+    parser = _add_command(commands, common, "sweep", about, _sweep("run"))
+    parser.add_argument("--config", metavar="FILE", default="", help="TOML file of a new sweep")
+    about = "go on with a sweep; finished trials stay"
+    parser.add_argument("--resume", metavar="NAME", default="", help=about)
+    parser.add_argument("--detach", action="store_true", help="return at once")
+    for name, (kind, about) in _SWEEP_LIMITS.items():
+        spellings = dict.fromkeys([f"--{name.replace('_', '-')}", f"--{name}"])
+        parser.add_argument(*spellings, type=kind, default=None, help=about)
+    actions = parser.add_subparsers(title="actions", metavar="ACTION")
+    _add_command(actions, common, "list", "List sweeps, the newest first.", _sweep("list_all"))
+    about = "Show a sweep's trials, and the best one."
+    showing = _add_command(actions, common, "show", about, _sweep("show"))
+    about = "Have a sweep save and stop its trials."
+    stopping = _add_command(actions, common, "stop", about, _sweep("stop"))
+    for one in (showing, stopping):
+        one.add_argument("name", help="the sweep's name")
+
+
+def _sweep(name: str) -> Callable[[argparse.Namespace], int]:
+    def command(options: argparse.Namespace) -> int:
+        from core.sweeps import commands
+
+        return int(getattr(commands, name)(options, _workspace(options)))
+
+    return command
 
 
 def _add_run_command(
@@ -1004,6 +1123,12 @@ def _add_field(group: Any, model: type[StageConfig], name: str) -> None:
             *spellings, dest=name, action=action, default=argparse.SUPPRESS, help=text
         )
         return
+    if field_extra(field)["is_list"]:
+        group.add_argument(
+            *spellings, dest=name, action=_Joined, default=argparse.SUPPRESS, help=text,
+            metavar=name.upper(),
+        )  # fmt: skip
+        return
     if field.default == ():
         group.add_argument(
             *spellings, dest=name, action="append", default=argparse.SUPPRESS, help=text,
@@ -1019,6 +1144,14 @@ def _add_field(group: Any, model: type[StageConfig], name: str) -> None:
     choices = choices_of(field)
     metavar = "{" + ",".join(choices) + "}" if choices else name.upper()
     group.add_argument(*spellings, dest=name, default=argparse.SUPPRESS, help=text, metavar=metavar)
+
+
+class _Joined(argparse.Action):
+    """Joins the values of a repeated flag with commas."""
+
+    def __call__(self, _: Any, namespace: Any, values: Any, __: str | None = None) -> None:
+        earlier = getattr(namespace, self.dest, "")
+        setattr(namespace, self.dest, ", ".join(filter(None, (earlier, values))))
 
 
 def _shown_default(model: type[StageConfig], name: str) -> str:

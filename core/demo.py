@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import ConfigError, RunError, StudioError
+from core.finetuning.heads import Kind
+from core.finetuning.saving import ClassifierConfig, is_classifier, read_classifier_config
 from core.hub.client import parse_hub_id
 from core.hub.pull import pull_model
 from core.inference import Dtype, fills_masks
@@ -74,6 +76,9 @@ class Demo:
         self.reference = reference
         self.folder = find_checkpoint(reference)
         self.architecture: Architecture = hf.read_architecture(self.folder)
+        self.classifier: ClassifierConfig | None = (
+            read_classifier_config(self.folder) if is_classifier(self.folder) else None
+        )
         self.card = read_card(self.folder)
         self._home = tempfile.TemporaryDirectory(prefix="studio-demo-")
         self._client = PlaygroundClient(
@@ -90,13 +95,18 @@ class Demo:
         return (self.hub_id or self.folder.name).split("/")[-1]
 
     @property
+    def head(self) -> Kind | None:
+        """The task of a fine-tuned model; None for other models."""
+        return self.classifier.kind if self.classifier else None
+
+    @property
     def writes(self) -> bool:
-        return self.architecture.kind != "encoder"
+        return self.architecture.kind != "encoder" and not self.classifier
 
     @property
     def fills(self) -> bool:
         """True if the model fills masks."""
-        return fills_masks(self.architecture)
+        return fills_masks(self.architecture) and not self.classifier
 
     @property
     def num_parameters(self) -> int:
@@ -141,6 +151,23 @@ class Demo:
         allowed = {**options, "dtype": "float32"}
         try:
             return (yield from self._client.generate(str(self.folder), prompt, **allowed))
+        except StudioError as error:
+            raise _for_anonymous_users(error) from error
+
+    def classify(self, model: str, text: str, text_pair: str = "") -> list[dict[str, Any]]:
+        """Classifies a text within limits, ignoring `model`; raises StudioError."""
+        self._check_text(text, "text")
+        self._check_text(text_pair, "text_pair")
+        try:
+            return self._client.classify(str(self.folder), text, text_pair)
+        except StudioError as error:
+            raise _for_anonymous_users(error) from error
+
+    def tag(self, model: str, text: str) -> list[dict[str, Any]]:
+        """Tags words within limits, ignoring `model`; raises StudioError."""
+        self._check_text(text, "text")
+        try:
+            return self._client.tag(str(self.folder), text)
         except StudioError as error:
             raise _for_anonymous_users(error) from error
 

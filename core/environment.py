@@ -11,7 +11,10 @@ from core.redaction import AUTH_VARIABLE, has_password
 PASS_VARIABLE = "STUDIO_PASS_ENVIRONMENT"
 TRUST_TOKENIZERS_VARIABLE = "STUDIO_TRUST_TOKENIZERS"
 
-_APP_ONLY = frozenset({AUTH_VARIABLE, "OAUTH_CLIENT_SECRET"})
+WEBHOOK_VARIABLE = "STUDIO_WEBHOOK_URL"
+REPORT_PREFIXES = ("TRACKIO_", "WANDB_", "MLFLOW_", WEBHOOK_VARIABLE)
+# The app's own, and those of reporters alone.
+_WITHHELD = frozenset({AUTH_VARIABLE, "OAUTH_CLIENT_SECRET", WEBHOOK_VARIABLE})
 
 _SYSTEM = (
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "TZ", "TMPDIR", "TEMP", "TMP",
@@ -85,6 +88,21 @@ def for_runs(environment: Mapping[str, str]) -> dict[str, str]:
     return _selected(environment, names, (*_MODEL_PREFIXES, *_RUN_PREFIXES))
 
 
+def for_supervisors(environment: Mapping[str, str]) -> dict[str, str]:
+    """Selects variables for the worker and supervisors, which start the reporters."""
+    return {**for_runs(environment), **_reporting(environment, REPORT_PREFIXES)}
+
+
+def for_reporters(environment: Mapping[str, str], service: str) -> dict[str, str]:
+    """Selects variables for the process that reports to one service."""
+    prefix = WEBHOOK_VARIABLE if service == "webhook" else f"{service.upper()}_"
+    return {**for_runs(environment), **_reporting(environment, (prefix,))}
+
+
+def _reporting(environment: Mapping[str, str], prefixes: tuple[str, ...]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name.startswith(prefixes)}
+
+
 def for_parts(environment: Mapping[str, str], *, has_credentials: bool) -> dict[str, str]:
     """Selects variables for workers; credentials only if they use a bucket or the Hub."""
     return for_runs(environment) if has_credentials else for_anonymous_users(environment)
@@ -97,7 +115,7 @@ def _selected(
     return {
         name: value
         for name, value in environment.items()
-        if name not in _APP_ONLY
+        if name not in _WITHHELD
         and (
             name in names
             or name.startswith(prefixes)

@@ -183,6 +183,24 @@ def read_phases(path: Path) -> list[dict[str, Any]]:
     return [event for event in events if event and isinstance(event.get("phase"), str)]
 
 
+def read_samples(path: Path) -> list[dict[str, Any]]:
+    """Returns the newest sample predictions of each step, by rising steps."""
+    if not path.exists():
+        return []
+    found: dict[int, dict[str, Any]] = {}
+    with _opened(path) as file:
+        for line in file:
+            if b'"kind":"samples"' not in line:
+                continue
+            event = _parse(line) or {}
+            step, samples = event.get("step"), event.get("samples")
+            if isinstance(step, int) and isinstance(samples, list):
+                # A resumed run predicts later steps again.
+                found = {one: known for one, known in found.items() if one < step}
+                found[step] = {"step": step, "samples": samples, "time": event["t"]}
+    return list(found.values())
+
+
 def read_resolved(path: Path) -> dict[str, Any]:
     """Returns the newest attempt's values for `auto` settings."""
     if not path.exists():

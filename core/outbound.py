@@ -27,7 +27,7 @@ SLOWEST_BYTES_PER_SECOND = 1 << 16
 _PORTS = {"http": 80, "https": 443}
 _CONFIGURED = (
     "HF_ENDPOINT", "STORAGE_EMULATOR_HOST", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3",
-    "STUDIO_TPU_ENDPOINT",
+    "STUDIO_TPU_ENDPOINT", "STUDIO_WEBHOOK_URL",
     "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy",
 )  # fmt: skip
 # Exempt: some networks serve it internally.

@@ -44,7 +44,7 @@ class GuardedHTTPFileSystem(HTTPFileSystem):
     """Guards fsspec's HTTP file system."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **{"get_client": _get_client, **named})
+        super().__init__(*arguments, **{"get_client": guarded_session, **named})
         # fsspec passes these to every request.
         self.kwargs["max_redirects"] = MOST_REDIRECTS
 
@@ -117,7 +117,8 @@ def _peer(response: aiohttp.ClientResponse) -> str:
     return str(peer[0]) if peer else ""
 
 
-async def _get_client(**named: Any) -> aiohttp.ClientSession:
+async def guarded_session(**named: Any) -> aiohttp.ClientSession:
+    """Returns a session that connects to allowed addresses only."""
     named.pop("loop", None)
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(resolver=_Resolver(), use_dns_cache=False),

@@ -36,6 +36,9 @@ import core.errors
 from core.cores import thread_settings
 from core.environment import for_anonymous_users, for_models
 from core.errors import ConfigError, RunError, StudioError
+from core.evaluation.subject import find_checkpoint
+from core.finetuning.inference import classify, prepare_classifier, tag
+from core.finetuning.saving import is_classifier
 from core.inference import (
     Dtype,
     fill_mask,
@@ -117,6 +120,17 @@ class PlaygroundClient:
             # Each part renews the timeout.
             found: dict[str, Any] = _result_of(next(one for one in answers if "part" not in one))
             return found
+
+    def classify(self, model: str, text: str, text_pair: str = "") -> list[dict[str, Any]]:
+        """Classifies a text; see `core.finetuning.inference.classify`."""
+        params = {"model": model, "text": text, "text_pair": text_pair}
+        found: list[dict[str, Any]] = self._call("classify", params)
+        return found
+
+    def tag(self, model: str, text: str) -> list[dict[str, Any]]:
+        """Tags the words of a text; see `core.finetuning.inference.tag`."""
+        found: list[dict[str, Any]] = self._call("tag", {"model": model, "text": text})
+        return found
 
     def prepare(self, model: str, dtype: Dtype = "float32") -> Iterator[str]:
         """Warms up a model, yielding each step; it answers after the first."""
@@ -350,7 +364,7 @@ def methods_within(workspace: Workspace, only: Path | None = None) -> dict[str, 
                     "This process serves only one model", expected="that model", field="model"
                 )
             return only
-        folder = find_here(model, workspace)
+        folder = find_here(model, workspace) or find_checkpoint(model, workspace)
         if folder is None:
             return model
         workspace.confine(str(folder.absolute()), field="model")
@@ -365,13 +379,25 @@ def methods_within(workspace: Workspace, only: Path | None = None) -> dict[str, 
     def answer_perplexity(model: str, **options: Any) -> Generator[int, None, dict[str, Any]]:
         return perplexity_stream(locate(model), workspace=workspace, **options)
 
+    def answer_classify(model: str, text: str, text_pair: str = "") -> list[dict[str, Any]]:
+        return classify(locate(model), text, text_pair=text_pair, workspace=workspace)
+
+    def answer_tag(model: str, text: str) -> list[dict[str, Any]]:
+        return tag(locate(model), text, workspace=workspace)
+
     def answer_prepare(model: str, **options: Any) -> Generator[str, None, None]:
-        yield from prepare(locate(model), workspace, **options)
+        place = locate(model)
+        if isinstance(place, Path) and is_classifier(place):
+            yield prepare_classifier(place)
+        else:
+            yield from prepare(place, workspace, **options)
 
     return {
         "fill_mask": answer_fill_mask,
         "generate": answer_generate,
         "perplexity": answer_perplexity,
+        "classify": answer_classify,
+        "tag": answer_tag,
         "prepare": answer_prepare,
     }
 

@@ -20,17 +20,18 @@ DATABASE_URL_VARIABLE = "STUDIO_DATABASE_URL"
 _TOKEN_VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN")
 _SECRET_NAME = re.compile(
     r"(?:^|_)(?:TOKEN|KEY|ACCESS_KEY_ID|SECRET|PASS|PASSWD|PASSPHRASE|PAT|CREDENTIALS?)S?$"
-    r"|(?:PASSWORD|SECRET|APIKEY)S?$|_SAS$|CONNECTION_STRING$",
+    r"|(?:PASSWORD|SECRET|APIKEY)S?$|_SAS$|CONNECTION_STRING$|WEBHOOK(?:_URL)?$",
     re.IGNORECASE,
 )
 _TOKEN = re.compile(
     r"\bhf_(?:(?:oauth|app|jwt)_)?[A-Za-z0-9]{16,}"
     r"|\bgh[pousr]_[A-Za-z0-9]{36,}|\bgithub_pat_\w{36,}"
     r"|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bya29\.[\w-]{20,}"
+    r"|(?<=hooks\.slack\.com/)[\w/-]{8,}|(?<=/api/webhooks/)[\w/-]{8,}"
 )
 _USERINFO = re.compile(r"(?<=://)([^\s:/@?#]*):([^\s/@]+)@")
 _PASSWORD_PARAMETER = re.compile(
-    r"((?:\b|[?&;_])(?:password|passwd|pwd|sslpassword|passphrase|secret|access_token|api_?key)=)"
+    r"((?:\b|[?&;_])(?:password|passwd|pwd|sslpassword|passphrase|secret|access_token|write_token|api_?key)=)"
     r"[^\s&;'\"<>]+",
     re.IGNORECASE,
 )

@@ -44,7 +44,7 @@ from core.stages.registry import is_resumable, keeps_parts
 from core.workspace import Workspace, file_lock
 from core.workspace.places import check_not_moved, is_shared
 
-HEAD = "0002"
+HEAD = "0003"
 DATABASE_FILE = "studio.db"
 DATABASE_URL_VARIABLE = "STUDIO_DATABASE_URL"
 BUSY_TIMEOUT_SECONDS = 30.0
@@ -107,6 +107,11 @@ class RunRow(_Base):
     attempt_number: Mapped[int] = mapped_column(_NUMBER, default=0)
     # Mirror address and newest phase.
     remote: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
+    # Written by the user.
+    title: Mapped[str] = mapped_column(default="")
+    tags: Mapped[list[str]] = mapped_column(JSON, default=list)
+    notes: Mapped[str] = mapped_column(default="")
+    tokens_per_step: Mapped[float | None] = mapped_column(default=None)
 
     @property
     def has_ended(self) -> bool:

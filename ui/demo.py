@@ -19,7 +19,7 @@ from core.inference import read_out
 from core.inference.generation import MOST_PROMPT_TOKENS
 from core.models.families import title_of_family
 from ui import present
-from ui.parts import markup, prompts
+from ui.parts import classifying, markup, prompts
 from ui.parts.access_requests import Argument, Number, Text
 from ui.parts.examples import general_examples, load_once
 
@@ -33,9 +33,9 @@ ROUTES = re.compile(
     r"/|/config/?|/(?:gradio_api/)?theme\.css|/favicon\.ico|/robots\.txt|/manifest\.json"
     r"|/(?:assets|static|svelte)/[\w./@+-]+"
     r"|/gradio_api/(?:info/?|openapi\.json|app_id|startup-events|queue/data|queue/status"
-    r"|heartbeat/[\w-]{1,64}|call/(?:fill_mask|generate)/[\w-]{1,64})"
+    r"|heartbeat/[\w-]{1,64}|call/(?:fill_mask|generate|classify|tag)/[\w-]{1,64})"
     r")"
-    r"|POST /gradio_api/(?:queue/join/?|cancel|reset|call/(?:fill_mask|generate))"
+    r"|POST /gradio_api/(?:queue/join/?|cancel|reset|call/(?:fill_mask|generate|classify|tag))"
 )
 # Arguments of API functions.
 OFFERED: dict[str, dict[str, Argument]] = {
@@ -51,13 +51,20 @@ OFFERED: dict[str, dict[str, Argument]] = {
         "top_p": Number(0, 1),
         "seed": Number(0, 2**64, is_whole=True),
     },
+    "classify": {"text": Text(MOST_CHARACTERS), "text_pair": Text(MOST_CHARACTERS)},
+    "tag": {"text": Text(MOST_CHARACTERS)},
 }
 _WHAT_IT_DOES = {
     "encoder": "Mask a word, and see the model's predictions.",
     "decoder": "Write a prompt, and let the model continue it.",
     "encoder-decoder": "Leave out words, and let the model fill them in.",
 }
+_HEADS = {
+    "sequence": "Write a text, and see its class.",
+    "token": "Write a sentence, and see the tag of each word.",
+}
 _WRITERS = 4
+_CLASSIFIERS = 4
 
 
 def build_demo(demo: Demo, address: str) -> gr.Blocks:
@@ -79,17 +86,22 @@ def build_demo(demo: Demo, address: str) -> gr.Blocks:
         gr.HTML(_head(demo))
         if demo.card.figures:
             gr.HTML(markup.tiles(_figures(demo)))
-        with gr.Column(elem_classes=["ps-card"]):
+        sentences = _examples(demo)
+        with gr.Column(elem_classes=["ps-card"], visible=bool(sentences)):
             gr.HTML('<h3 class="ps-subheading">Try one of these, or write your own</h3>')
-            chips = prompts.render_chips(
-                general_examples(demo.architecture, demo.folder, demo.card.examples)
-            )
+            chips = prompts.render_chips(sentences)
         if demo.fills:
             prompts.render_masks(asked, chips)
             _offer_masks(demo)
         if demo.writes:
             prompts.render_writing(asked, chips, visible=True, at_once=_WRITERS)
             _offer_writing(demo)
+        if demo.head == "sequence":
+            classifying.render_texts(demo, demo.title, chips, visible=True)
+            _offer_classes(demo)
+        if demo.head == "token":
+            classifying.render_words(demo, demo.title, chips, visible=True)
+            _offer_tags(demo)
         gr.HTML(_for_programs(demo, address))
     page.queue(max_size=MOST_WAITING, api_open=False)
     return page
@@ -105,6 +117,13 @@ def build_instructions() -> gr.Blocks:
     return page
 
 
+def _examples(demo: Demo) -> list[str]:
+    """Nobody knows which texts suit a fine-tuned model, except its card."""
+    if demo.head:
+        return list(demo.card.examples)
+    return general_examples(demo.architecture, demo.folder, demo.card.examples)
+
+
 def _head(demo: Demo) -> str:
     family = title_of_family(demo.architecture.model_type)
     layers, width = demo.architecture.num_hidden_layers, demo.architecture.hidden_size
@@ -117,7 +136,8 @@ def _head(demo: Demo) -> str:
     if not demo.card.figures:
         facts.insert(1, f"{markup.short_count(demo.num_parameters)} parameters")
     facts += [f"licence {demo.card.licence}"] if demo.card.licence else []
-    said = demo.card.description or _WHAT_IT_DOES[demo.architecture.kind]
+    does = _HEADS[demo.head] if demo.head else _WHAT_IT_DOES[demo.architecture.kind]
+    said = demo.card.description or does
     source = _source(demo)
     return (
         f'<div class="ps-top"><h1>{markup.MARK}{present.escape(demo.title)}</h1>'
@@ -142,7 +162,10 @@ def _figures(demo: Demo) -> list[tuple[str, str]]:
 
 
 def _for_programs(demo: Demo, address: str) -> str:
-    if not demo.fills:
+    if demo.head:
+        name = "classify" if demo.head == "sequence" else "tag"
+        call = f'client.predict("Some words.", api_name="/{name}")'
+    elif not demo.fills:
         call = 'client.predict("The small", max_new_tokens=40, api_name="/generate")'
     else:
         call = f'client.predict("The {demo.mask} is blue.", top_k=5, api_name="/fill_mask")'
@@ -191,3 +214,19 @@ def _offer_writing(demo: Demo) -> None:
         return read_out(stream)
 
     prompts.offer(generate, at_once=_WRITERS // 2)
+
+
+def _offer_classes(demo: Demo) -> None:
+    def classify(text: str, text_pair: str = "") -> list[dict[str, Any]]:
+        """Classifies a text, or a pair of texts."""
+        return demo.classify("", text, text_pair)
+
+    prompts.offer(classify, at_once=_CLASSIFIERS)
+
+
+def _offer_tags(demo: Demo) -> None:
+    def tag(text: str) -> list[dict[str, Any]]:
+        """Tags the words of a text."""
+        return demo.tag("", text)
+
+    prompts.offer(tag, at_once=_CLASSIFIERS)

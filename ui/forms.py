@@ -437,18 +437,7 @@ class Form(Generic[ConfigT]):
         return list(choices)
 
     def _confine(self, config: StageConfig) -> None:
-        for name, field in type(config).model_fields.items():
-            extra, value = field_extra(field), getattr(config, name)
-            if isinstance(value, tuple):
-                for one in value:
-                    self._confine(one)
-            elif extra["path"]:
-                self._workspace.confine(value, field=name)
-            elif extra["artifact"] and value:
-                self._workspace.confine_artifact(extra["artifact"], value, field=name)
-            elif extra["artifacts"]:
-                for one in split_references(value):
-                    self._workspace.confine_artifact(extra["artifacts"], one, field=name)
+        confine(config, self._workspace)
 
     def _to_value(self, name: str, raw: Any) -> Any:
         return _to_value(self.model.model_fields[name], raw)
@@ -456,7 +445,7 @@ class Form(Generic[ConfigT]):
     def _conditions(self) -> list[tuple[str, str]]:
         """Lists (field, choice) pairs whose choice names a group."""
         fields = self.model.model_fields.items()
-        groups = {field_extra(field)["group"].lower() for _, field in fields}
+        groups = {_as_choice(field_extra(field)["group"]) for _, field in fields}
         return [
             (name, choice)
             for name, field in fields
@@ -466,7 +455,7 @@ class Form(Generic[ConfigT]):
 
     def _condition(self, group: str) -> list[str]:
         for name, choice in self._conditions():
-            if group.lower() == choice:
+            if _as_choice(group) == choice:
                 return ["ps-conditional", f"ps-when-{self.id}-{name}-{choice}"]
         return []
 
@@ -502,7 +491,9 @@ class Form(Generic[ConfigT]):
         kept = {
             name: component
             for name, component in self.components.items()
-            if name != "name" and not field_extra(fields[name])["artifact"]
+            if name != "name"
+            and not field_extra(fields[name])["artifact"]
+            and not field_extra(fields[name])["secret"]
         }
         names = json.dumps(list(kept))
         memory = gr.BrowserState(
@@ -574,6 +565,27 @@ class Form(Generic[ConfigT]):
         }
 
 
+def _as_choice(group: str) -> str:
+    """Returns the choice for which a group's heading stands."""
+    return group.lower().replace(" ", "_")
+
+
+def confine(config: StageConfig, workspace: Workspace) -> None:
+    """Raises StudioError for paths that a visitor of the web app may not name."""
+    for name, field in type(config).model_fields.items():
+        extra, value = field_extra(field), getattr(config, name)
+        if isinstance(value, tuple):
+            for one in value:
+                confine(one, workspace)
+        elif extra["path"]:
+            workspace.confine(value, field=name)
+        elif extra["artifact"] and value:
+            workspace.confine_artifact(extra["artifact"], value, field=name)
+        elif extra["artifacts"]:
+            for one in split_references(value):
+                workspace.confine_artifact(extra["artifacts"], one, field=name)
+
+
 def _is_typed(typed: Any, names: Collection[str]) -> bool:
     return isinstance(typed, dict) and all(
         name in names and isinstance(value, str | bool | None) for name, value in typed.items()
@@ -635,6 +647,8 @@ def _make_component(
     if field_extra(field)["artifact"] or names:
         return gr.Dropdown(names, value=value, allow_custom_value=True, **common)
     common["elem_classes"] = [*common["elem_classes"], *_keyboard(annotation)]
+    if field_extra(field)["secret"]:
+        return gr.Textbox(value=value, max_lines=1, type="password", **common)
     return gr.Textbox(
         value=value, max_lines=1, placeholder=present.UNSET if optional else "", **common
     )
@@ -665,7 +679,7 @@ def _to_raw(field: FieldInfo, value: Any) -> Any:
 
 def _to_value(field: FieldInfo, raw: Any) -> Any:
     annotation, _ = plain_type(field)
-    if annotation is str:
+    if annotation is str or "" in choices_of(field):
         return (raw or "").strip()
     if not isinstance(raw, str):
         return raw

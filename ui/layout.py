@@ -9,7 +9,20 @@ import gradio as gr
 
 from core.store import Store
 from core.workspace import Workspace
-from ui import clean, corpus, playground, publish, runs, shards, status_bar, tokenizer, train
+from ui import (
+    clean,
+    corpus,
+    evaluate,
+    finetune,
+    playground,
+    publish,
+    runs,
+    shards,
+    status_bar,
+    sweeps,
+    tokenizer,
+    train,
+)
 from ui import workspace as workspace_tab
 from ui.parts.events import separate_events
 from ui.parts.markup import MARK, heading
@@ -20,7 +33,8 @@ _TITLE = "Pretrain Studio"
 # Gradio's copies of uploads: seconds between checks, seconds kept.
 _UPLOADS_KEPT = (3600, 24 * 3600)
 _TABS = (
-    "corpus", "clean", "tokenizer", "shards", "train", "runs", "playground", "publish", "workspace",
+    "corpus", "clean", "tokenizer", "shards", "train", "runs", "sweeps", "evaluate", "finetune",
+    "playground", "publish", "workspace",
 )  # fmt: skip
 
 
@@ -50,9 +64,13 @@ def build_page(workspace: Workspace) -> gr.Blocks:
                 recipe, check = train.render(workspace, store, rows, line)
             with _tab("runs", "Queued, running and finished runs."):
                 board = runs.render(workspace, store)
-            with _tab(
-                "playground", "Fill masked tokens, continue a text, or measure its perplexity."
-            ):
+            with _tab("sweeps", "Trials of a stage with varied settings, and the best of them."):
+                trials = sweeps.render(workspace, store)
+            with _tab("evaluate", "Measures a model on minimal pairs or on held-out text."):
+                measure = evaluate.render(workspace, line)
+            with _tab("finetune", "Trains a model further on labelled examples.", "Fine-tune"):
+                tune = finetune.render(workspace, line)
+            with _tab("playground", "Fill masked tokens, continue a text, classify or tag it."):
                 playground.render(workspace, line)
             with _tab(
                 "publish", "Publishes models, tokenizers and shards on the Hugging Face Hub."
@@ -62,17 +80,20 @@ def build_page(workspace: Workspace) -> gr.Blocks:
                 importer = workspace_tab.render(workspace, store)
         link_choices([for_tokens, for_rows])
         offer(use, cleaned, [for_tokens, for_rows])
-        runs.connect(board, importer, store, [cleaner, pieces, rows, recipe, check, hub])
-        for form in (text, cleaner.form, pieces.form, rows.form, recipe.form, check.form, hub.form):
+        launchers = [cleaner, pieces, rows, recipe, check, measure, tune, hub]
+        runs.connect(board, importer, store, launchers)
+        sweeps.connect(trials, workspace, [pieces, rows, recipe])
+        for form in (text, *(launcher.form for launcher in launchers)):
             form.remember(page)
         separate_events(page)
     return page
 
 
 @contextmanager
-def _tab(name: str, text: str) -> Iterator[gr.Tab]:
-    with gr.Tab(name.capitalize(), id=name, elem_id=f"tab-{name}") as tab:
-        gr.HTML(heading(name.capitalize(), text))
+def _tab(name: str, text: str, title: str = "") -> Iterator[gr.Tab]:
+    title = title or name.capitalize()
+    with gr.Tab(title, id=name, elem_id=f"tab-{name}") as tab:
+        gr.HTML(heading(title, text))
         yield tab
 
 

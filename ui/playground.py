@@ -14,9 +14,17 @@ from core.models.finding import find_model, is_on_hub, must_be_fetched
 from core.playground import PlaygroundClient
 from core.workspace import Workspace
 from ui import present
-from ui.parts import artifacts, markup, prompts, scoring
+from ui.parts import artifacts, classifying, markup, prompts, scoring
 from ui.parts.events import QUIET
-from ui.parts.examples import architecture_of, examples, fills, tokenizer_of, writes
+from ui.parts.examples import (
+    architecture_of,
+    examples,
+    fills,
+    head_of,
+    is_checkpoint,
+    tokenizer_of,
+    writes,
+)
 
 _PROGRESS = gr.Progress()
 _FETCHED_AT_ONCE = 4
@@ -60,8 +68,17 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
             model = gr.Dropdown(
                 [],
                 label="Model",
-                info="A model of this workspace, or a Hub id: owner/name or owner/name@branch.",
+                info="A model of this workspace, a checkpoint of a run (RUN@best, RUN@500), or a "
+                "Hub id: owner/name or owner/name@branch.",
                 elem_id="playground-model",
+                interactive=True,
+                allow_custom_value=True,
+            )
+            second = gr.Dropdown(
+                [],
+                label="Compare with",
+                info="A model that answers beside the first one; empty: none.",
+                elem_id="playground-second",
                 interactive=True,
                 allow_custom_value=True,
             )
@@ -72,10 +89,13 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
             model,
             lambda name: architecture_of(name, workspace),
             tokenizer=lambda name: tokenizer_of(name, workspace),
+            second=second,
         )
         masks = prompts.render_masks(asked, chips)
         writing = prompts.render_writing(asked, chips)
-        score = scoring.render(client, model)
+        score = scoring.render(client, model, second)
+        texts = classifying.render_texts(client, model, chips, visible=False)
+        words = classifying.render_words(client, model, chips, visible=False)
     # In the browser: the server forgets sessions after an hour away. The menu must not leave a
     # `kept` model, which was linked to or queried.
     known, kept = gr.JSON([], visible=False), gr.JSON([], visible=False)
@@ -87,6 +107,7 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
         return {
             nothing: gr.update(visible=not names),
             model: gr.update(choices=names, value=value),
+            second: gr.update(choices=["", *names]),
             known: names,
         }
 
@@ -103,17 +124,23 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
         return f'<p class="ps-note">Fetched {present.escape(name)} from the Hub.</p>', [name]
 
     def suit(name: str | None) -> tuple[Any, ...]:
-        found = architecture_of(name, workspace)
+        found, head = architecture_of(name, workspace), head_of(name, workspace)
         return (
             examples(name, workspace),
             gr.update(visible=fills(name, workspace)),
             gr.update(visible=writes(name, workspace)),
             gr.update(info=prompts.prompt_help(found)),
-            gr.update(visible=scoring.has_perplexity(found)),
+            gr.update(visible=scoring.has_perplexity(found) and not head),
+            gr.update(visible=head == "sequence"),
+            gr.update(visible=head == "token"),
+            # Fine-tuned models answer alone.
+            gr.update(visible=not head),
             # Remove the other model's answers.
             masks.nothing,
             writing.nothing,
             score.nothing,
+            texts.nothing,
+            words.nothing,
             gr.update(visible=True),
             gr.update(visible=False),
         )
@@ -125,7 +152,7 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
     line.artifacts(
         present.guarded(refresh),
         [model, known, kept],
-        [nothing, model, known],
+        [nothing, model, second, known],
         **QUIET,
     )
     suited = [
@@ -134,13 +161,19 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
         writing.column,
         writing.text,
         score.column,
+        texts.column,
+        words.column,
+        second,
         masks.answer,
         writing.answer,
         score.answer,
+        texts.answer,
+        words.answer,
         *writing.buttons,
     ]
     # First, so that no running answer overwrites the new state.
-    model.change(None, cancels=[*masks.events, *writing.events, *score.events], **QUIET)
+    forms = (masks, writing, score, texts, words)
+    model.change(None, cancels=[event for form in forms for event in form.events], **QUIET)
     model.change(present.guarded(suit), model, suited, **QUIET)
     # Separate, so that downloads don't wait for each other.
     arrived = gr.JSON([], visible=False)
@@ -163,12 +196,14 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
 
     def named(event: gr.EventData) -> Any:
         name = event._data["model"]
-        is_there = name in artifacts.list_names(workspace, "model")
+        is_there = name in artifacts.list_names(workspace, "model") or is_checkpoint(
+            name, workspace
+        )
         return (name, [name]) if is_there else (gr.skip(), gr.skip())
 
     chips.choose(named, None, [model, kept], **QUIET)
-    for text in (masks.text, writing.text, score.text):
-        text.change(None, model, kept, js="(name) => [[name]]", **QUIET)
+    for form in forms:
+        form.text.change(None, model, kept, js="(name) => [[name]]", **QUIET)
     _offer_to_programs(client)
 
 
@@ -195,6 +230,16 @@ def _offer_to_programs(client: PlaygroundClient) -> None:
         """Returns a text's perplexity, token by token."""
         return client.perplexity(model, text)
 
+    def classify(model: str, text: str, text_pair: str = "") -> list[dict[str, Any]]:
+        """Classifies a text with a fine-tuned model."""
+        return client.classify(model, text, text_pair)
+
+    def tag(model: str, text: str) -> list[dict[str, Any]]:
+        """Tags the words of a text with a fine-tuned model."""
+        return client.tag(model, text)
+
+    prompts.offer(classify, at_once=4)
+    prompts.offer(tag, at_once=4)
     prompts.offer(fill_mask, at_once=prompts.ASKERS_AT_ONCE)
     prompts.offer(generate, at_once=prompts.WRITERS_AT_ONCE // 2)
     prompts.offer(perplexity, at_once=4)

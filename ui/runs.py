@@ -12,6 +12,7 @@ import gradio as gr
 from core.errors import ConfigError, StudioError
 from core.report import list_settings, read_settings, report_page, settings_file
 from core.runs.client import (
+    annotate_run,
     choose_slots,
     config_of,
     delete_run,
@@ -21,16 +22,18 @@ from core.runs.client import (
 )
 from core.runs.commands import python_lines, shell_line
 from core.runs.folder import RunFolder
+from core.runs.search import HELP, find_runs
 from core.runs.slots import MOST_SLOTS, get_slots
 from core.stages.registry import parse_stage_config, title_of_stage
 from core.store import ACTIVE_STATES, RunRow, Store
 from core.workspace import Workspace
 from ui import charts
-from ui.assets import script
-from ui.parts import markup, remote
+from ui.assets import UPLOT, script
+from ui.parts import compare, markup, remote
 from ui.parts.cleaning import describe_report as describe_cleaning
 from ui.parts.events import QUIET
 from ui.parts.preflight import describe_report, is_report, take_batch_size
+from ui.parts.results import results_of
 from ui.parts.run_rows import (
     BAD_ENDINGS,
     describe_alert,
@@ -43,6 +46,9 @@ from ui.present import answering, escape, guarded
 
 _FIRST_RUNS = 100
 _LOG_LINES = 200
+_MOST_LOG_BYTES = 8 << 20
+_MOST_SEARCH_CHARACTERS = 200
+_MOST_SAMPLES = 200
 _LINES_OF_A_BAD_END = 12
 _FIGURES = (
     "eval_loss", "eval_perplexity", "eval_accuracy", "frequency_baseline_loss", "best_step",
@@ -65,6 +71,22 @@ _TEMPLATE = f"""
     <div class="ps-run-list">
       <div class="ps-queue"><span></span><label>Runs at a time <select></select></label>
       <button type="button" class="ps-link ps-machines-open">Machines</button></div>
+      <form class="ps-search" role="search">
+      <label>Filter<input type="search" name="filter" autocomplete="off" spellcheck="false"
+        maxlength="400" placeholder="state=done learning_rate&gt;1e-4"
+        aria-describedby="ps-search-help"></label>
+      <label>Sort<select name="sort">
+        <option value="">Newest first</option><option value="sort:created">Oldest first</option>
+        <option value="sort:name">Name</option>
+        <option value="sort:eval_loss">Validation loss</option>
+        <option value="sort:-eval_accuracy">Accuracy</option>
+        <option value="sort:-duration">Duration</option></select></label>
+      <button type="button" class="ps-help-inline" aria-expanded="false"
+        aria-controls="ps-search-help" aria-label="Help about the filter">?</button>
+      <p id="ps-search-help" class="ps-note" hidden>{escape(HELP)}</p>
+      <div class="ps-search-problem" role="status"></div></form>
+      <div class="ps-selection"><button type="button" class="ps-button ps-compare-open" disabled>
+      Compare</button><span aria-live="polite">Select two or more runs.</span></div>
       <div class="ps-scroll">
       <table class="ps-table ps-run-table" aria-label="Runs, the newest first">
         <thead><tr><th scope="col">Run</th><th scope="col">State</th>
@@ -77,6 +99,7 @@ _TEMPLATE = f"""
     </div>
     <section class="ps-detail" aria-label="The selected run"></section>
   </div>
+  <section class="ps-compare" aria-label="Comparison of runs" hidden></section>
   <dialog class="ps-machines" aria-labelledby="ps-machines-title">
     <h3 id="ps-machines-title">Machines of your runs</h3>
     <p class="ps-note">What still exists at each target that a run has used.</p>
@@ -94,14 +117,28 @@ def render(workspace: Workspace, store: Store) -> gr.HTML:
     return gr.HTML(
         html_template=_TEMPLATE,
         js_on_load=script(
-            "chart.js", "preflight_card.js", "cleaning_card.js", "machines.js", "runs.js"
+            UPLOT,
+            "chart.js",
+            "compare.js",
+            "preflight_card.js",
+            "cleaning_card.js",
+            "machines.js",
+            "runs.js",
         ),
         server_functions=[
             _list_function(workspace, store),
             _detail_function(workspace, store),
-            _points_function(store),
+            _points_function(workspace, store),
+            compare.comparison_function(workspace, store),
+            compare.curves_function(workspace, store),
+            compare.table_function(store),
             _log_function(workspace, store),
+            _log_search_function(workspace, store),
+            _log_file_function(workspace, store),
+            _samples_function(workspace, store),
             _action_function(workspace),
+            _search_function(workspace, store),
+            _notes_function(workspace),
             _slots_function(workspace),
             _report_function(workspace, store),
             _export_function(store),
@@ -197,6 +234,38 @@ def _list_function(workspace: Workspace, store: Store) -> Answer:
     return list_runs
 
 
+def _search_function(workspace: Workspace, store: Store) -> Answer:
+    @answering
+    def search_runs(question: dict[str, Any]) -> dict[str, Any]:
+        """Returns the ids of the runs that fit a query, in order, and the first of the runs."""
+        text = f"{question.get('filter', '')} {question.get('sort', '')}"
+        rows = find_runs(store, text)
+        return {
+            "ids": [row.id for row in rows],
+            "runs": [
+                {**summarize(row, workspace), "metric": metric_of(row, store)}
+                for row in rows[:_FIRST_RUNS]
+            ],
+        }
+
+    return search_runs
+
+
+def _notes_function(workspace: Workspace) -> Answer:
+    @answering
+    def annotate(question: dict[str, Any]) -> dict[str, Any]:
+        annotate_run(
+            workspace,
+            str(question["run"]),
+            title=str(question.get("title", "")),
+            tags=str(question.get("tags", "")).split(","),
+            notes=str(question.get("notes", "")),
+        )
+        return {}
+
+    return annotate
+
+
 def _detail_function(workspace: Workspace, store: Store) -> Answer:
     @answering
     def run_detail(question: dict[str, Any]) -> dict[str, Any]:
@@ -208,9 +277,11 @@ def _detail_function(workspace: Workspace, store: Store) -> Answer:
             "ending": ending_of(row),
             "log_end": _log_end(workspace, row),
             "figures": _figures(row),
+            "has_samples": bool(row.config.get("sample_predictions")),
             "warnings": [_warning(one) for one in reversed(row.warnings)],
             "devices": folder.device(),
             "preflight": _preflight(row),
+            "results": results_of(row.stage, row.results),
             "cleaning": _cleaning(row, workspace),
             "published": _published(row),
             "settings": _settings(row, folder.resolved()),
@@ -220,10 +291,11 @@ def _detail_function(workspace: Workspace, store: Store) -> Answer:
     return run_detail
 
 
-def _points_function(store: Store) -> Answer:
+def _points_function(workspace: Workspace, store: Store) -> Answer:
     @answering
     def run_points(question: dict[str, Any]) -> dict[str, Any]:
-        return charts.points_since(store, str(question["run"]), int(question.get("after", 0)))
+        after = int(question.get("after", 0))
+        return charts.points_since(store, str(question["run"]), after, workspace=workspace)
 
     return run_points
 
@@ -237,6 +309,37 @@ def _log_function(workspace: Workspace, store: Store) -> Answer:
         return {} if seen == question.get("seen") else {"text": text, "seen": seen}
 
     return run_log
+
+
+def _log_search_function(workspace: Workspace, store: Store) -> Answer:
+    @answering
+    def search_log(question: dict[str, Any]) -> dict[str, Any]:
+        row = store.find_run(str(question["run"]))
+        text = str(question.get("text", ""))[:_MOST_SEARCH_CHARACTERS]
+        lines, count = RunFolder.of(workspace, row.id).find_in_log(text)
+        return {"text": "\n".join(lines[-_LOG_LINES:]), "count": count}
+
+    return search_log
+
+
+def _log_file_function(workspace: Workspace, store: Store) -> Answer:
+    @answering
+    def log_file(question: dict[str, Any]) -> dict[str, Any]:
+        row = store.find_run(str(question["run"]))
+        text = RunFolder.of(workspace, row.id).log_end(_MOST_LOG_BYTES)
+        return {"name": f"{row.id}.log.txt", "text": text}
+
+    return log_file
+
+
+def _samples_function(workspace: Workspace, store: Store) -> Answer:
+    @answering
+    def run_samples(question: dict[str, Any]) -> dict[str, Any]:
+        row = store.find_run(str(question["run"]))
+        found = RunFolder.of(workspace, row.id).samples()[-_MOST_SAMPLES:]
+        return {} if found and found[-1]["time"] == question.get("seen") else {"samples": found}
+
+    return run_samples
 
 
 def _action_function(workspace: Workspace) -> Answer:

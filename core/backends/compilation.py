@@ -24,14 +24,17 @@ def compile_function(
     return _of_keras().compile_function(function, static, donated)
 
 
-def compile_method(model: keras.Model, name: str) -> Callable[..., Any]:
+def compile_method(
+    model: keras.Model, name: str, *, weights_change: bool = False
+) -> Callable[..., Any]:
     """Compiles a method of a built model. Weights are arguments, not constants of the program.
 
     Args:
         name: A method of tensors, or dictionaries and lists of them, such as `start_cache` or
             `__call__`. Integers stay Python integers.
+        weights_change: Whether the model may get other weights between calls.
     """
-    return _of_keras().compile_method(model, name)
+    return _of_keras().compile_method(model, name, weights_change=weights_change)
 
 
 def full_float32() -> AbstractContextManager[None]:

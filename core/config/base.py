@@ -23,13 +23,17 @@ from core.config.options import (
     HUB_ID_PATTERN,
     LANGUAGE_PATTERN,
     MIRROR_PATTERN,
+    PROJECT_PATTERN,
+    REPORT_PATTERN,
     TARGET_PATTERN,
+    WEBHOOK_PATTERN,
     field_extra,
     plain_type,
 )
 from core.config.workers import CLUSTER_PATTERN
 from core.errors import ConfigError
 from core.presets import Preset
+from core.redaction import HIDDEN
 
 _WORDS_OF_PATTERNS = {
     HUB_ID_PATTERN: "a name like my-model or owner/my-model, with letters, digits, and . _ - "
@@ -38,6 +42,9 @@ _WORDS_OF_PATTERNS = {
     MIRROR_PATTERN: "gs://bucket/folder, s3://bucket/folder, hf://buckets/owner/name, "
     "ssh://host/folder or file:///folder",
     TARGET_PATTERN: "ssh://host, hf://flavor, tpu://type?zone=…&project=… or sky://resources",
+    REPORT_PATTERN: "trackio, wandb or mlflow, or several with commas",
+    PROJECT_PATTERN: "letters, digits, and . _ - inside",
+    WEBHOOK_PATTERN: "an address that begins with https://",
     CLUSTER_PATTERN: "ray, ray://auto or ray://host:port",
     LANGUAGE_PATTERN: "comma-separated language codes, such as en, or de, fr",
 }
@@ -47,7 +54,11 @@ class StageConfig(BaseModel):
     """Base of all stage configs."""
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=()
+        extra="forbid",
+        frozen=True,
+        allow_inf_nan=False,
+        protected_namespaces=(),
+        hide_input_in_errors=True,
     )
 
     presets: ClassVar[dict[str, Preset]] = {}
@@ -135,6 +146,12 @@ class StageConfig(BaseModel):
                 del values[name]
         return values
 
+    def without_secrets(self) -> typing.Self:
+        """Returns the config without values that must not be stored."""
+        fields = type(self).model_fields.items()
+        secrets = {name: field.default for name, field in fields if field_extra(field)["secret"]}
+        return self.model_copy(update=secrets) if secrets else self
+
     def pin_inferred(self, changed: dict[str, Any]) -> dict[str, Any]:
         """Adds values that parsing would infer differently."""
         return changed
@@ -168,10 +185,11 @@ def config_error(model: type[StageConfig], error: ValidationError) -> ConfigErro
             field=name,
             fix="check the spelling",
         )
+    is_secret = name in model.model_fields and field_extra(model.model_fields[name])["secret"]
     return ConfigError(
         f"{where} has an invalid value{more}",
         expected=describe_expected(first),
-        received=repr(first["input"]),
+        received=HIDDEN if is_secret else repr(first["input"]),
         fix=f"set {where} to a valid value",
         field=name,
     )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from copy import copy
+from typing import Any, Literal
 
 from core.config.base import StageConfig
-from core.config.options import option
+from core.config.options import field_extra, option, title_of
 
 BLIMP = "nyu-mll/blimp"
 
@@ -22,8 +23,8 @@ class EvaluateConfig(StageConfig):
     model: str = option(
         "",
         "Name in the workspace, a folder, a Hub id, or a run's checkpoint.",
-        details="RUN is the newest checkpoint of a run, RUN@500 that of step 500, and RUN@best "
-        "the one with the lowest validation loss.",
+        details="RUN is the newest checkpoint of a run, RUN@500 that of step 500, RUN@best the one "
+        "with the lowest validation loss, and RUN@words-1000000 the one kept at a million words.",
         group="Model",
         basic=True,
         artifact="model",
@@ -57,14 +58,18 @@ class EvaluateConfig(StageConfig):
         title="Dataset",
         group="Data",
         basic=True,
+        hidden_with={"task": "text"},
     )
     dataset_config: str = option(
         "",
         "Configuration of the dataset; empty means all.",
         title="Configuration",
         group="Data",
+        hidden_with={"task": "text"},
     )
-    split: str = option("train", "Split of the dataset.", group="Data")
+    split: str = option(
+        "train", "Split of the dataset.", group="Data", hidden_with={"task": "text"}
+    )
     limit: int | None = option(
         None,
         "Read at most this many pairs per paradigm, or documents per file; empty means all.",
@@ -108,3 +113,17 @@ class EvaluateConfig(StageConfig):
     encoding: str = option(
         "", "Character encoding, such as utf-16 or cp949; empty means UTF-8.", group="Data"
     )
+
+
+def as_training_option(name: str) -> Any:
+    """Declares an option of the evaluation as one of training, whose name begins with evaluate_."""
+    field = copy(EvaluateConfig.model_fields[name])
+    field.title = title_of(name, field)
+    field.json_schema_extra = {
+        **field_extra(field),
+        "group": "Evaluation during training",
+        "basic": False,
+        "identity": False,
+        "hidden_with": {},
+    }
+    return field

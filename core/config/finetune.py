@@ -48,6 +48,7 @@ class FinetuneConfig(StageConfig):
         "A GLUE task by name; it sets the task, the dataset and its columns.",
         title="GLUE task",
         group="Data",
+        options={"": ("None", "")},
         details="Read from nyu-mll/glue on the Hub; the results are those on its validation split, "
         "as the labels of its test split are not public.",
     )
@@ -126,12 +127,19 @@ class FinetuneConfig(StageConfig):
     max_seq_length: int = option(
         128,
         "Longer texts are cut off at this many tokens; long sentences to tag are split.",
+        title="Sequence length",
         group="Training",
         ge=8,
         le=65_536,
     )
     num_train_epochs: int = option(
-        3, "Passes over the training examples.", group="Training", basic=True, ge=1, le=1000
+        3,
+        "Passes over the training examples.",
+        title="Epochs",
+        group="Training",
+        basic=True,
+        ge=1,
+        le=1000,
     )
     per_replica_batch_size: int = option(
         32, "Examples per step.", title="Batch size", group="Training", basic=True, ge=1, le=65_536

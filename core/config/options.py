@@ -64,6 +64,9 @@ HUB_ID_PATTERN = r"^$|^([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*$"
 # A / would be ambiguous in owner/name@branch.
 BRANCH_PATTERN = r"^$|^[A-Za-z0-9][\w-]*(\.[\w-]+)*$"
 MIRROR_PATTERN = r"^$|^((gs|s3|ssh|file)://|hf://buckets/)\S+$"
+REPORT_PATTERN = r"^$|^(trackio|wandb|mlflow)([, ]+(trackio|wandb|mlflow))*$"
+PROJECT_PATTERN = r"^$|^[A-Za-z0-9][\w.-]{0,95}$"
+WEBHOOK_PATTERN = r"^$|^https?://[^\s/]+/?\S*$"
 TARGET_PATTERN = r"^$|^(ssh|hf|tpu|sky)://\S*$"
 LANGUAGE_PATTERN = r"^[A-Za-z, -]*$"
 
@@ -85,6 +88,8 @@ def option(
     path: bool = False,
     identity: bool = True,
     is_later: bool = False,
+    secret: bool = False,
+    is_list: bool = False,
     hidden_with: Mapping[str, str] | None = None,
     options: Mapping[str, tuple[str, str]] | None = None,
     details: str = "",
@@ -101,6 +106,8 @@ def option(
         path: Whether the web app confines it as a local path.
         identity: Whether it affects the result and fingerprint.
         is_later: Whether older configs lack it; fingerprinted only if not default.
+        secret: Whether it is never stored, logged or shown.
+        is_list: Whether its value is a list of names, for which a flag may be repeated.
         hidden_with: Choices of other fields with which it has no effect; the form hides it.
         options: Label and explanation by choice.
         slider: Least and greatest value, and step, of a slider in the form.
@@ -117,6 +124,8 @@ def option(
         "path": path,
         "identity": identity,
         "is_later": is_later,
+        "secret": secret,
+        "is_list": is_list,
         "hidden_with": dict(hidden_with or {}),
         "options": {value: list(texts) for value, texts in (options or {}).items()},
         "details": details,
@@ -160,6 +169,8 @@ def field_extra(field: FieldInfo) -> dict[str, Any]:
         "path": False,
         "identity": True,
         "is_later": False,
+        "secret": False,
+        "is_list": False,
         "hidden_with": {},
         "options": {},
         "details": "",

@@ -14,7 +14,18 @@ class PreflightConfig(TrainConfig):
     """Options for estimating needs and cost on a TPU."""
 
     not_inherited = frozenset(
-        {"name", "target", "mirror", "max_hours", "max_cost", "price_per_hour"}
+        {
+            "name",
+            "target",
+            "mirror",
+            "max_hours",
+            "max_cost",
+            "price_per_hour",
+            "report_to",
+            "project",
+            "webhook",
+            "webhook_format",
+        }
     )
 
     topology: str = option(

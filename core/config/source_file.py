@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import glob
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from core.config.named_source import NamedSource
+from core.config.toml_file import TomlFileError, read_toml
 from core.errors import ConfigError
 
-_MOST_BYTES = 1 << 20
 _PATHS = ("path", "validation_path", "corpus_name")
 _EXAMPLE = '[web], then path = "data/web/*.txt"'
 
@@ -36,22 +35,11 @@ def load_sources(path: str | Path) -> tuple[NamedSource, ...]:
 
 def _tables(file: Path) -> dict[str, Any]:
     try:
-        with file.open("rb") as stream:
-            data = stream.read(_MOST_BYTES + 1)
-    except OSError as error:
-        raise _file_error(
-            file, "can't be read", "a TOML file", str(error.strerror or error), "check the path"
-        ) from error
-    if len(data) > _MOST_BYTES:
-        most = f"at most {_MOST_BYTES:,} bytes"
-        raise _file_error(file, "is too large", most, "more", "check that it is the right file")
-    try:
-        return tomllib.loads(data.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise _file_error(
-            file, "isn't TOML", f"a table per source: {_EXAMPLE}", str(error),
-            "correct the file at that position",
-        ) from error  # fmt: skip
+        return read_toml(file)
+    except TomlFileError as error:
+        is_syntax = error.problem == "isn't TOML"
+        expected = f"a table per source: {_EXAMPLE}" if is_syntax else error.expected
+        raise _file_error(file, error.problem, expected, error.received, error.fix) from error
 
 
 def _source(file: Path, name: str, table: Any) -> NamedSource:

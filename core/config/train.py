@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import field_validator, model_validator
 
 from core.config.base import StageConfig
+from core.config.evaluate import as_training_option
 from core.config.mixture import mixture_text, parse_mixture
 from core.config.options import (
     FAMILY_OPTIONS,
@@ -14,15 +15,24 @@ from core.config.options import (
     LICENSES,
     MIRROR_PATTERN,
     OBJECTIVE_OPTIONS,
+    PROJECT_PATTERN,
+    REPORT_PATTERN,
     TARGET_PATTERN,
+    WEBHOOK_PATTERN,
     Family,
     Size,
     option,
 )
+from core.config.word_marks import parse_word_marks
 from core.errors import ConfigError
 from core.presets import TRAINING_PRESETS
 
 TrainPresetName = Literal["fast", "classic", "flax", "custom"]
+# They name files of this machine, or choose what the target decides.
+_NOT_ELSEWHERE = (
+    "output", "num_processes", "process_id", "coordinator_address", "evaluate_pairs_path",
+    "evaluate_text_path", "checkpoint_words",
+)  # fmt: skip
 
 
 class TrainConfig(StageConfig):
@@ -491,6 +501,60 @@ class TrainConfig(StageConfig):
         ge=1,
         identity=False,
     )
+    evaluate_every: int | None = option(
+        None,
+        "Steps between evaluations on minimal pairs and held-out text; empty: none.",
+        details="The figures become curves, with the seconds that they took. Training is the same "
+        "with and without them: docs/evaluation.md.",
+        title="Evaluation interval",
+        group="Evaluation during training",
+        ge=1,
+        identity=False,
+    )
+    evaluate_pairs_path: str = option(
+        "",
+        "Minimal pairs: a file, a folder or a pattern of JSON lines.",
+        details="Empty, without held-out text: the dataset on the Hub.",
+        title="Minimal pairs",
+        group="Evaluation during training",
+        path=True,
+        identity=False,
+    )
+    evaluate_text_path: str = option(
+        "",
+        "Held-out text: a file, a folder or a pattern; empty: none.",
+        title="Held-out text",
+        group="Evaluation during training",
+        path=True,
+        identity=False,
+    )
+    evaluate_dataset_name: str = as_training_option("dataset_name")
+    evaluate_dataset_config: str = as_training_option("dataset_config")
+    evaluate_split: str = as_training_option("split")
+    evaluate_limit: int | None = as_training_option("limit")
+    evaluate_good_field: str = as_training_option("good_field")
+    evaluate_bad_field: str = as_training_option("bad_field")
+    evaluate_paradigm_field: str = as_training_option("paradigm_field")
+    evaluate_phenomenon_field: str = as_training_option("phenomenon_field")
+    evaluate_text_unit: Literal["line", "paragraph", "file"] = as_training_option("text_unit")
+    evaluate_text_column: str = as_training_option("text_column")
+    evaluate_context_tokens: int | None = as_training_option("context_tokens")
+    evaluate_encoding: str = as_training_option("encoding")
+    sample_predictions: int = option(
+        0,
+        "Validation sequences whose predictions are shown at each validation; 0: none.",
+        details="On one device only. Predictions don't change the training.",
+        group="Evaluation",
+        ge=0,
+        le=10,
+        identity=False,
+    )
+    log_utilisation: bool = option(
+        True,
+        "Draws CPU, memory and GPU utilisation as curves.",
+        group="Evaluation",
+        identity=False,
+    )
     save_steps: int | None = option(
         None,
         "Steps between checkpoints.",
@@ -508,6 +572,16 @@ class TrainConfig(StageConfig):
         title="Checkpoints to keep",
         group="Checkpoints",
         ge=1,
+        identity=False,
+    )
+    checkpoint_words: str = option(
+        "",
+        "Words seen at which the model is kept for good: babylm, or numbers such as 1M 2M 10M.",
+        details="babylm: each million words to 10 million, each 10 million to 100 million, each "
+        "100 million to a billion. Words are separated by white space; those seen are derived from "
+        "the tokens seen and the counts of the shards: docs/evaluation.md.",
+        title="Checkpoints by words",
+        group="Checkpoints",
         identity=False,
     )
     output: str = option(
@@ -558,6 +632,53 @@ class TrainConfig(StageConfig):
         title="Licence",
         group="Hub",
         choices=LICENSES,
+        identity=False,
+    )
+
+    report_to: str = option(
+        "",
+        "Services that receive the figures: trackio, wandb, mlflow.",
+        details=(
+            "Several with commas. Sent by a process of its own, which can't disturb the run. "
+            "Needs requirements-reporting.txt: docs/reporting.md."
+        ),
+        title="Report to",
+        group="Reporting",
+        choices=("", "trackio", "wandb", "mlflow", "trackio, wandb", "trackio, mlflow"),
+        pattern=REPORT_PATTERN,
+        is_list=True,
+        identity=False,
+    )
+    project: str = option(
+        "",
+        "Project or experiment of these services; empty: pretrain-studio.",
+        title="Project",
+        group="Reporting",
+        pattern=PROJECT_PATTERN,
+        identity=False,
+    )
+    webhook: str = option(
+        "",
+        "Address that is told of the run's end, preemptions, alerts and limits.",
+        details=(
+            "A secret: it is kept in memory only. STUDIO_WEBHOOK_URL sets it for all runs. "
+            "Slack, Discord or JSON: docs/reporting.md."
+        ),
+        group="Reporting",
+        pattern=WEBHOOK_PATTERN,
+        secret=True,
+        identity=False,
+    )
+    webhook_format: Literal["auto", "slack", "discord", "json"] = option(
+        "auto",
+        "Format of the webhook's messages.",
+        options={
+            "auto": ("Automatic", "by the address"),
+            "slack": ("Slack", ""),
+            "discord": ("Discord", ""),
+            "json": ("JSON", "an object with event, run, state and figures"),
+        },
+        group="Reporting",
         identity=False,
     )
 
@@ -716,6 +837,12 @@ class TrainConfig(StageConfig):
         0, "Seeds initial weights, data order and masks.", group="General", ge=0, lt=1 << 31
     )
 
+    @field_validator("checkpoint_words")
+    @classmethod
+    def _check_words(cls, text: str) -> str:
+        parse_word_marks(text)
+        return text
+
     @field_validator("mixture", mode="before")
     @classmethod
     def _write_mixture(cls, value: Any) -> Any:
@@ -778,7 +905,7 @@ class TrainConfig(StageConfig):
             if given:
                 raise _needs_other(given, "a target", str(getattr(self, given)), "set target too")
             return self
-        for name in ("output", "num_processes", "process_id", "coordinator_address"):
+        for name in _NOT_ELSEWHERE:
             if value := getattr(self, name):
                 raise _needs_other(
                     name, "nothing with a target", str(value), "leave it out: see docs/remote.md"

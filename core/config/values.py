@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from core.config.base import StageConfig
+from core.config.options import field_extra
 from core.errors import ConfigError
 from core.foreign_files import parse_json
 
@@ -26,7 +27,7 @@ def changed_values(config: StageConfig) -> dict[str, Any]:
         if isinstance(value, StageConfig):
             if nested := changed_values(value):
                 values[name] = nested
-        elif value != getattr(plain, name):
+        elif value != getattr(plain, name) and not field_extra(model.model_fields[name])["secret"]:
             values[name] = value
     values = config.pin_inferred(values)
     return {

@@ -54,14 +54,17 @@ def read_pairs(config: EvaluateConfig, reporter: Reporter | None = None) -> list
         if config.limit is None or counts[pair.paradigm] <= config.limit:
             pairs.append(pair)
     if not pairs:
-        raise CorpusError(
-            f"{config.path or config.dataset_name} has no minimal pairs",
-            expected=f'lines such as {{"{config.good_field}": "...", "{config.bad_field}": "..."}}',
-            received="no line with text",
-            fix="choose another file",
-            field="path" if config.path else "dataset_name",
-        )
+        raise _no_pairs(config)
     return pairs
+
+
+def check_file(config: EvaluateConfig) -> None:
+    """Reads the first pair of the files; raises ConfigError or CorpusError."""
+    _check_fields(config)
+    first = next(_records(config), None)
+    if first is None:
+        raise _no_pairs(config)
+    _pair(first, config)
 
 
 def _check_fields(config: EvaluateConfig) -> None:
@@ -73,6 +76,16 @@ def _check_fields(config: EvaluateConfig) -> None:
             fix="correct good_field or bad_field",
             field="good_field",
         )
+
+
+def _no_pairs(config: EvaluateConfig) -> CorpusError:
+    return CorpusError(
+        f"{config.path or config.dataset_name} has no minimal pairs",
+        expected=f'lines such as {{"{config.good_field}": "...", "{config.bad_field}": "..."}}',
+        received="no line with text",
+        fix="choose another file",
+        field="path" if config.path else "dataset_name",
+    )
 
 
 def _records(config: EvaluateConfig) -> Iterator[_Record]:

@@ -21,10 +21,12 @@ from core.training.checkpoint import (
     CHECKPOINTS_FOLDER,
     checkpoint_name,
     checkpoint_steps,
+    checkpoint_words,
     read_state,
     verify,
+    words_name,
 )
-from core.workspace import Workspace
+from core.workspace import Workspace, read_manifest
 from core.workspace.places import make_folder
 
 NEWEST, BEST = "newest", "best"
@@ -49,6 +51,40 @@ class Subject:
     step: int | None = None
 
 
+@dataclass(frozen=True)
+class RunCheckpoint:
+    """A checkpoint of a run.
+
+    Attributes:
+        label: The part of its name after the run and @.
+    """
+
+    folder: Path
+    run: str
+    step: int
+    label: str
+
+
+def find_run_checkpoint(reference: str, workspace: Workspace) -> RunCheckpoint | None:
+    """Finds a run's checkpoint; None if the reference names no run, or a model.
+
+    Raises:
+        CheckpointError, ConfigError: The run has no such checkpoint.
+    """
+    run = None if find_here(reference, workspace) else _find_run(reference, workspace)
+    return _find_checkpoint(run, reference.partition("@")[2] or NEWEST) if run else None
+
+
+def list_run_checkpoints(run: RunFolder) -> list[str]:
+    """Returns references to a run's checkpoints: best, newest, and those kept by words seen."""
+    folder = run.path / CHECKPOINTS_FOLDER
+    steps = checkpoint_steps(folder)
+    named = [NEWEST] if steps else []
+    named = [BEST, *named] if _has_best(folder, steps) else named
+    kept = [words_name(words) for words in reversed(checkpoint_words(folder))]
+    return [f"{run.path.name}@{one}" for one in (*named, *kept)]
+
+
 @contextmanager
 def open_subject(
     reference: str, workspace: Workspace, reporter: Reporter | None = None
@@ -56,21 +92,44 @@ def open_subject(
     """Finds a model, and keeps a run from deleting it meanwhile.
 
     Args:
-        reference: A name, a folder, a Hub id, `RUN`, `RUN@STEP`, `RUN@newest` or `RUN@best`.
+        reference: A name, a folder, a Hub id, `RUN`, `RUN@STEP`, `RUN@newest`, `RUN@best` or
+            `RUN@words-NUMBER`.
 
     Raises:
         ConfigError, HubError: There is no such model.
         CheckpointError: The run has no such checkpoint.
     """
-    run = None if find_here(reference, workspace) else _find_run(reference, workspace)
-    if run is None:
+    found = find_run_checkpoint(reference, workspace)
+    if found is None:
         folder = find_model(reference, workspace, reporter=reporter)
         yield Subject(folder, Path(reference).name, fingerprint_of_weights(folder))
         return
-    wanted = reference.partition("@")[2] or NEWEST
-    with _kept(_find_step(run, wanted), workspace) as (folder, step):
-        name = f"{run.path.name}@{step}"
-        yield Subject(folder, name, fingerprint_of_weights(folder), run.path.name, step)
+    with _kept(found.folder, workspace) as folder:
+        name = f"{found.run}@{found.label}"
+        yield Subject(folder, name, fingerprint_of_weights(folder), found.run, found.step)
+
+
+def find_checkpoint(reference: str, workspace: Workspace) -> Path | None:
+    """Returns the folder of `RUN@…`; None for references without @, or to a model.
+
+    `RUN@best` of a run that has not validated is its newest checkpoint.
+
+    Raises:
+        CheckpointError, ConfigError: The run has no such checkpoint.
+    """
+    run, at, wanted = reference.partition("@")
+    folder = None if not at or find_here(reference, workspace) else _find_run(run, workspace)
+    if folder is None:
+        return None
+    saved = folder.path / CHECKPOINTS_FOLDER
+    if wanted == BEST and not _has_best(saved, checkpoint_steps(saved)):
+        wanted = NEWEST
+    return _find_checkpoint(folder, wanted or NEWEST).folder
+
+
+def has_checkpoint(run: str, workspace: Workspace) -> bool:
+    """Returns whether a run has saved."""
+    return bool(checkpoint_steps(RunFolder.of(workspace, run).path / CHECKPOINTS_FOLDER))
 
 
 def is_of_running_run(config: EvaluateConfig | FinetuneConfig, workspace: Workspace) -> bool:
@@ -89,12 +148,15 @@ def _find_run(reference: str, workspace: Workspace) -> RunFolder | None:
     return run if run.is_there() else None
 
 
-def _find_step(run: RunFolder, wanted: str) -> tuple[Path, int]:
-    folder = run.path / CHECKPOINTS_FOLDER
+def _find_checkpoint(run: RunFolder, wanted: str) -> RunCheckpoint:
+    folder, name = run.path / CHECKPOINTS_FOLDER, run.path.name
+    if wanted in map(words_name, checkpoint_words(folder)):
+        kept = folder / wanted
+        return RunCheckpoint(kept, name, int(read_manifest(kept).counts.get("step", 0)), wanted)
     steps = checkpoint_steps(folder)
     if not steps:
         raise CheckpointError(
-            f"The run {run.path.name} has no checkpoint yet",
+            f"The run {name} has no checkpoint yet",
             expected="a training run that has saved",
             received="no checkpoint",
             fix="wait until it saves, or evaluate the model that it made by its name",
@@ -102,18 +164,20 @@ def _find_step(run: RunFolder, wanted: str) -> tuple[Path, int]:
     step = _choose_step(folder, steps, wanted)
     if step is None:
         raise _no_such_step(run, folder, steps, wanted)
-    return folder / checkpoint_name(step), step
+    return RunCheckpoint(folder / checkpoint_name(step), name, step, str(step))
 
 
 def _no_such_step(run: RunFolder, folder: Path, steps: list[int], wanted: str) -> ConfigError:
     missing = "with a validation loss" if wanted == BEST else repr(wanted)
-    named = [NEWEST] if _best_step(folder, steps) is None else [NEWEST, BEST]
+    named = [NEWEST, BEST] if _has_best(folder, steps) else [NEWEST]
     listed = ", ".join(map(str, steps[:_SHOWN_STEPS]))
+    kept = [words_name(words) for words in checkpoint_words(folder)][-_SHOWN_STEPS:]
     return ConfigError(
         f"The run {run.path.name} has no checkpoint {missing}",
-        expected=f"{', '.join(named)}, or one of the steps {listed}",
+        expected=f"{', '.join([*named, *kept])}, or one of the steps {listed}",
         received=wanted,
-        fix="choose one of them; a run keeps only the newest and the best checkpoints",
+        fix="choose one of them; a run keeps only the newest and the best checkpoints, and those "
+        "at numbers of words",
         field="model",
     )
 
@@ -126,6 +190,13 @@ def _choose_step(folder: Path, steps: list[int], wanted: str) -> int | None:
     return int(wanted) if wanted.isdecimal() and int(wanted) in steps else None
 
 
+def _has_best(folder: Path, steps: list[int]) -> bool:
+    try:
+        return _best_step(folder, steps) is not None
+    except CheckpointError:
+        return False
+
+
 def _best_step(folder: Path, steps: list[int]) -> int | None:
     results = [(read_state(folder / checkpoint_name(step)).evaluated, step) for step in steps]
     losses = [(one.eval_loss, step) for one, step in results if one and one.step == step]
@@ -133,9 +204,8 @@ def _best_step(folder: Path, steps: list[int]) -> int | None:
 
 
 @contextmanager
-def _kept(found: tuple[Path, int], workspace: Workspace) -> Iterator[tuple[Path, int]]:
+def _kept(folder: Path, workspace: Workspace) -> Iterator[Path]:
     """Links a checkpoint's files: a run deletes old checkpoints."""
-    folder, step = found
     make_folder(workspace.cache)
     kept = Path(tempfile.mkdtemp(prefix="evaluated-", dir=workspace.cache))
     try:
@@ -143,7 +213,7 @@ def _kept(found: tuple[Path, int], workspace: Workspace) -> Iterator[tuple[Path,
         for path in folder.iterdir():
             if path.name in TOKENIZER_FILES or _is_of_model(path.name):
                 _link(path, kept / path.name)
-        yield kept, step
+        yield kept
     finally:
         shutil.rmtree(kept, ignore_errors=True)
 

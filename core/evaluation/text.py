@@ -76,13 +76,7 @@ def evaluate_text(
             by_source[name] = tally.to_json()
             total.add(tally)
     if not total.tokens:
-        raise CorpusError(
-            f"{config.path} contains no text to score",
-            expected="at least one document with a token",
-            received="none",
-            fix="choose another file, or check text_column",
-            field="path",
-        )
+        raise _no_text(config)
     _warn(total, reporter)
     return {**total.to_json(), "context_tokens": context, "by_source": by_source}
 
@@ -108,6 +102,14 @@ def windows(
         done = start + stop
 
 
+def check_text(config: EvaluateConfig) -> None:
+    """Raises ConfigError or CorpusError if there is no text to read."""
+    for _, texts in _source(config).documents_by_file("train"):
+        if any(text.strip() for text in texts):
+            return
+    raise _no_text(config)
+
+
 def _source(config: EvaluateConfig) -> FilesSource:
     if not config.path:
         raise ConfigError(
@@ -125,6 +127,16 @@ def _source(config: EvaluateConfig) -> FilesSource:
             text_column=config.text_column,
             encoding=config.encoding,
         )
+    )
+
+
+def _no_text(config: EvaluateConfig) -> CorpusError:
+    return CorpusError(
+        f"{config.path} contains no text to score",
+        expected="at least one document with a token",
+        received="none",
+        fix="choose another file, or check text_column",
+        field="path",
     )
 
 

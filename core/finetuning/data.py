@@ -18,6 +18,7 @@ from core.finetuning.tables import file_records, hub_records, read_examples, rea
 # Share of the training examples, for early stopping, if there is no development set.
 _HELD_OUT = 0.1
 _MOST_HELD_OUT = 2000
+_CHECKED = 20
 _HOLD_OUT_SEED = 20_190_106
 _TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
 _PACKED = (".gz", ".zst", ".xz", ".bz2", ".zip")
@@ -36,7 +37,7 @@ def read_splits(config: FinetuneConfig) -> Splits:
             "There are no training examples",
             expected="a training file, a dataset or a GLUE task",
             received="nothing",
-            fix="set train_path, dataset_name or glue",
+            fix="set train_path or dataset_name, or choose a GLUE task",
             field="train_path",
         )
     train = _read(config, config.train_path, config.train_split, "train_path", config.limit)
@@ -46,6 +47,13 @@ def read_splits(config: FinetuneConfig) -> Splits:
         train, validation = hold_out(train)
     name = _name_of(config.test_path, config.test_split) if test else "development set"
     return Splits(train, validation, test or validation, name)
+
+
+def check_files(config: FinetuneConfig) -> None:
+    """Reads the first examples of each file; raises ConfigError or CorpusError."""
+    for field in ("train_path", "validation_path", "test_path"):
+        if path := getattr(config, field):
+            _read(config, path, "", field, _CHECKED)
 
 
 def hold_out(examples: Found) -> tuple[Found, Found]:

@@ -10,7 +10,6 @@ from typing import Any
 from core.config import PushConfig
 from core.errors import ConfigError, HubError
 from core.events import Reporter
-from core.finetuning.saving import is_classifier
 from core.hub.bundle import (
     Bundle,
     RepositoryKind,
@@ -292,7 +291,6 @@ def _find_model(
 ) -> tuple[str, Path | None]:
     if folder := find_here(reference, workspace):
         check_weight_files(folder)
-        _check_space(config, folder)
         return folder.resolve().name, folder
     if parse_hub_id(reference) and config.space:
         return reference.partition("@")[0].rsplit("/", 1)[-1], None
@@ -304,17 +302,6 @@ def _find_model(
         fix="choose an existing model, or train one first",
         field="model",
     )
-
-
-def _check_space(config: PushConfig, folder: Path) -> None:
-    if config.space and is_classifier(folder):
-        raise ConfigError(
-            "A Space can't show a fine-tuned model yet",
-            expected="space with a model that fills masks or generates text",
-            received=f"space with the classifier {folder.name}",
-            fix="turn space off",
-            field="space",
-        )
 
 
 def _repository(config: PushConfig, repo_id: str) -> Repository:

@@ -65,6 +65,11 @@ class TokenScorer:
         self._reads_once = self.architecture.kind == "decoder"
         self._mask = -1 if self._reads_once else self._find_mask()
 
+    def reload(self, folder: Path) -> None:
+        """Takes the weights of another folder, of the same architecture."""
+        self._folder = folder
+        self._model.reload(folder)
+
     @property
     def method(self) -> str:
         """The name of the score's definition."""

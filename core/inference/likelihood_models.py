@@ -18,6 +18,7 @@ from core.backends.openvino.graph import build_graph
 from core.config import TrainConfig
 from core.inference.graph import read_finite_weights
 from core.inference.models import bucket_size, choose_backend, load_model
+from core.models import hf
 from core.models.architecture import Architecture
 from core.models.families import find_family
 
@@ -47,6 +48,9 @@ class LikelihoodModel(Protocol):
     def __call__(self, inputs: Mapping[str, Ids], targets: Ids) -> NDArray[np.float32]:
         """Computes the log-probabilities of targets (B, K), float32 (B, K)."""
 
+    def reload(self, folder: Path) -> None:
+        """Takes the weights of a folder with the same architecture."""
+
 
 class GraphLikelihood:
     """An encoder as an OpenVINO graph; a batch has sequences of one length, without padding."""
@@ -74,6 +78,11 @@ class GraphLikelihood:
         )
         found = self._answer([np.ascontiguousarray(one, np.int32) for one in packed])
         return found.reshape(targets.shape)
+
+    def reload(self, folder: Path) -> None:
+        self._folder = folder
+        # The graph holds the weights.
+        self.__dict__.pop("_answer", None)
 
     @cached_property
     def _answer(self) -> Callable[[Any], NDArray[np.float32]]:
@@ -115,6 +124,11 @@ class BackendLikelihood:
         filled = {name: _repeat_last(values, size) for name, values in inputs.items()}
         return self._predict(filled, _repeat_last(targets, size))[:rows]
 
+    def reload(self, folder: Path) -> None:
+        self._folder = folder
+        if "_model" in self.__dict__:
+            hf.assign_weights(self._model, hf.read_weights(folder, self._architecture))
+
     def _compiled_size(self, rows: int, length: int, predictions: int) -> int:
         """Prefers a size that is compiled: compiling takes seconds."""
         ready = self._sizes[length]
@@ -124,11 +138,14 @@ class BackendLikelihood:
         return size
 
     @cached_property
-    def _predict(self) -> Callable[[Mapping[str, Ids], Ids], NDArray[np.float32]]:
+    def _model(self) -> Any:
         choose_backend()
-        from keras import ops
+        return load_model(self._folder, "float32")
 
-        compiled = compile_method(load_model(self._folder, "float32"), "log_probabilities")
+    @cached_property
+    def _predict(self) -> Callable[[Mapping[str, Ids], Ids], NDArray[np.float32]]:
+        compiled = compile_method(self._model, "log_probabilities", weights_change=True)
+        from keras import ops
 
         def predict(inputs: Mapping[str, Ids], targets: Ids) -> NDArray[np.float32]:
             with full_float32():

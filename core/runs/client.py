@@ -14,6 +14,8 @@ from core.config import StageConfig
 from core.errors import ConfigError, RunError, StudioError
 from core.events import StopMode
 from core.redaction import has_password, redact_forms
+from core.reporting.start import start_reporters
+from core.runs.annotations import checked
 from core.runs.folder import (
     RunFolder,
     RunRecord,
@@ -40,25 +42,38 @@ def submit(workspace: Workspace, stage: str, config: StageConfig, after: Sequenc
 
 
 def queue_run(
-    workspace: Workspace, stage: str, config: StageConfig, after: Sequence[str] = ()
+    workspace: Workspace,
+    stage: str,
+    config: StageConfig,
+    after: Sequence[str] = (),
+    **known: Any,
 ) -> str:
-    """Queues a run whose name was checked; returns its id."""
+    """Queues a run whose name was checked; returns its id.
+
+    Args:
+        **known: Fields of the RunRecord, such as the id of a run that may be queued already.
+    """
     if target := getattr(config, "target", ""):
         from core.targets.target import open_target
 
         open_target(target)  # Checks the address.
     if target or getattr(config, "mirror", ""):
         _check_no_secrets(config)
+    fields: dict[str, Any] = {
+        "id": new_run_id(stage),
+        "cwd": os.getcwd(),
+        "environment": carried_environment(os.environ),
+        **known,
+    }
     record = RunRecord(
-        id=new_run_id(stage),
         stage=stage,
-        config=config.model_dump(mode="json"),
+        config=config.without_secrets().model_dump(mode="json"),
         after=list(after),
         created=time.time(),
-        cwd=os.getcwd(),
-        environment=carried_environment(os.environ),
+        **fields,
     )
     _ask(workspace, "submit", vars(record))
+    start_reporters(workspace, record.id, config)
     return record.id
 
 
@@ -196,6 +211,8 @@ def resume_run(
     if num_train_steps is not None:
         _check_more_steps(row, num_train_steps)
     _ask(workspace, "resume", {"run": row.id, "changes": changes})
+    if config := config_of(row):
+        start_reporters(workspace, row.id, config)
     return row.id
 
 
@@ -237,6 +254,26 @@ def _take_over(workspace: Workspace, address: str, changes: dict[str, Any]) -> s
     else:
         _ask(workspace, "submit", vars(record))
     return run_id
+
+
+def annotate_run(
+    workspace: Workspace,
+    run_id: str,
+    *,
+    title: str | None = None,
+    tags: Sequence[str] | None = None,
+    notes: str | None = None,
+) -> str:
+    """Changes a run's title, tags or notes; None keeps them. Returns the run's id.
+
+    Raises:
+        ConfigError: They are too long.
+        RunError: The run is missing.
+    """
+    row = _open_and_find(workspace, run_id)
+    given = {"title": title, "tags": None if tags is None else list(tags), "notes": notes}
+    _ask(workspace, "annotate", {"run": row.id, **checked(given)})
+    return row.id
 
 
 def delete_run(workspace: Workspace, run_id: str) -> str:

@@ -73,12 +73,12 @@ def compare_runs(store: Store, runs: Sequence[str]) -> Comparison:
             fix="list the runs with: python -m core runs list",
             field="runs",
         )
-    configs = [dict(_flat(row.config)) for row in rows]
+    configs = [dict(flat_config(row.config)) for row in rows]
     figures = [_figures(row, store) for row in rows]
     return Comparison(
         runs=[row.id for row in rows],
         stages=[row.stage for row in rows],
-        names=[row.name or "" for row in rows],
+        names=[row.title or row.name or "" for row in rows],
         states=[row.state for row in rows],
         seconds=[_seconds(row) for row in rows],
         settings={name: values for name, values in _columns(configs).items() if _differ(values)},
@@ -91,10 +91,11 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     return {name: [row.get(name) for row in rows] for name in names}
 
 
-def _flat(config: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+def flat_config(config: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields the options of a config and their values; `corpus.path` is an option of the corpus."""
     for name, value in config.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{before}{name}.")
+            yield from flat_config(value, f"{before}{name}.")
         elif before or name not in _NAMES:
             yield f"{before}{name}", value
 

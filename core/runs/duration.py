@@ -37,6 +37,22 @@ def logged_seconds(folder: RunFolder) -> float | None:
     return sum(last - first for first, last in attempts[:-1]) + max(ended, exited) - began
 
 
+def attempt_spans(workspace: Workspace, row: RunRow) -> tuple[tuple[float, float], ...]:
+    """Returns the first and last unix second of each attempt; the last one may go on."""
+    until = row.ended or float("inf")
+    if row.attempt < 2:
+        return ((row.started, until),) if row.started else ()
+    events = RunFolder.of(workspace, row.id).events
+    earlier = _spans_before(events, row.started or until)
+    return (*earlier, (row.started, until)) if row.started else earlier
+
+
+@lru_cache(maxsize=1024)
+def _spans_before(events: Path, started: float) -> tuple[tuple[float, float], ...]:
+    """Reads the spans of earlier attempts, cached as they no longer change."""
+    return tuple(span for span in read_attempts(events) if span[0] < started)
+
+
 @lru_cache(maxsize=1024)
 def _seconds_before(events: Path, started: float) -> float:
     """Sums earlier attempts, cached as they no longer change."""

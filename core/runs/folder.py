@@ -8,6 +8,7 @@ stop.json      a stop request
 follower.log   output of a remote run's follower
 mirror.json    publication progress
 exit.json      exit code or signal
+notes.json     title, tags and notes of the user
 run.lock       held by the running process
 """
 
@@ -17,26 +18,34 @@ import json
 import os
 import secrets
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from core.errors import RunError, StudioError
-from core.events import EVENTS_FILE, STOP_FILE, StopMode, read_notes, read_resolved
+from core.events import EVENTS_FILE, STOP_FILE, StopMode, read_notes, read_resolved, read_samples
 from core.foreign_files import read_regular
+from core.redaction import has_password
+from core.runs.annotations import checked
 from core.runs.process import ProcessIdentity
 from core.workspace import Workspace, file_lock, write_atomically
 from core.workspace.names import is_run_id
 from core.workspace.places import make_folder
 
 # Variables that a run inherits, never secrets.
-_CARRIED_PREFIXES = ("HF_", "JAX_", "XLA_", "TF_", "TPU_", "CUDA_", "STUDIO_", "LIBTPU_", "KERAS_")
+_CARRIED_PREFIXES = (
+    "HF_", "JAX_", "XLA_", "TF_", "TPU_", "CUDA_", "STUDIO_", "LIBTPU_", "KERAS_",
+    "TRACKIO_", "WANDB_", "MLFLOW_",
+)  # fmt: skip
 _MOST_JSON_BYTES = 16 << 20
 _LAST_LINES = 3
+_FOUND_LINES = 500
+_MOST_LINE_BYTES = 1 << 16
 _LONGEST_LAST_WORDS = 600
-_SECRET_WORDS = ("TOKEN", "SECRET", "PASSWORD", "AUTH", "KEY", "DATABASE_URL")
+_SECRET_WORDS = ("TOKEN", "SECRET", "PASSWORD", "AUTH", "KEY", "DATABASE_URL", "WEBHOOK")
 
 
 @dataclass(frozen=True)
@@ -157,6 +166,16 @@ class RunFolder:
         """Returns `{"code", "signal", "time"}`; None before the exit."""
         return _read_json(self.path / "exit.json")
 
+    def write_notes(self, values: Mapping[str, Any]) -> None:
+        _write_json(self.path / "notes.json", values)
+
+    def read_notes(self) -> dict[str, Any]:
+        """Returns what the user wrote about the run; {} if missing or damaged."""
+        try:
+            return checked(_read_json(self.path / "notes.json") or {})
+        except StudioError:
+            return {}
+
     def was_started(self) -> bool:
         return self.events.exists() or (self.path / "process.json").exists()
 
@@ -169,6 +188,18 @@ class RunFolder:
         for name in ("exit.json", "process.json", STOP_FILE):
             if (path := self.path / name).exists():
                 path.replace(self.path / f"attempt-{attempt}-{name}")
+
+    def samples(self) -> list[dict[str, Any]]:
+        """Returns the sample predictions by rising steps."""
+        return read_samples(self.events)
+
+    def find_in_log(self, text: str) -> tuple[list[str], int]:
+        """Returns the last lines of the log that contain a text, in any case, and their number."""
+        return _find_lines(self.log, text.casefold())
+
+    def log_end(self, most_bytes: int) -> str:
+        """Returns the log, or the end of a longer one."""
+        return _read_end(self.log, most_bytes)
 
     def log_tail(self, lines: int = 200) -> str:
         return _read_tail(self.log, lines)
@@ -207,7 +238,9 @@ def carried_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in environment.items()
-        if name.startswith(_CARRIED_PREFIXES) and not any(word in name for word in _SECRET_WORDS)
+        if name.startswith(_CARRIED_PREFIXES)
+        and not any(word in name for word in _SECRET_WORDS)
+        and not has_password(value)
     }
 
 
@@ -222,6 +255,29 @@ def _read_tail(log: Path, lines: int = 200) -> str:
     except OSError:
         return ""
     return "\n".join(text.splitlines()[-lines:])
+
+
+def _find_lines(log: Path, text: str) -> tuple[list[str], int]:
+    found: deque[str] = deque(maxlen=_FOUND_LINES)
+    count = 0
+    if log.is_file():  # Reading a pipe would block.
+        with suppress(OSError), log.open("rb") as file:
+            while line := file.readline(_MOST_LINE_BYTES):
+                shown = line.decode("utf-8", "replace").rstrip("\r\n")
+                if text in shown.casefold():
+                    count += 1
+                    found.append(shown)
+    return list(found), count
+
+
+def _read_end(log: Path, most_bytes: int) -> str:
+    if not log.is_file():
+        return ""
+    with suppress(OSError), log.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - most_bytes))
+        return file.read(most_bytes).decode("utf-8", "replace")
+    return ""
 
 
 def _write_json(path: Path, values: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ from typing import TextIO
 
 from core.config import StageConfig
 from core.events import FolderReporter
+from core.reporting.start import start_reporters
 from core.runs.execute import EXIT_FAILED, execute_stage
 from core.runs.folder import RunFolder, RunRecord, new_run_id
 from core.runs.process import ProcessIdentity
@@ -28,7 +29,7 @@ def run_here(
     record = RunRecord(
         id=run_id or new_run_id(stage),
         stage=stage,
-        config=config.model_dump(mode="json"),
+        config=config.without_secrets().model_dump(mode="json"),
         created=time.time(),
         cwd=os.getcwd(),
     )
@@ -46,11 +47,12 @@ def _run_here(
     store = Store.open(workspace)
     store.add_request("register", {"run": record.id})
     store.close()
+    start_reporters(workspace, record.id, config)
     reporter = FolderReporter(folder.path, echo=echo)
     code = EXIT_FAILED
     try:
         with folder.lock():
-            artifact = execute_stage(record.stage, config, workspace, reporter)
+            artifact = execute_stage(record.stage, config.without_secrets(), workspace, reporter)
         code = 0
         return artifact
     finally:

@@ -15,6 +15,7 @@ from core.cores import thread_settings
 from core.environment import for_runs
 from core.errors import StudioError
 from core.events import read_stop
+from core.reporting.start import start_reporters_of
 from core.runs.folder import RunFolder, RunRecord
 from core.runs.process import ProcessIdentity
 from core.workspace.places import (
@@ -53,6 +54,7 @@ def _supervise(folder: RunFolder) -> int:
         umask=user_umask(),
     )
     _pass_on_sigterm(child)
+    start_reporters_of(folder, record)
     try:
         folder.write_processes(
             run=ProcessIdentity.of(child.pid), supervisor=ProcessIdentity.of_this()

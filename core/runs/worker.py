@@ -27,11 +27,12 @@ from sqlalchemy.exc import OperationalError
 
 import core
 from core.disk_usage import delete_artifact
-from core.environment import for_runs
+from core.environment import for_supervisors
 from core.errors import RunError, StudioError
 from core.events import StopMode, read_attempts, read_events, read_last_events, read_stop
 from core.outbound import TYPED_HOSTS_VARIABLE, distrust_callers
 from core.redaction import hide_secrets_in_output
+from core.runs.annotations import checked
 from core.runs.execute import ADVICE
 from core.runs.folder import RunFolder, RunRecord, log_tail_line
 from core.runs.slots import default_slots, get_slots, set_slots
@@ -91,6 +92,7 @@ class Worker:
             "stop": self._stop,
             "resume": self._resume,
             "delete": self._delete,
+            "annotate": self._annotate,
             "delete_artifact": self._delete_artifact,
             "set_slots": self._set_slots,
             "look": self._look,
@@ -128,7 +130,17 @@ class Worker:
             row.started = record.created
             row.attempt = folder.count_attempts()
             row.attempt_number = _attempt_number(folder)
+        for name, value in folder.read_notes().items():
+            setattr(row, name, value)
         self._add(row)
+
+    def _annotate(self, payload: dict[str, Any]) -> None:
+        row = self.store.find_run(payload["run"])
+        values = checked(payload)
+        self.store.update_run(row.id, **values)
+        folder = RunFolder.of(self.workspace, row.id)
+        if folder.is_there():  # Rebuilding the database reads them again.
+            folder.write_notes({"title": row.title, "tags": row.tags, "notes": row.notes, **values})
 
     def _add(self, row: RunRow) -> None:
         self.store.add_run(row)
@@ -374,6 +386,11 @@ class _Ingestion:
                 }
             )
 
+    def _on_resolved(self, event: dict[str, Any]) -> None:
+        tokens = event.get("tokens_per_step")
+        if isinstance(tokens, int) and 0 < tokens < 1 << 53:
+            self.values["tokens_per_step"] = float(tokens)
+
     def _on_warning(self, event: dict[str, Any]) -> None:
         alert, number = event.get("alert", ""), event["n"]
         self._warnings.append(
@@ -411,10 +428,10 @@ def _without_infinities(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def child_environment() -> dict[str, str]:
-    """Returns the environment of a run's processes."""
+    """Returns the environment of the worker and of supervisors."""
     home = str(Path(core.__file__).parent.parent)
     paths = [home, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    environment = for_runs(os.environ)
+    environment = for_supervisors(os.environ)
     # They must not reach hosts typed by another submitter.
     environment.pop(TYPED_HOSTS_VARIABLE, None)
     return {**environment, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
@@ -439,7 +456,7 @@ def start_worker(workspace: Workspace) -> subprocess.Popen[bytes]:
     slots = default_slots()
     workspace.make_root()
     arguments = ["core.runs.worker", "--workspace", str(workspace.root), "--slots", str(slots)]
-    return _start_in_own_session(arguments, worker_log(workspace))
+    return start_in_own_session(arguments, worker_log(workspace))
 
 
 def run_worker(workspace: Workspace, *, slots: int, idle_seconds: float) -> None:
@@ -668,10 +685,10 @@ def _start_process(folder: RunFolder, *, is_remote: bool) -> subprocess.Popen[by
     module, log = "core.runs.supervisor", folder.log
     if is_remote:
         module, log = "core.targets.follower", folder.follower_log
-    return _start_in_own_session([module, str(folder.path)], log)
+    return start_in_own_session([module, str(folder.path)], log)
 
 
-def _start_in_own_session(module_arguments: list[str], log_file: Path) -> subprocess.Popen[bytes]:
+def start_in_own_session(module_arguments: list[str], log_file: Path) -> subprocess.Popen[bytes]:
     """Starts `python -m ...`, which outlives its parent."""
     with log_file.open("ab") as log:
         process = subprocess.Popen(

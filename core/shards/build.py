@@ -43,7 +43,7 @@ from core.workspace import Artifact, Workspace
 # Each holds about 150 MB; further cores speed up single batches.
 _MOST_THREADS = 8
 # Increment when the same settings yield other files.
-_FORMAT = 1
+_FORMAT = 2
 # Behind those of all parts.
 _LAST_FILE = 10**15
 
@@ -262,6 +262,7 @@ class PackedSplit:
     token_counts: NDArray[np.int64]
     rows: int = 0
     tokens: int = 0
+    words: int = 0
     dropped: int = 0
 
 
@@ -276,6 +277,7 @@ def _merge_split(
         found = result.values["packed"][split]
         total.rows += found["rows"]
         total.tokens += found["tokens"]
+        total.words += found["words"]
         total.dropped += found["truncated"]
         # Adds their counts, if they fill a sequence.
         last.add(np.load(result.folder / tail_file(split), allow_pickle=False))
@@ -334,6 +336,7 @@ def _counts(
         counts |= {
             f"{split}_rows": rows,
             f"{split}_tokens": rows * row_length,
+            f"{split}_words": packed[split].words if split in packed else 0,
             f"{split}_documents": sum(number for number, _ in kept.get(split, [])),
         }
     return counts

@@ -48,7 +48,7 @@ class Packing:
         tokenizer: Its folder.
         fingerprint: The tokenizer's.
         threads: The number that encode at a time.
-        uploads: Where finished parts go at once, if anywhere.
+        uploads: The destination of finished parts; None: they stay here.
     """
 
     config: ShardConfig
@@ -124,9 +124,8 @@ def pack_part(
     first = part.number * FILES_PER_PART
     packers = {one: packing.new_packer(folder / one, encoder, first) for one in packing.splits}
     progress = DocumentProgress(counts, reporter, total)
-    found = (
-        (split, document) for split, document in part.documents(counts) if split in packing.splits
-    )
+    words: dict[Split, int] = dict.fromkeys(packing.splits, 0)
+    found = _counting_words(part.documents(counts), words)
     documents = _lines(found) if packing.layout.line_by_line else _texts(found)
     batches = _batches(documents, encoder, packing.splits)
     for split, tokens in _encode_ahead(batches, encoder, packing.threads):
@@ -137,7 +136,12 @@ def pack_part(
         np.save(folder / tail_file(split), packer.tail)
         np.save(folder / token_counts_file(split), packer.token_counts)
     packed = {
-        split: {"rows": packer.rows, "tokens": packer.tokens, "truncated": packer.truncated}
+        split: {
+            "rows": packer.rows,
+            "tokens": packer.tokens,
+            "truncated": packer.truncated,
+            "words": words[split],
+        }
         for split, packer in packers.items()
     }
     sent = {UPLOADED: packing.uploads.send(folder)} if packing.uploads else {}
@@ -229,6 +233,16 @@ def _record_layout(
     if config.record_format == Int64Records.name:
         return Int64Records(layout.row_length, tokenizer.pad_id if layout.line_by_line else None)
     return FixedRecords(layout.row_length, id_dtype(tokenizer.vocab_size).itemsize)
+
+
+def _counting_words(
+    documents: Iterable[tuple[Split, Document]], words: dict[Split, int]
+) -> Iterator[tuple[Split, Document]]:
+    """Yields the documents of the splits in `words`, and counts words between white space."""
+    for split, document in documents:
+        if split in words:
+            words[split] += len(document.text.split())
+            yield split, document
 
 
 def _texts(documents: Iterable[tuple[Split, Document]]) -> Iterator[tuple[Split, str]]:

@@ -50,6 +50,7 @@ def quickstart_stages(
                 size=config.size,
                 num_train_steps=config.num_train_steps or 1500,
                 eval_steps=100,
+                sample_predictions=3,
                 per_replica_batch_size=64,
                 engine=config.engine,
                 seed=config.seed,

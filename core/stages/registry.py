@@ -229,6 +229,7 @@ register(
         api="evaluate",
         artifact=EVALUATION,
         name_deriver="core.evaluation.stage:derive_name",
+        tab="evaluate",
         reports_top_level=True,
         summarizer="core.evaluation.summary:summarize",
         queue_skipper="core.evaluation.subject:is_of_running_run",
@@ -244,6 +245,7 @@ register(
         api="finetune",
         artifact=MODEL,
         name_deriver="core.finetuning.stage:derive_name",
+        tab="finetune",
         summarizer="core.finetuning.summary:summarize",
         queue_skipper="core.evaluation.subject:is_of_running_run",
     )

@@ -23,6 +23,7 @@ from core.errors import StudioError
 from core.events import LIMIT, EventLog, StopMode, read_events, read_stop
 from core.outbound import distrust_callers
 from core.redaction import hide_secrets_in_output
+from core.reporting.start import start_reporters_of
 from core.runs.folder import RunFolder
 from core.runs.process import ProcessIdentity
 from core.stages.registry import artifact_kind_of, load_further_stages
@@ -479,6 +480,7 @@ def _follow(folder: RunFolder, workspace: Workspace) -> int:
     try:
         # As for a run of this machine: such as the place of the Hub's login.
         os.environ.update(folder.read_record().environment)
+        start_reporters_of(folder, folder.read_record())
         Follower(folder, workspace).follow()
     except WorkspaceMovedError as error:
         # A follower in the new place goes on.

@@ -42,7 +42,16 @@ _MOST_FILE_BYTES = 1 << 20
 _SECONDS_PER_HOUR = 3600.0
 _MOST_CLOCK_ERROR_SECONDS = 60.0
 # Fields that describe where a run is executed, and not what.
-_LOCAL_FIELDS = ("target", "mirror", "max_hours", "max_cost", "price_per_hour", "output")
+_LOCAL_FIELDS = (
+    "target",
+    "mirror",
+    "max_hours",
+    "max_cost",
+    "price_per_hour",
+    "output",
+    "report_to",
+    "webhook",
+)
 
 
 @dataclass

@@ -198,6 +198,22 @@ class _Artifact(_EventFields):
 
 class _Resolved(_EventFields):
     settings: dict[str, Any]
+    tokens_per_step: int | None = Field(None, ge=1, le=_MOST_STEP)
+
+
+_Part = Text | Annotated[list[Text], Field(min_length=2, max_length=2)]
+
+
+class _Sample(_EventFields):
+    parts: Annotated[list[_Part], Field(max_length=200)] = []
+    given: Text = ""
+    wanted: Text = ""
+    text: Text = ""
+
+
+class _Samples(_EventFields):
+    step: Step
+    samples: Annotated[list[_Sample], Field(max_length=20)]
 
 
 class _Error(BaseModel):
@@ -226,6 +242,7 @@ _EVENTS: dict[str, type[_EventFields]] = {
     "checkpoint": _Checkpoint,
     "artifact": _Artifact,
     "resolved": _Resolved,
+    "samples": _Samples,
     "finished": _Finished,
 }
 

@@ -1,4 +1,4 @@
-"""Warnings of loss spikes and stalled steps."""
+"""Warnings of loss spikes, overfitting and stalled steps."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ _REMEMBERED_LOSSES = 20
 _LOSSES_TO_JUDGE_BY = 5
 _SPIKE_NATS = 0.5
 _SPIKE_DEVIATIONS = 6.0
+
+_RISES_TO_WARN = 3
+_RISE_NATS = 0.02
+_RISE_SHARE = 0.01
 
 STALLED_SECONDS = 120.0
 _STALLED_STEPS = 20.0
@@ -46,6 +50,36 @@ class LossAlarm:
                 step=step,
             )
         self._raised = jumped
+
+
+class OverfittingAlarm:
+    """Warns when validation loss rises for some validations while training loss falls."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
+        self._best: tuple[float, float, int] | None = None
+        self._rises = 0
+        self._raised = False
+
+    def observe(self, step: int, eval_loss: float, loss: float) -> None:
+        """Records a validation, and the training loss of that time, in nats."""
+        if self._best is None or eval_loss < self._best[0]:
+            self._best, self._rises, self._raised = (eval_loss, loss, step), 0, False
+            return
+        lowest, loss_then, step_then = self._best
+        rose = eval_loss - lowest > max(_RISE_NATS, _RISE_SHARE * lowest)
+        self._rises = self._rises + 1 if rose and loss < loss_then else 0
+        if self._rises < _RISES_TO_WARN or self._raised:
+            return
+        self._raised = True
+        self._reporter.warn(
+            f"The validation loss has risen from {lowest:.2f} at step {step_then} to "
+            f"{eval_loss:.2f}, while the training loss fell from {loss_then:.2f} to {loss:.2f}: "
+            "the model learns its training text by heart. More text, dropout or fewer epochs "
+            "help; the best checkpoint is kept",
+            alert="overfitting",
+            step=step,
+        )
 
 
 class StallAlarm:

@@ -45,6 +45,7 @@ EVAL_RESULTS_FILE = "eval_results.json"
 _KIND = "checkpoint"
 _FORMAT = 1
 _PREFIX = "step-"
+_WORDS_PREFIX = "words-"
 _DAMAGED_PREFIX = "damaged-"
 _DRAFT_SUFFIX = ".draft"
 _REPLACED_SUFFIX = ".replaced"
@@ -94,6 +95,7 @@ class TrainingState:
         seconds: Over all sessions.
         pending_losses: Losses since the last log line.
         skipped: Windows of non-finite loss: step before, first batch, batch after the last.
+        evaluation_seconds: The part of `seconds` for evaluations on minimal pairs and text.
     """
 
     step: int
@@ -108,6 +110,7 @@ class TrainingState:
     evaluated: EvalResults | None = None
     best: EvalResults | None = None
     skipped: list[list[int]] = field(default_factory=list)
+    evaluation_seconds: float = 0.0
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> TrainingState:
@@ -136,8 +139,9 @@ class Checkpoints:
         self.folder = folder
         for draft in folder.glob(f".*{_DRAFT_SUFFIX}"):
             _remove(draft)
-        for replaced in folder.glob(f"{_PREFIX}*{_REPLACED_SUFFIX}"):
-            _finish_replacement(replaced)
+        for prefix in (_PREFIX, _WORDS_PREFIX):
+            for replaced in folder.glob(f"{prefix}*{_REPLACED_SUFFIX}"):
+                _finish_replacement(replaced)
 
     def steps(self) -> list[int]:
         """Lists the saved steps, newest first."""
@@ -154,19 +158,46 @@ class Checkpoints:
         write_model: Callable[[Path], None],
     ) -> Path:
         """Commits and verifies a checkpoint; OSError leaves earlier files intact."""
-        draft = self.folder / f".{checkpoint_name(state.step)}{_DRAFT_SUFFIX}"
+
+        def write(draft: Path) -> None:
+            write_model(draft)
+            _write_state(draft, state, arrays)
+
+        return self._write(checkpoint_name(state.step), write)
+
+    def write_words(
+        self,
+        words: int,
+        counts: dict[str, int],
+        inputs: dict[str, str],
+        write_model: Callable[[Path], None],
+    ) -> Path:
+        """Commits a model without training state, which `prune` keeps.
+
+        Args:
+            words: Number of words seen.
+            counts: For the manifest.
+        """
+
+        def write(draft: Path) -> None:
+            write_model(draft)
+            _write_manifest(draft, words_name(words), counts, inputs)
+
+        return self._write(words_name(words), write)
+
+    def _write(self, name: str, write: Callable[[Path], None]) -> Path:
+        draft, final = self.folder / f".{name}{_DRAFT_SUFFIX}", self.folder / name
         shutil.rmtree(draft, ignore_errors=True)
         make_folder(self.folder)
         draft.mkdir()
         try:
             with _os_errors():
-                write_model(draft)
-                _write_state(draft, state, arrays)
-            self._commit(draft, self.path(state.step))
+                write(draft)
+            self._commit(draft, final)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
-        verify(self.path(state.step))
-        return self.path(state.step)
+        verify(final)
+        return final
 
     def newest_valid(self, reporter: Reporter) -> Path | None:
         """Returns the newest undamaged checkpoint, and sets damaged ones aside.
@@ -289,6 +320,18 @@ def checkpoint_steps(folder: Path) -> list[int]:
     return sorted((step for step in steps if step is not None), reverse=True)
 
 
+def words_name(words: int) -> str:
+    """Returns the folder name of the checkpoint at a number of words seen."""
+    return f"{_WORDS_PREFIX}{words}"
+
+
+def checkpoint_words(folder: Path) -> list[int]:
+    """Lists the numbers of words at which models were kept, ascending."""
+    names = [path.name for path in folder.glob(f"{_WORDS_PREFIX}*") if path.is_dir()]
+    found = [name.removeprefix(_WORDS_PREFIX) for name in names]
+    return sorted(int(one) for one in found if one.isdecimal() and len(one) < _MOST_DIGITS)
+
+
 def saved_bytes(folder: Path) -> int:
     """Returns the checkpoints' disk usage."""
     return sum(path.stat().st_size for path in folder.glob(f"{_PREFIX}*/*"))
@@ -372,13 +415,19 @@ def _write_state(folder: Path, state: TrainingState, arrays: dict[str, NDArray])
     (folder / STATE_FILE).write_text(json.dumps(state.to_json(), indent=2) + "\n", "utf-8")
     if state.evaluated and state.evaluated.step == state.step:
         write_eval_results(folder, state.evaluated)
+    _write_manifest(folder, folder.name, {"step": state.step}, state.fingerprints)
+
+
+def _write_manifest(
+    folder: Path, name: str, counts: dict[str, int], inputs: dict[str, str]
+) -> None:
     files = describe_files(folder)
     manifest = Manifest(
         kind=_KIND,
-        name=folder.name,
+        name=name,
         fingerprint=fingerprint_of_files(files),
-        inputs=state.fingerprints,
-        counts={"step": state.step},
+        inputs=inputs,
+        counts=counts,
         files=files,
         versions=library_versions(),
     )

@@ -7,8 +7,8 @@ import math
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -35,13 +35,14 @@ from core.backends.precision import choose_precision
 from core.backends.processes import broadcast, broadcast_arrays
 from core.backends.selection import select_backend
 from core.config import TrainConfig
+from core.config.word_marks import parse_word_marks
 from core.errors import LossNotFiniteError, StudioError
 from core.events import Reporter, RunStopped, StopMode
 from core.models import hf
 from core.models.building import create_model
 from core.models.registry import count_parameters
 from core.training import recipe
-from core.training.alarms import LossAlarm, StallAlarm
+from core.training.alarms import LossAlarm, OverfittingAlarm, StallAlarm
 from core.training.batches import (
     THREADS,
     BatchPrefetcher,
@@ -73,15 +74,19 @@ from core.training.export import (
     wanted_name,
 )
 from core.training.inputs import TrainingInputs, open_inputs, resolve_checkpoint
+from core.training.interim import InterimEvaluation
 from core.training.local_attention import local_attention_weights
 from core.training.meter import ThroughputMeter
 from core.training.mixture import BLOCK
 from core.training.resolved import resolved_settings
 from core.training.resume import check_nothing_is_lost, check_same_run, resumed_plan
+from core.training.samples import SamplePredictions, can_predict
 from core.training.sources import check_epochs, check_unchanged, describe_epochs
 from core.training.tensorboard import FOLDER as TENSORBOARD_FOLDER
 from core.training.tensorboard import ScalarWriter
 from core.training.uploads import Uploads
+from core.training.utilisation import UtilisationLog
+from core.training.words import find_word_rate, mean_word_rate, steps_of_marks
 from core.workspace import Artifact, Manifest, Workspace
 from core.workspace.places import make_folder
 
@@ -116,8 +121,9 @@ def train(config: TrainConfig, workspace: Workspace, reporter: Reporter | None =
             return _evaluate_only(config, inputs, folder, reporter)
         check_destination(config, workspace, folder.name)
         check_room(config, inputs.architecture, folder)
+        interim = _interim_evaluation(config, reporter)
         with _cooccurrence_count(config, inputs, ahead=not resumed) as words:
-            return _train(config, workspace, inputs, words, folder, reporter)
+            return _train(config, workspace, inputs, words, interim, folder, reporter)
 
 
 def _train(
@@ -125,6 +131,7 @@ def _train(
     workspace: Workspace,
     inputs: TrainingInputs,
     words: CooccurrenceCount | None,
+    interim: InterimEvaluation | None,
     folder: Path,
     reporter: Reporter,
 ) -> Artifact:
@@ -144,7 +151,7 @@ def _train(
         reporting_lost_processes(devices),
         _uploads(config, workspace, inputs, folder, devices, reporter) as uploads,
     ):
-        run = TrainingRun(config, inputs, plan, devices, folder, reporter, uploads, words)
+        run = TrainingRun(config, inputs, plan, devices, folder, reporter, uploads, words, interim)
         best = run.finish()
         model = None
         if devices.is_first:
@@ -174,6 +181,7 @@ class TrainingRun:
         reporter: Reporter,
         uploads: Uploads | None = None,
         words: CooccurrenceCount | None = None,
+        interim: InterimEvaluation | None = None,
     ) -> None:
         self._has_configured_learning_rate = config.learning_rate is not None
         self._config = recipe.resolve_learning_rate(config, inputs.architecture)
@@ -182,6 +190,7 @@ class TrainingRun:
         self._reporter = reporter
         self._uploads = uploads
         self._words = words
+        self._interim = interim
         self._checkpoints = Checkpoints(folder / CHECKPOINTS_FOLDER)
         self._folder = folder
         self._first_plan = plan
@@ -191,6 +200,8 @@ class TrainingRun:
             reporter.event("resumed", step=_BEFORE_THE_FIRST_STEP)
         self._scalars = ScalarWriter(folder / TENSORBOARD_FOLDER)
         self._loss_alarm = LossAlarm(reporter)
+        self._overfitting_alarm = OverfittingAlarm(reporter)
+        self._newest_loss: float | None = None
         self._stall_alarm = StallAlarm(reporter)
         self._resume_from(found, state)
 
@@ -231,6 +242,8 @@ class TrainingRun:
             )
         self._state = replace(state, plan=asdict(self._plan))
         self._saved = state if found else None
+        self._begun_at = state.step
+        self._marks = self._steps_of_word_marks()
         self._batches = TrainBatches(
             _tolerant(self._inputs.train_rows, self._config, self._inputs, self._reporter),
             self._inputs.objective,
@@ -243,10 +256,29 @@ class TrainingRun:
             self._config, self._inputs, self._engine, self._devices, self._reporter
         )
         self._evaluation.resume(self._state.evaluated)
+        self._samples = self._sample_predictions()
         self._meter = ThroughputMeter(self._plan.tokens_per_step)
         self._losses: list[Any] = []
         self._clock_started = time.perf_counter()
         self._seconds_before = self._state.seconds
+
+    def _steps_of_word_marks(self) -> dict[int, list[int]]:
+        if not self._config.checkpoint_words and self._interim is None:
+            return {}
+        tokenizer = self._inputs.tokenizer
+        rate = mean_word_rate(
+            [(one.share, find_word_rate(one.shards, tokenizer)) for one in self._inputs.sources.all]
+        )
+        self._words_per_step = rate.per_token * self._plan.tokens_per_step
+        self._reporter.note(f"Words seen are derived from tokens seen: {rate.describe()}")
+        marks = parse_word_marks(self._config.checkpoint_words)
+        return steps_of_marks(marks, self._words_per_step)
+
+    def _sample_predictions(self) -> SamplePredictions | None:
+        count = self._config.sample_predictions
+        if not count or not can_predict(self._devices):
+            return None
+        return SamplePredictions(count, self._inputs, self._engine)
 
     def _keep_learning_rate(self, state: TrainingState) -> None:
         """Keeps the first start's default: another version may have another."""
@@ -276,13 +308,18 @@ class TrainingRun:
         """
         self._describe()
         try:
-            with self._stall_alarm:
+            with self._stall_alarm, self._utilisation():
                 while not self._is_training_finished():
                     pass
         finally:
             self._scalars.close()
         assert self._state.best is not None, "the last step is always validated and saved"
         return self._checkpoints.path(self._state.best.step)
+
+    def _utilisation(self) -> AbstractContextManager[object]:
+        if not self._config.log_utilisation or not self._devices.is_first:
+            return nullcontext()
+        return UtilisationLog(self._reporter, lambda: self._state.step)
 
     def _is_training_finished(self) -> bool:
         """Returns False after a rollback."""
@@ -321,7 +358,7 @@ class TrainingRun:
         )
         self._stall_alarm.rest()
         # A device may not fit two models.
-        del self._engine, self._evaluation
+        del self._engine, self._evaluation, self._samples
         gc.collect()
         self._resume_from(found, start.skipping(window))
         if not found:
@@ -339,6 +376,7 @@ class TrainingRun:
             "parameters": count_parameters(self._inputs.architecture),
             "seconds": round(self._state.seconds, 1),
             "skipped_batches": sum(stop - first for _, first, stop in self._state.skipped),
+            **self._cost_of_interim(),
             **self._source_shares(),
         }
 
@@ -352,6 +390,14 @@ class TrainingRun:
             self._wait()
             with self._meter.pause("eval", feeder.waited_seconds):
                 self._evaluate()
+        if self._is_interim_due():
+            self._wait()
+            with self._meter.pause("interim", feeder.waited_seconds):
+                self._evaluate_interim()
+        if self._is_mark_due():
+            self._wait()
+            with self._meter.pause("mark", feeder.waited_seconds):
+                self._save_at_marks()
         due = self._state.step > 0 and self._is_due(self._plan.save_steps)
         mode = self._agreed_stop()
         if mode == "abort":
@@ -397,8 +443,11 @@ class TrainingRun:
 
     def _steps_per_call(self) -> int:
         step, wanted = self._state.step, self._config.steps_per_execution
-        every = (self._plan.eval_steps, self._plan.save_steps, self._plan.logging_steps)
-        room = min(*(one - step % one for one in every), self._plan.num_train_steps - step)
+        every = [self._plan.eval_steps, self._plan.save_steps, self._plan.logging_steps]
+        if self._interim:
+            every.append(self._evaluate_every)
+        ends = [self._plan.num_train_steps, *(mark for mark in self._marks if mark > step)]
+        room = min(*(one - step % one for one in every), *(end - step for end in ends))
         return wanted if wanted <= room else 1
 
     def _prepare(self, numbers: range) -> list[Any]:
@@ -421,6 +470,7 @@ class TrainingRun:
         if not math.isfinite(loss):
             raise _not_finite("The training loss", self._state.step, loss)
         self._loss_alarm.observe(self._state.step, loss)
+        self._newest_loss = loss
         self._losses = []
         self._state = replace(self._state, pending_losses=[])
 
@@ -445,10 +495,73 @@ class TrainingRun:
         if not math.isfinite(results.eval_loss):
             raise _not_finite("The validation loss", results.step, results.eval_loss)
         self._state = replace(self._state, evaluated=results)
+        if self._newest_loss is not None:
+            self._overfitting_alarm.observe(results.step, results.eval_loss, self._newest_loss)
+        self._show_samples()
         if not self._devices.is_first:
             return
         with self._warning_if_disk_full("the validation results"):
             write_eval_results(self._checkpoints.folder, results)
+
+    def _evaluate_interim(self) -> None:
+        assert self._interim is not None
+        self._report_progress("evaluating")
+        started = time.perf_counter()
+        values = self._engine.read_state()
+        found = None
+        if self._devices.is_first:
+            found = self._interim.run(
+                self._folder, self._model_writer(values), self._report_progress
+            )
+        if found is None:
+            return
+        seconds = time.perf_counter() - started
+        spent = self._state.evaluation_seconds + seconds
+        self._state = replace(self._state, evaluation_seconds=spent)
+        self._report({**found, **self._seen(), "evaluation_seconds": seconds,
+                      "evaluation_percent": 100 * spent / self._seconds_so_far()})  # fmt: skip
+
+    def _seen(self) -> dict[str, int]:
+        step = self._state.step
+        tokens, words = step * self._plan.tokens_per_step, round(step * self._words_per_step)
+        return {"tokens_seen": tokens, "words_seen": words}
+
+    def _cost_of_interim(self) -> dict[str, float]:
+        """Returns the time in evaluations, and its share of the run's."""
+        if self._interim is None:
+            return {}
+        spent = self._state.evaluation_seconds
+        percent = 100 * spent / max(self._state.seconds, spent, 1e-9)
+        return {"evaluation_seconds": round(spent, 1), "evaluation_percent": round(percent, 2)}
+
+    def _save_at_marks(self) -> None:
+        values = self._engine.read_state()
+        _check_finite(values, self._state.step)
+        if not self._devices.is_first:
+            return
+        counts = {"step": self._state.step, **self._seen()}
+        for words in self._marks[self._state.step]:
+            self._report_progress("saving")
+            with self._warning_if_disk_full(f"the checkpoint at {words:,} words"):
+                path = self._checkpoints.write_words(
+                    words, counts, self._inputs.fingerprints, self._model_writer(values)
+                )
+                self._reporter.event("kept", path=str(path), words=words, **counts)
+                self._reporter.note(
+                    f"Kept the model at {words:,} words seen: {path.name}", step=self._state.step
+                )
+
+    def _show_samples(self) -> None:
+        if not self._samples:
+            return
+        self._report_progress("predicting samples")
+        try:
+            samples = self._samples.run()
+        except Exception as error:  # noqa: BLE001 -- what is only shown must not end the run
+            self._samples = None
+            self._reporter.note(f"No sample predictions: {type(error).__name__}: {error}"[:500])
+            return
+        self._reporter.event("samples", step=self._state.step, samples=samples)
 
     def _save(self, *, must_succeed: bool) -> None:
         self._report_progress("saving")
@@ -482,8 +595,16 @@ class TrainingRun:
         _check_finite(values, state.step)
         if not self._devices.is_first:
             return
+        weights = {tie.path for tie in hf.weight_mappings(self._inputs.architecture)}
+        rest = {path: array for path, array in values.items() if path not in weights}
+        path = self._checkpoints.write(state, rest, self._model_writer(values))
+        self._reporter.event("checkpoint", step=state.step, path=str(path))
+        if self._uploads:
+            self._uploads.offer(path)
+
+    def _model_writer(self, values: dict[str, NDArray]) -> Callable[[Path], None]:
+        """Returns a function that writes weights and tokenizer into a folder."""
         architecture = self._inputs.architecture
-        weights = {tie.path for tie in hf.weight_mappings(architecture)}
 
         def write_model(folder: Path) -> None:
             hf.write_weights(folder, values, architecture)
@@ -491,11 +612,7 @@ class TrainingRun:
             longest = architecture.max_seq_length if architecture.limits_length else None
             self._inputs.tokenizer.copy_to(folder, ends=not goes_on, longest=longest)
 
-        rest = {path: array for path, array in values.items() if path not in weights}
-        path = self._checkpoints.write(state, rest, write_model)
-        self._reporter.event("checkpoint", step=state.step, path=str(path))
-        if self._uploads:
-            self._uploads.offer(path)
+        return write_model
 
     def _first_state(self) -> TrainingState:
         self._first_plan = self._with_precision(self._first_plan)
@@ -588,6 +705,18 @@ class TrainingRun:
         wanted = self._config.eval_on_start
         return bool(self._inputs.checkpoint) if wanted is None else wanted
 
+    @property
+    def _evaluate_every(self) -> int:
+        return self._config.evaluate_every or self._plan.num_train_steps
+
+    def _is_interim_due(self) -> bool:
+        if self._interim is None or self._state.step == self._begun_at:
+            return False  # Before it was saved, the run was evaluated.
+        return self._is_due(self._evaluate_every)
+
+    def _is_mark_due(self) -> bool:
+        return self._state.step in self._marks and self._state.step != self._begun_at
+
     def _is_last(self) -> bool:
         return self._state.step >= self._plan.num_train_steps
 
@@ -618,6 +747,8 @@ class TrainingRun:
         pauses = {
             "eval": total // self._plan.eval_steps - step // self._plan.eval_steps,
             "save": total // self._plan.save_steps - step // self._plan.save_steps,
+            "interim": total // self._evaluate_every - step // self._evaluate_every,
+            "mark": sum(step < mark <= total for mark in self._marks),
         }
         eta = self._meter.eta_seconds(total - step, pauses)
         self._reporter.progress(step, total, "steps", note, eta)
@@ -635,7 +766,7 @@ class TrainingRun:
             epochs = describe_epochs(self._inputs.sources.epochs(sequences))
             self._reporter.note(f"The mixture reads {epochs}")
         settings = resolved_settings(self._config, plan, self._inputs, self._devices, self._parts)
-        self._reporter.event("resolved", settings=settings)
+        self._reporter.event("resolved", settings=settings, tokens_per_step=plan.tokens_per_step)
         if plan.warmup_steps >= plan.num_train_steps:
             self._reporter.warn(
                 f"The learning rate never reaches its peak: the warm-up takes {plan.warmup_steps} "
@@ -669,6 +800,14 @@ def _evaluate_only(
     reporter.metrics(0, results.figures)
     write_eval_results(folder, results)
     return evaluated_artifact(inputs.checkpoint, results.figures)
+
+
+def _interim_evaluation(config: TrainConfig, reporter: Reporter) -> InterimEvaluation | None:
+    """Reads the data before a backend is imported; rank 0 alone has the results."""
+    if not config.evaluate_every:
+        return None
+    # Several processes could not all stop at the same sentence.
+    return InterimEvaluation(config, Reporter() if is_multi_process(config) else reporter)
 
 
 def _evaluation(

@@ -65,6 +65,10 @@ class Workspace:
         return self.root / "cache"
 
     @property
+    def sweeps(self) -> Path:
+        return self.root / "sweeps"
+
+    @property
     def uploads(self) -> Path:
         return self.root / "uploads"
 

@@ -55,6 +55,11 @@ def _playwright_chromium() -> str | None:
     return path if Path(path).exists() else None
 
 
+def panel_of(tab: str) -> str:
+    """Returns the element id of a tab's panel."""
+    return f"tab-{tab.lower().replace('-', '')}"
+
+
 @contextmanager
 def running_app(
     workspace: Path, *options: str, root: Path = ROOT, **environment: str
@@ -143,7 +148,7 @@ class Visitor:
     def open(self, tab: str) -> None:
         """Opens a tab by clicking on it."""
         self.page.get_by_role("tab", name=tab, exact=True).click()
-        self.page.locator(f"#tab-{tab.lower()}").wait_for(state="visible")
+        self.page.locator(f"#{panel_of(tab)}").wait_for(state="visible")
 
     def field(self, id: str) -> Any:
         """Returns a form's field by its id."""

@@ -12,12 +12,14 @@ from core.config import TrainConfig
 from core.store import RunRow, Store
 from core.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint
-from tests.ui.browser import ROOT, Visitor, find_chromium, running_app, visiting
+from tests.core.sweeps.support import make_sweep
+from tests.ui.browser import ROOT, Visitor, find_chromium, panel_of, running_app, visiting
 
 TABS = (
-    "Corpus", "Clean", "Tokenizer", "Shards", "Train", "Runs", "Playground", "Publish", "Workspace"
+    "Corpus", "Clean", "Tokenizer", "Shards", "Train", "Runs", "Sweeps", "Evaluate",
+    "Fine-tune", "Playground", "Publish", "Workspace",
 )  # fmt: skip
-# Buttons to press in a tab, after a choice; one of them can be missing.
+# Buttons to press in a tab, after a choice if there is one; one of them can be missing.
 MORE = {
     "Clean": (("Gopher quality rules", ""),),
     "Train": (("SSH machine", "Check"), ("Cloud TPU", "Check")),
@@ -66,6 +68,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         )
     )  # fmt: skip
     store.close()
+    make_sweep(workspace)
     with running_app(workspace.root) as url:
         yield url
 
@@ -99,8 +102,8 @@ def test_axe_finds_nothing_serious(address: str, width: int, height: int, dark: 
 def test_nothing_moves_while_a_tab_loads(address: str, tab: str) -> None:
     def shift() -> float:
         with visiting(address) as visit:
-            visitor: Visitor = visit(f"/#{tab.lower()}")
-            visitor.page.locator(f"#tab-{tab.lower()}").wait_for()
+            visitor: Visitor = visit(f"/#{panel_of(tab).removeprefix('tab-')}")
+            visitor.page.locator(f"#{panel_of(tab)}").wait_for()
             visitor.page.wait_for_timeout(1500)
             return float(sum(visitor.page.evaluate(SHIFTS)))
 

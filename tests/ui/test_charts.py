@@ -32,7 +32,8 @@ def add_points(store: Store, name: str, steps: range) -> None:
 
 
 def test_run_without_metrics_has_no_curves(store: Store) -> None:
-    assert points_since(store, "run", 0) == {"series": {}, "after": 0, "more": False}
+    found = points_since(store, "run", 0)
+    assert (found["series"], found["after"], found["more"]) == ({}, 0, False)
 
 
 def test_first_request_returns_all_points(store: Store) -> None:
@@ -46,7 +47,7 @@ def test_later_requests_return_only_new_points(store: Store) -> None:
     assert points_since(store, "run", first["after"])["series"] == {}
     add_points(store, "eval_loss", range(50, 53))
     second = points_since(store, "run", first["after"])
-    assert [step for step, _ in second["series"]["eval_loss"]] == [50, 51, 52]
+    assert [step for step, *_ in second["series"]["eval_loss"]] == [50, 51, 52]
     assert "loss" not in second["series"]
     assert points_since(store, "run", second["after"])["series"] == {}
 
@@ -67,7 +68,7 @@ def test_many_new_points_are_returned_in_portions(store: Store) -> None:
     more = True
     while more:
         answer = points_since(store, "run", after)
-        steps += [step for step, _ in answer["series"]["loss"]]
+        steps += [step for step, *_ in answer["series"]["loss"]]
         after, more = answer["after"], answer["more"]
         assert len(steps) <= 5000
     assert steps == list(range(10, 5010))

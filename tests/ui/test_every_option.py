@@ -18,8 +18,10 @@ from core.shards.build import build
 from core.stages.registry import STAGES
 from core.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint, write_writer
-from tests.ui.browser import Visitor, find_chromium, running_app, visiting
+from tests.core.sweeps.support import make_sweep
+from tests.ui.browser import Visitor, find_chromium, panel_of, running_app, visiting
 from ui.forms import Form
+from ui.parts.subjects import SubjectForm
 from ui.parts.text_choice import TextForm
 
 # The form ids of each tab, by stage.
@@ -30,6 +32,9 @@ FORMS = {
     "Shards": {"shards": "shards"},
     "Train": {"train": "train", "preflight": "preflight"},
     "Runs": {},
+    "Sweeps": {},
+    "Evaluate": {"evaluate": "evaluate"},
+    "Fine-tune": {"finetune": "finetune"},
     "Playground": {},
     "Publish": {"push": "publish"},
     "Workspace": {},
@@ -55,7 +60,7 @@ CAUSED = re.compile(
     "only evaluate|evaluate_only|[Nn]o path|a path|dataset_name|needs? a checkpoint|config.json|"
     "The checkpoint belongs to another family|can't train with the objective|lacks a special token|"
     "doesn.t fit|can't learn from|isn't attached|No usable GPU|No usable TPU|There is no|"
-    "was not found|is unknown|"
+    "was not found|is unknown|There are no training examples|"
     # Machines whose host, flavor, zone or bucket is still to be entered.
     "can.t be the address of a|can.t be a machine of|The address of the .* is invalid|"
     "names no zone|needs a mirror"
@@ -220,13 +225,13 @@ class Chooser:
 
     def open(self, tab: str, view: str) -> None:
         self.visitor.open(tab)
-        sections = self.page.locator(f"#tab-{tab.lower()} .ps-section > button")
+        sections = self.page.locator(f"#{panel_of(tab)} .ps-section > button")
         for number in range(sections.count()):
             sections.nth(number).click()
-        switches = self.page.locator(f"#tab-{tab.lower()} .ps-view")
+        switches = self.page.locator(f"#{panel_of(tab)} .ps-view")
         for number in range(switches.count()):
             switches.nth(number).get_by_text(view, exact=True).click()
-        commands = self.page.locator(f"#tab-{tab.lower()} .ps-command > button")
+        commands = self.page.locator(f"#{panel_of(tab)} .ps-command > button")
         for number in range(commands.count()):
             commands.nth(number).click()
         for id in SWITCHES.get(tab, ()):
@@ -234,7 +239,7 @@ class Chooser:
         self.settle()
 
     def controls(self, tab: str) -> list[Control]:
-        found = self.page.evaluate(CONTROLS, f"tab-{tab.lower()}")
+        found = self.page.evaluate(CONTROLS, panel_of(tab))
         return [
             Control(one["kind"], one["block"], one["nth"], tuple(one["options"])) for one in found
         ]
@@ -326,7 +331,7 @@ class Chooser:
             self.page.wait_for_timeout(200)
 
     def _look(self, tab: str) -> None:
-        panel = f"tab-{tab.lower()}"
+        panel = panel_of(tab)
         for place, text in self.page.evaluate(TEXTS, panel):
             if NO_VALUE.search(text):
                 self._note(f"{place} holds {text}")
@@ -406,6 +411,8 @@ def page_forms(workspace: Workspace) -> dict[str, Form[Any]]:
                 for stage, one in read.items()
             },
             "train": Form(STAGES["train"].config, "train", workspace),
+            "evaluate": SubjectForm(STAGES["evaluate"].config, "evaluate", workspace),
+            "finetune": SubjectForm(STAGES["finetune"].config, "finetune", workspace),
             "push": Form(STAGES["push"].config, "publish", workspace),
         }
         forms["preflight"] = Form(
@@ -433,6 +440,8 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
         write_checkpoint(draft.folder, tokenizer)
     with workspace.new_artifact("model", "writer") as draft:
         write_writer(draft.folder, tokenizer, "gpt2", positions=1024, ends=False)
+    for name in ("first", "second"):
+        make_sweep(workspace, name)
     return workspace
 
 
@@ -466,7 +475,7 @@ def choose_all(chooser: Chooser, tab: str, view: str, by: str, kinds: tuple[str,
 def test_no_radio_button_or_preset_breaks_a_form(workspace: Workspace, address: str) -> None:
     with visiting(address) as visit:
         chooser = Chooser(visit(script=WATCH_REQUESTS), page_forms(workspace), workspace)
-        for tab in ("Tokenizer", "Shards"):
+        for tab in ("Tokenizer", "Shards", "Evaluate"):
             choose_all(chooser, tab, "Basic", "mouse", ("radio",))
         assert len(chooser.chosen) > 10
         assert chooser.visitor.errors == []

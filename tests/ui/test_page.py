@@ -24,7 +24,8 @@ from ui.parts.run_rows import alert_kinds, ending_of, label_of, notices_of
 
 ROOT = Path(__file__).parent.parent.parent
 TABS = (
-    "corpus", "clean", "tokenizer", "shards", "train", "runs", "playground", "publish", "workspace"
+    "corpus", "clean", "tokenizer", "shards", "train", "runs", "sweeps", "playground", "publish",
+    "workspace",
 )  # fmt: skip
 
 

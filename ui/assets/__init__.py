@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
+UPLOT = "vendor/uplot/uPlot.iife.min.js"
+UPLOT_STYLE = "vendor/uplot/uPlot.min.css"
 _FOLDER = Path(__file__).parent
 
 
@@ -18,7 +20,7 @@ def read(name: str) -> str:
 def style_sheets() -> str:
     """Joins the style sheets, `page.css` first."""
     others = sorted(path.name for path in _FOLDER.glob("*.css") if path.name != "page.css")
-    return "\n".join(map(read, ("page.css", *others)))
+    return "\n".join(map(read, (UPLOT_STYLE, "page.css", *others)))
 
 
 @cache

@@ -18,7 +18,7 @@ choose();
 
 // In the text boxes for a model, Enter submits and Shift+Enter begins a new line. The Enter of an
 // input method only accepts its suggestion.
-const BUTTONS = { "playground-text": "playground-ask", "playground-prompt": "playground-write", "playground-scored": "playground-score" };
+const BUTTONS = { "playground-text": "playground-ask", "playground-prompt": "playground-write", "playground-scored": "playground-score", "playground-classified": "playground-classify", "playground-pair": "playground-classify", "playground-tagged": "playground-tag" };
 const onEnter = (event) => {
   const box = event.target.closest?.(Object.keys(BUTTONS).map((id) => `#${id}`).join(","));
   if (!box || event.target.tagName !== "TEXTAREA" || event.key !== "Enter" || event.isComposing) return;

@@ -9,6 +9,7 @@ const slots = queue.querySelector("select");
 const ENDED = ["stopped", "done", "failed", "lost"];
 
 const rows = new Map(); // id -> {run, cells}
+const checked = new Set(); // the runs to compare
 let selected = "";
 let byHand = false; // true if the user selected it; otherwise the view follows the active run
 let view = null; // the elements of the selected run
@@ -22,11 +23,12 @@ let deleted = ""; // the run last deleted here, which is not reported as missing
 
 const makeRow = (run) => {
   const cells = {
+    check: h("input", { type: "checkbox", "aria-label": `Compare ${run.id}`, checked: checked.has(run.id), onchange: (event) => check(run.id, event.target.checked) }),
     name: h("button", { class: "ps-run-name", type: "button" }),
     state: h("td", { class: "state" }),
     progress: h("td", { class: "progress" }),
   };
-  cells.row = h("tr", { onclick: () => choose(run.id) }, h("td", { class: "name" }, cells.name), cells.state, cells.progress);
+  cells.row = h("tr", { onclick: () => choose(run.id) }, h("td", { class: "name" }, h("label", { class: "ps-check", onclick: (event) => event.stopPropagation() }, cells.check), cells.name), cells.state, cells.progress);
   return { run, cells };
 };
 
@@ -52,6 +54,8 @@ const bar = (run) => {
   return h("div", attributes, h("i", { style: share === null ? "" : `width:${(100 * share).toFixed(1)}%` }));
 };
 
+const tagsOf = (run) => (run.tags.length ? [h("span", { class: "ps-tags" }, ...run.tags.map((tag) => h("span", { class: "ps-tag" }, tag)))] : []);
+
 const titleOf = (id) => rows.get(id)?.run.title ?? id;
 
 const spent = (run) => {
@@ -64,7 +68,7 @@ const spent = (run) => {
 };
 
 const fillRow = ({ run, cells }) => {
-  cells.name.replaceChildren(h("b", {}, run.title), h("small", {}, run.id));
+  cells.name.replaceChildren(h("b", {}, run.title), h("small", {}, run.id), ...tagsOf(run));
   cells.state.replaceChildren(badge(run), ...alertBadges(run));
   const shown = isActive(run) && bar(run);
   const facts = isActive(run) ? [run.metric || run.progress, spent(run)] : [run.metric || (run.state === "done" ? spent(run) : run.progress) || spent(run), ago(run.created)];
@@ -78,18 +82,61 @@ const takeRows = (runs) => {
     if (rows.has(run.id)) rows.get(run.id).run = run;
     else rows.set(run.id, makeRow(run));
   }
-  const sorted = [...rows.values()].sort((a, b) => b.run.position - a.run.position);
+  const sorted = [...rows.values()].sort(found ? (a, b) => placeOf(a) - placeOf(b) : (a, b) => b.run.position - a.run.position);
   sorted.forEach((row, index) => {
     fillRow(row);
+    row.cells.row.hidden = found !== null && !found.has(row.run.id);
     if (body.children[index] !== row.cells.row) body.insertBefore(row.cells.row, body.children[index] ?? null);
   });
   empty.hidden = rows.size > 0;
   board.hidden = rows.size === 0;
 };
 
+// The filter and the order: the server finds the runs, also those that aren't listed yet.
+
+const search = element.querySelector(".ps-search");
+const SEARCH_MILLISECONDS = 4000;
+let found = null; // id -> place, or null without a filter
+let searched = 0;
+const placeOf = ({ run }) => found.get(run.id) ?? Infinity;
+const asked = () => ({ filter: search.elements.filter.value.trim(), sort: search.elements.sort.value });
+
+const find = async () => {
+  const question = asked();
+  const box = search.querySelector(".ps-search-problem");
+  searched = performance.now();
+  if (!question.filter && !question.sort) {
+    found = null;
+    box.replaceChildren();
+    return takeRows([]);
+  }
+  const answer = await studio.ask(server.search_runs, question);
+  if (JSON.stringify(question) !== JSON.stringify(asked())) return undefined;
+  if (answer.problem) return redrawQuietly(box, answer.problem, () => [studio.problemCard(answer.problem)]);
+  found = new Map(answer.ids.map((id, place) => [id, place]));
+  redrawQuietly(box, answer.ids.length, () => [question.filter ? `${number(answer.ids.length)} ${answer.ids.length === 1 ? "run fits" : "runs fit"}.` : ""]);
+  return takeRows(answer.runs);
+};
+const findAgain = () => (asked().filter || asked().sort ? performance.now() - searched > SEARCH_MILLISECONDS && find() : undefined);
+let typing = 0;
+search.addEventListener("input", () => {
+  clearTimeout(typing);
+  typing = setTimeout(find, 300);
+});
+search.addEventListener("submit", (event) => {
+  event.preventDefault();
+  find();
+});
+search.querySelector(".ps-help-inline").addEventListener("click", (event) => {
+  const help = search.querySelector("#ps-search-help");
+  help.hidden = !help.hidden;
+  event.currentTarget.setAttribute("aria-expanded", String(!help.hidden));
+});
+
 const forget = (id) => {
   rows.get(id)?.cells.row.remove();
   rows.delete(id);
+  check(id, false);
   if (selected !== id) return;
   // Its place stays empty until the list is requested again.
   shieldedUntil = performance.now() + 3 * SHIELDED_MILLISECONDS;
@@ -99,6 +146,37 @@ const forget = (id) => {
   byHand = false;
   history.replaceState(null, "", "#runs");
 };
+
+// The runs chosen for a comparison, and the comparison, which takes the place of list and run.
+
+const selection = element.querySelector(".ps-selection");
+const comparing = element.querySelector(".ps-compare");
+const MOST_COMPARED = 20;
+
+const check = (id, on) => {
+  if (on) checked.add(id);
+  else checked.delete(id);
+  const [button, note] = selection.children;
+  button.disabled = checked.size < 2 || checked.size > MOST_COMPARED;
+  button.textContent = checked.size ? `Compare ${checked.size}` : "Compare";
+  note.textContent = checked.size > MOST_COMPARED ? `At most ${MOST_COMPARED} runs.` : checked.size < 2 ? "Select two or more runs." : "";
+};
+
+const here = (ids, place = "runs") => `${location.pathname}${ids.length ? `?compare=${ids.map(encodeURIComponent).join(",")}` : ""}#${place}`;
+const showComparison = async () => {
+  const ids = namedRun() ? [] : studio.compared();
+  element.querySelector(".ps-runs").classList.toggle("comparing", ids.length > 0);
+  comparing.hidden = !ids.length;
+  if (!ids.length) return comparison.close();
+  await comparison.open(ids);
+  await comparison.refresh();
+};
+
+selection.querySelector("button").addEventListener("click", () => {
+  history.pushState(null, "", here([...checked]));
+  showComparison().then(() => comparing.querySelector("h3")?.focus({ preventScroll: true }));
+  element.scrollIntoView({ block: "start" });
+});
 
 // The queue: active and waiting runs, and the number of concurrent runs.
 
@@ -123,7 +201,7 @@ const older = element.querySelector(".ps-older");
 let oldest = null;
 const showOlder = (answer) => {
   oldest = answer.oldest;
-  older.hidden = !oldest;
+  older.hidden = !oldest || found !== null;
 };
 older.querySelector("button").addEventListener("click", async () => {
   const answer = await studio.ask(server.list_runs, { before: oldest });
@@ -143,9 +221,19 @@ const CHARTS = [
       { name: "eval_loss", label: "Validation", color: "--ps-accent", dots: true },
     ],
   },
-  { title: "Learning rate", lines: [{ name: "learning_rate", label: "", color: "--ps-violet" }], floor: 0 },
+  { title: "Learning rate", lines: [{ name: "learning_rate", label: "", color: "--ps-violet", smooth: false }], floor: 0 },
   { title: "Tokens per second", lines: [{ name: "tokens_per_second", label: "", color: "--ps-green" }], floor: 0 },
+  { title: "Utilisation", unit: "%", lines: [{ name: "cpu_percent", label: "CPU", color: "--ps-run-4" }, { name: "gpu_percent", label: "GPU", color: "--ps-run-1" }], floor: 0 },
+  { title: "Memory", unit: "GiB", lines: [{ name: "memory_gib", label: "CPU", color: "--ps-run-4" }, { name: "gpu_memory_gib", label: "GPU", color: "--ps-run-1" }], floor: 0 },
   { title: "Accuracy", lines: [{ name: "eval_accuracy", label: "", color: "--ps-accent", dots: true }], floor: 0 },
+  {
+    title: "Accuracy on minimal pairs",
+    lines: [
+      { name: "pairs_accuracy", label: "All pairs", color: "--ps-accent", dots: true },
+      { name: "pairs_mean_over_phenomena", label: "Mean over phenomena", color: "--ps-violet", dots: true },
+    ],
+  },
+  { title: "Bits per byte of held-out text", lines: [{ name: "text_bits_per_byte", label: "", color: "--ps-green", dots: true }] },
 ];
 // The name of the accuracy depends on the objective.
 const chartsOf = (run) => CHARTS.map((chart) => (chart.title === "Accuracy" && run?.accuracy ? { ...chart, title: run.accuracy } : chart));
@@ -155,7 +243,7 @@ const choose = (id) => {
   byHand = true;
   // If the list and a run don't fit side by side, the browser's Back button returns to the list.
   const change = isNarrow() && !namedRun() ? "pushState" : "replaceState";
-  history[change](null, "", `#runs/${encodeURIComponent(id)}`);
+  history[change](null, "", here([], `runs/${encodeURIComponent(id)}`));
   select(id);
   showChosen();
   refresh();
@@ -187,6 +275,7 @@ const select = (id) => {
   selected = id;
   rows.forEach(fillRow);
   if (rows.has(id)) showRow(rows.get(id).cells.row);
+  view?.board.close();
   view = makeView(id);
   detail.replaceChildren(view.root);
   if (performance.now() < shieldedUntil) shield(view.root);
@@ -215,29 +304,33 @@ const makeView = (id) => {
   const back = h("a", { class: "ps-back", href: "#runs", "data-go": "runs" }, "← All runs");
   view.head = h("div", { class: "ps-detail-head" }, back, view.title, view.control, view.tools, view.question);
   view.head.addEventListener("pointerleave", (event) => (event.pointerType === "mouse" ? release(view) : releaseLater(view)));
+  view.board = new studio.ChartBoard(async (chart, lines, steps) => {
+    const part = steps && { [id]: [Math.min(...Object.values(steps).map(([first]) => first)), Math.max(...Object.values(steps).map(([, last]) => last))] };
+    const found = await studio.ask(server.run_curves, { runs: [id], names: lines.map((line) => line.name), steps: part, exact: true });
+    return found.problem ? null : new Map(Object.entries(found.series[id] ?? {}));
+  });
   view.charts = chartsOf(rows.get(id)?.run).map((chart) => {
     const host = part("ps-chart-host");
     host.hidden = true;
     view.chartsBox.append(host);
-    return { host, chart: new studio.Chart(host, chart), names: chart.lines.map((line) => line.name) };
+    return { host, chart: view.board.add(host, chart), names: chart.lines.map((line) => line.name) };
   });
-  view.scale = h("label", { class: "ps-log-scale" }, h("input", { type: "checkbox", onchange: (event) => setLogarithmic(view, event.target.checked) }), "Logarithmic steps");
-  view.scale.hidden = true;
-  view.logBox = h("details", { class: "ps-log" }, h("summary", {}, "Log"), h("pre", { tabindex: "0", "aria-label": "End of the run's log" }, view.log));
+  view.board.controls.hidden = true;
+  view.samples = part("ps-samples");
+  view.samplesBox = h("details", { class: "ps-samples-box", hidden: true }, h("summary", {}, "Sample predictions"), view.samples);
+  view.samplesBox.addEventListener("toggle", () => view.samplesBox.open && refreshSamples(view));
+  view.logSearch = h("input", { type: "search", maxlength: 200, autocomplete: "off", oninput: () => ((view.logSeen = ""), clearTimeout(view.logTimer), (view.logTimer = setTimeout(() => refreshLog(view), 300))) });
+  view.logCount = h("span", { role: "status" });
+  const tools = h("div", { class: "ps-log-tools" }, h("label", {}, "Search ", view.logSearch), view.logCount, h("button", { type: "button", class: "ps-button", onclick: () => save(server.log_file, { run: id }) }, "Download"));
+  view.logBox = h("details", { class: "ps-log" }, h("summary", {}, "Log"), tools, h("pre", { tabindex: "0", "aria-label": "End of the run's log" }, view.log));
   view.remote = part("ps-remote");
   view.phases = part("ps-phases", "ol");
   view.phasesBox = h("details", { class: "ps-phases-box", hidden: true }, h("summary", {}, "Phases"), view.phases);
   view.phasesBox.addEventListener("toggle", () => view.phasesBox.open && refreshPhases(view));
-  view.root = h("div", {}, view.head, view.progress, view.remote, view.problem, view.ending, view.warnings, view.devices, view.report, view.verdict, view.tiles, view.scale, view.chartsBox, view.phasesBox, view.logBox, view.facts);
+  view.root = h("div", {}, view.head, view.progress, view.remote, view.problem, view.ending, view.warnings, view.devices, view.report, view.verdict, view.tiles, view.board.controls, view.chartsBox, view.samplesBox, view.phasesBox, view.logBox, view.facts);
   view.logBox.addEventListener("toggle", () => view.logBox.open && refreshLog(view));
   return view;
 };
-
-const setLogarithmic = (view, on) =>
-  view.charts.forEach(({ chart }) => {
-    chart.logarithmic = on;
-    chart.draw();
-  });
 
 // Each part is redrawn only when its content changes, so that a focused button keeps the focus.
 // A redrawn part ignores clicks for a moment: a second click was meant for the previous button.
@@ -274,14 +367,16 @@ const drawHead = (view, run) => {
   if (view.headState !== run.state) view.confirming = "";
   view.headState = run.state;
   const state = [run.state, run.saves, isAsked(view, run, "save"), isAsked(view, run, "")];
-  redraw(view.title, [run.state, run.label, run.title, run.alerts, run.after], () => [
+  redraw(view.title, [run.state, run.label, run.title, run.alerts, run.after, run.tags, run.notes], () => [
     h("h3", {}, run.title, " ", badge(run), ...alertBadges(run)),
     h("small", {}, run.id),
     ...awaited(run),
+    ...tagsOf(run),
+    ...(run.notes ? [h("p", { class: "ps-notes" }, run.notes)] : []),
   ]);
   if (!controls(view, run).length && view.control.childElementCount) keepRoom(view.control);
   redraw(view.control, state, () => controls(view, run));
-  redraw(view.tools, [...state, run.model, run.extendable], () => tools(view, run));
+  redraw(view.tools, [...state, run.model, run.extendable, run.checkpoint], () => tools(view, run));
   drawProgress(view, run);
   drawQuestion(view, run);
 };
@@ -324,6 +419,7 @@ const drawQuestion = (view, run) => {
   else if (box.childElementCount) keepRoom(box);
   const isNew = redraw(box, view.confirming, () => {
     if (view.confirming === "extend") return extension(view, run);
+    if (view.confirming === "edit") return notesForm(view, run);
     if (view.confirming === "limits") return newLimits(view, run);
     return view.confirming ? confirmation(view, run) : [];
   });
@@ -368,7 +464,10 @@ const controls = (view, run) => {
 const tools = (view, run) => {
   const clone = button("Clone", "", () => cloneRun(run));
   clone.title = "Copy these settings into the form";
-  if (!ENDED.includes(run.state)) return [clone];
+  const best = run.checkpoint && h("a", { class: "ps-button", href: "#playground", "data-go": `playground/${run.checkpoint}` }, "Try best checkpoint");
+  if (!ENDED.includes(run.state)) return [clone, button("Edit", "", confirmFirst(view, run, "edit")), best].filter(Boolean);
+  const edit = button("Edit", "", confirmFirst(view, run, "edit"));
+  edit.title = "Change title, tags and notes";
   const report = button("Report", "", () => download(server.run_report, run));
   report.title = "Save this run as one HTML file";
   const open = run.model && run.state === "done" && h("a", { class: "ps-button primary", href: "#playground", "data-go": `playground/${run.model}` }, "Open in Playground");
@@ -378,7 +477,7 @@ const tools = (view, run) => {
   const again = run.state !== "done" && button(run.saves || run.keeps_parts ? "Resume" : "Run again", "", resume, isAsked(view, run, "resume"));
   const extend = run.extendable && button("Extend", "", confirmFirst(view, run, "extend"));
   const remove = button("Delete", "ps-last", confirmFirst(view, run, "delete"));
-  return [clone, report, again, extend, publish, open, remove].filter(Boolean);
+  return [clone, edit, report, again, extend, publish, open, best, remove].filter(Boolean);
 };
 
 // A question, and the labels of its buttons: confirm and cancel.
@@ -392,8 +491,9 @@ const CONFIRM = {
 };
 
 // Downloads a text from the server as a file.
-const download = async (ask, run) => {
-  const answer = await studio.ask(ask, { run: run.id });
+const download = (ask, run) => save(ask, { run: run.id });
+const save = async (ask, question) => {
+  const answer = await studio.ask(ask, question);
   if (answer.problem) return showProblem(view, answer.problem);
   const address = URL.createObjectURL(new Blob([answer.text], { type: "text/plain;charset=utf-8" }));
   h("a", { href: address, download: answer.name }).click();
@@ -428,6 +528,32 @@ const extension = (view, run) => {
       h("label", {}, "Total steps ", steps),
       h("button", { type: "submit", class: "ps-button primary" }, "Extend"),
       h("button", { type: "button", class: "ps-button ps-leave", onclick: close }, "Cancel")),
+  ];
+};
+
+// Title, tags and notes of a run.
+const notesForm = (view, run) => {
+  const title = h("input", { type: "text", value: run.own_title, maxlength: 120, placeholder: run.title });
+  const tags = h("input", { type: "text", value: run.tags.join(", "), maxlength: 800, placeholder: "baseline, long" });
+  const notes = h("textarea", { rows: 3, maxlength: 10000 });
+  notes.value = run.notes;
+  const close = () => {
+    view.confirming = "";
+    drawHead(view, run);
+  };
+  const send = async (event) => {
+    event.preventDefault();
+    const answer = await studio.ask(server.annotate, { run: run.id, title: title.value, tags: tags.value, notes: notes.value });
+    view.problem.replaceChildren();
+    if (answer.problem) return showProblem(view, answer.problem);
+    close();
+    return refresh();
+  };
+  return [
+    h("form", { class: "ps-notes-form", onsubmit: send },
+      h("label", {}, "Title", title), h("label", {}, "Tags, separated by commas", tags), h("label", {}, "Notes", notes),
+      h("div", { class: "ps-actions" }, h("button", { type: "submit", class: "ps-button primary" }, "Save"),
+        h("button", { type: "button", class: "ps-button ps-leave", onclick: close }, "Cancel"))),
   ];
 };
 
@@ -492,10 +618,13 @@ const drawDetail = (view, run, known) => {
   view.problem.replaceChildren();
   view.ending.replaceChildren(...ending(run, known));
   view.figures = known.figures;
+  view.samplesBox.hidden = !known.has_samples;
   view.warnings.replaceChildren(...warnings(known.warnings));
   view.devices.textContent = known.devices;
   const published = known.published.map((url) => h("p", { class: "ps-published" }, "Published at ", h("a", { href: url, target: "_blank", rel: "noreferrer" }, url.replace(/^https?:\/\//, ""))));
-  view.report.replaceChildren(...published, ...(known.preflight ? [studio.preflightCard(known.preflight, { use: useBatch })] : []), ...(known.cleaning ? [studio.cleaningCard(known.cleaning)] : []));
+  const results = h("div");
+  results.innerHTML = known.results; // The server has escaped it.
+  view.report.replaceChildren(...published, results, ...(known.preflight ? [studio.preflightCard(known.preflight, { use: useBatch })] : []), ...(known.cleaning ? [studio.cleaningCard(known.cleaning)] : []));
   view.facts.replaceChildren(...facts(known));
   if (!run.saves && !ENDED.includes(run.state)) view.logBox.open = true;
 };
@@ -537,11 +666,16 @@ const takePoints = (view, points) => {
     if (series.length) view.latest[name] = series.at(-1)[1];
     view.charts.forEach(({ chart, names }) => names.includes(name) && chart.extend(name, series));
   }
-  view.charts.forEach(({ host, chart }) => {
+  view.board.offer([points.frame]);
+  view.charts.forEach(({ host, chart, names }) => {
+    chart.frame = points.frame;
+    points.thinned.filter((name) => names.includes(name)).forEach((name) => chart.thinned.add(name));
+    const wasHidden = host.hidden;
     host.hidden = chart.isEmpty;
-    if (!chart.isEmpty) chart.draw();
+    if (!chart.isEmpty && (wasHidden || names.some((name) => points.series[name]))) chart.draw();
   });
-  view.scale.hidden = view.charts.every(({ chart }) => chart.isEmpty);
+  view.board.controls.hidden = view.charts.every(({ chart }) => chart.isEmpty);
+  if (points.thinned.length) view.board.loadDetails();
   drawTiles(view);
 };
 
@@ -556,6 +690,7 @@ const drawTiles = (view) => {
     ["Accuracy", accuracy, (value) => `${(100 * value).toFixed(1)} %`],
     ["Tokens per second", view.latest.tokens_per_second, compact],
     ["Waiting for data", view.latest.data_wait_percent, (value) => `${value.toFixed(1)} %`],
+    ["Time in evaluations", view.latest.evaluation_percent, (value) => `${value.toFixed(1)} %`],
     ["Epoch", view.latest.epoch, (value) => value.toFixed(2)],
   ].filter(([, value]) => value !== undefined && value !== null);
   view.tiles.replaceChildren(...tiles.map(([name, value, format]) => h("div", {}, h("b", {}, format(value)), h("span", {}, name))));
@@ -569,7 +704,45 @@ const verdict = (loss, baseline) => {
   return gain > 0 ? `${gain.toFixed(2)} nats below ${level}.` : `Not below ${level} (the dashed line).`;
 };
 
+// The sample predictions of one validation; a menu chooses the step.
+const refreshSamples = async (view) => {
+  const answer = await studio.ask(server.run_samples, { run: view.id, seen: view.samplesSeen });
+  if (!answer.samples) return;
+  const all = answer.samples;
+  view.samplesSeen = all.at(-1)?.time;
+  if (!all.length) return redrawQuietly(view.samples, "none", () => [h("p", { class: "ps-note" }, "No prediction yet: they come with each validation.")]);
+  const list = h("ol", { class: "ps-sample-list" });
+  const show = (one) => list.replaceChildren(...one.samples.map((sample) => h("li", {}, ...sampleParts(sample))));
+  const chosen = h("select", { onchange: () => show(all[chosen.selectedIndex]) }, ...all.map((one, index) => h("option", { selected: index === all.length - 1 }, `step ${number(one.step)}`)));
+  show(all.at(-1));
+  view.samples.replaceChildren(h("label", { class: "ps-sample-step" }, "At ", chosen), list);
+};
+
+// Masked tokens as predicted, with the text's own where they differ.
+const sampleParts = ({ parts, given, wanted, text }) => {
+  if (parts) {
+    return parts.flatMap((part) => {
+      if (typeof part === "string") return [`${part} `];
+      const [truth, guess] = part;
+      if (truth === guess) return [h("ins", {}, guess), " "];
+      return [h("del", {}, guess), " ", h("small", {}, `(${truth})`), " "];
+    });
+  }
+  const own = wanted && h("p", {}, h("small", {}, "The text: "), wanted);
+  return [h("p", {}, h("span", { class: "given" }, `${given} `), wanted ? "" : h("b", {}, text)), ...(own ? [own, h("p", {}, h("small", {}, "The model: "), h("b", {}, text))] : [])];
+};
+
+const findInLog = async (view, text) => {
+  const answer = await studio.ask(server.search_log, { run: view.id, text });
+  if (answer.problem || text !== view.logSearch.value.trim()) return;
+  view.logCount.textContent = answer.count === 1 ? "1 line" : `${number(answer.count)} lines`;
+  if (view.log.textContent !== answer.text) view.log.textContent = answer.text;
+};
+
 const refreshLog = async (view) => {
+  const text = view.logSearch.value.trim();
+  if (text) return findInLog(view, text);
+  view.logCount.textContent = "";
   const answer = await studio.ask(server.run_log, { run: view.id, seen: view.logSeen });
   if (answer.text === undefined) return;
   const pre = view.log.parentElement;
@@ -596,6 +769,7 @@ const refreshView = async (view) => {
     takePoints(view, points);
   } while (points.more);
   if (view.logBox.open) await refreshLog(view);
+  if (view.samplesBox.open) await refreshSamples(view);
   if (view.phasesBox.open) await refreshPhases(view);
 };
 
@@ -646,6 +820,9 @@ const ask = async () => {
   takeRows(answer.runs);
   drawQueue(answer);
   if (oldest === null) showOlder(answer);
+  await findAgain();
+  await showComparison();
+  if (!comparing.hidden) return;
   const wanted = wantedRun();
   if (!wanted) detail.replaceChildren();
   else if (wanted !== selected || !view) select(wanted);
@@ -654,5 +831,14 @@ const ask = async () => {
   tellMissed(gone);
 };
 
+const comparison = new studio.Comparison(comparing, server, {
+  save,
+  leave: () => {
+    history.pushState(null, "", here([]));
+    showComparison();
+    refresh();
+  },
+});
 const refresh = studio.poll(element, 1000, ask);
+window.addEventListener("popstate", () => studio.isShown(element) && showComparison());
 window.addEventListener("ps-place", () => studio.place().tab === "runs" && setTimeout(refresh, 50));

@@ -116,12 +116,15 @@ window.studio ??= (() => {
     return new Date(seconds * 1000).toLocaleDateString("en", { day: "numeric", month: "short", year: "numeric" });
   };
 
+  // The runs of a comparison, which has the address ?compare=<id>,<id>#runs.
+  const compared = () => (new URLSearchParams(location.search).get("compare") ?? "").split(",").map((id) => id.trim()).filter(Boolean);
   // Tabs and runs have addresses that survive a reload: #runs, #runs/<id>.
   const place = () => {
     let hash = location.hash.slice(1);
     try {
       hash = decodeURIComponent(hash);
     } catch {} // a malformed address leads nowhere
+    if (!hash && compared().length) hash = "runs";
     const [tab, argument = ""] = hash.split("/");
     return { tab, argument };
   };
@@ -370,5 +373,5 @@ window.studio ??= (() => {
   });
   mend();
 
-  return { h, ask, poll, isShown, number, compact, duration, ago, place, go, typed, rest, relay, changed, noted, paint, repaint, problemCard, viewing: "" };
+  return { h, ask, poll, isShown, number, compact, duration, ago, place, compared, go, typed, rest, relay, changed, noted, paint, repaint, problemCard, viewing: "" };
 })();

@@ -13,6 +13,7 @@ from ui.present import escape
 
 _CARET = '<i class="ps-caret" aria-hidden="true"></i>'
 _MOST_SURPRISING = 5
+_MOST_CLASSES = 50
 _PSEUDO = (
     "Each token is masked in turn and guessed from all the others, so the figure can't be compared "
     "with that of a model that reads from left to right."
@@ -40,6 +41,31 @@ def predictions(found: list[Any], texts: Sequence[Sequence[str]] = ()) -> str:
             for number, (one, some) in enumerate(zip(found, shown, strict=True), 1)
         )
     return f'<div class="ps-card ps-answer-card">{blocks}</div>'
+
+
+def classes(found: Sequence[dict[str, Any]]) -> str:
+    """Renders the classes of a text as bars, or the number of a regression."""
+    if len(found) == 1 and found[0]["label"] == "LABEL_0":
+        body = markup.tiles([("predicted", f"{found[0]['score']:.4g}")])
+    else:
+        bars = "".join(_row(show(one["label"]), one["score"]) for one in found[:_MOST_CLASSES])
+        more = len(found) - _MOST_CLASSES
+        rest = f'<p class="ps-note">{more} less probable classes.</p>' if more > 0 else ""
+        body = f'<ol class="ps-predictions">{bars}</ol>{rest}'
+    return f'<div class="ps-card ps-answer-card">{body}</div>'
+
+
+def tags(found: Sequence[dict[str, Any]]) -> str:
+    """Renders each word above its tag and the tag's probability."""
+    words = "".join(
+        f"<li><b>{show(one['word'])}</b><span>{show(one['tag'])}</span>"
+        f"<small>{markup.percent(one['score'])}</small></li>"
+        for one in found
+    )
+    return (
+        '<div class="ps-card ps-answer-card"><ol class="ps-tags" aria-label="Words with their '
+        f'tags and probabilities">{words}</ol></div>'
+    )
 
 
 def writing(prompt: str, text: str, note: str, *, continues: bool) -> str:
@@ -125,10 +151,22 @@ def _bars(found: list[dict[str, Any]], texts: Sequence[str] = ()) -> str:
 
 
 def _bar(prediction: dict[str, Any], text: str) -> str:
-    width = f"width:{100 * prediction['score']:.2f}%"
+    word = show(prediction["token_str"].strip(" ") or "␣")
+    return _row(word, prediction["score"], f"<small>{escape(text)}</small>")
+
+
+def _row(name: str, share: float, below: str = "") -> str:
     return (
-        f'<li><span class="word">{show(prediction["token_str"].strip(" ") or "␣")}</span>'
-        f'<span class="ps-bar" aria-hidden="true"><i style="{width}"></i></span>'
-        f'<span class="score">{markup.percent(prediction["score"])}</span>'
-        f"<small>{escape(text)}</small></li>"
+        f'<li><span class="word">{name}</span><span class="ps-bar" aria-hidden="true">'
+        f'<i style="width:{100 * share:.2f}%"></i></span>'
+        f'<span class="score">{markup.percent(share)}</span>{below}</li>'
     )
+
+
+def side_by_side(shown: Sequence[tuple[str, str]]) -> str:
+    """Renders the answers of several models beside each other, each below the model's name."""
+    columns = "".join(
+        f'<section aria-label="{escape(name)}"><h4>{escape(name)}</h4>{answer}</section>'
+        for name, answer in shown
+    )
+    return f'<div class="ps-beside-answers">{columns}</div>'

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from core.workspace import Workspace
 
-# Inputs of other stages.
-KINDS = ("corpus", "tokenizer", "shards", "model")
+# Inputs of other stages, and what tabs list.
+KINDS = ("corpus", "tokenizer", "shards", "model", "evaluation")
 
 
 def list_names(workspace: Workspace, kind: str) -> list[str]:

@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from core.errors import CheckpointError, StudioError
+from core.evaluation.subject import find_checkpoint, find_run_checkpoint
+from core.finetuning.heads import Kind
+from core.finetuning.saving import is_classifier, read_classifier_config
 from core.hub.pull import find_fetched
 from core.inference import fills_masks
 from core.models import hf
@@ -42,6 +45,8 @@ def architecture_of(name: str | None, workspace: Workspace) -> Architecture | No
     if not name:
         return None
     try:
+        if folder := find_checkpoint(name, workspace):
+            return hf.read_architecture(folder)
         workspace.confine_artifact("model", name, field="model")
         if must_be_fetched(name, workspace):
             return None
@@ -50,33 +55,56 @@ def architecture_of(name: str | None, workspace: Workspace) -> Architecture | No
         return None
 
 
+def head_of(name: str | None, workspace: Workspace) -> Kind | None:
+    """Returns what a fine-tuned model predicts for; None for other models."""
+    if architecture_of(name, workspace) is None:
+        return None
+    try:
+        folder = _folder_of(str(name), workspace)
+        return read_classifier_config(folder).kind if is_classifier(folder) else None
+    except StudioError:
+        return None
+
+
+def is_checkpoint(name: str, workspace: Workspace) -> bool:
+    """Returns whether a name refers to a checkpoint that exists: RUN@best."""
+    try:
+        return find_checkpoint(name, workspace) is not None
+    except StudioError:
+        return False
+
+
 def _folder_of(name: str, workspace: Workspace) -> Path:
+    if folder := find_checkpoint(name, workspace):
+        return folder
     if is_on_hub(name, workspace):
         # Examples don't wait for a download.
         config = find_fetched(name, CONFIG_FILE)
         if config is None:
             raise CheckpointError(f"Nothing says what {name} is", expected=CONFIG_FILE)
         return config.parent
+    if checkpoint := find_run_checkpoint(name, workspace):
+        return checkpoint.folder
     return workspace.find("model", name).path
 
 
 def writes(name: str | None, workspace: Workspace) -> bool:
     """Returns whether a model generates text."""
     found = architecture_of(name, workspace)
-    return found is not None and found.kind != "encoder"
+    return found is not None and found.kind != "encoder" and not head_of(name, workspace)
 
 
 def fills(name: str | None, workspace: Workspace) -> bool:
     """Returns whether a model fills masks (BART too)."""
-    return fills_masks(architecture_of(name, workspace))
+    return fills_masks(architecture_of(name, workspace)) and not head_of(name, workspace)
 
 
 def examples(name: str | None, workspace: Workspace) -> list[str]:
     """Returns example sentences, masked unless the model is a decoder."""
     found = architecture_of(name, workspace)
-    if not name or found is None:
+    if not name or found is None or head_of(name, workspace):
         return []
-    if is_on_hub(name, workspace):
+    if is_on_hub(name, workspace) or find_checkpoint(name, workspace):
         return general_examples(found, _folder_of(name, workspace))
     model = workspace.find("model", name)
     cut = str if found.kind == "decoder" else with_hole

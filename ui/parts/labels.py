@@ -41,6 +41,14 @@ def relabel_assignments(text: str) -> str:
     return _relabel_assignments(text, _models())
 
 
+def title_of_option(name: str) -> str:
+    """Returns the form's label of an option; `corpus.limit` is one of the corpus."""
+    *groups, last = name.split(".")
+    field = dict(_fields(_models())).get(last)
+    title = title_of(last, field) if field else last.replace("_", " ").capitalize()
+    return ": ".join([*(group.replace("_", " ").capitalize() for group in groups), title])
+
+
 def _relabel_assignments(text: str, models: tuple[type[StageConfig], ...]) -> str:
     return _VALUE.sub(lambda found: _assignment(found, models), text)
 

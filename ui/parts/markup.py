@@ -52,6 +52,16 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, label: str)
     )
 
 
+def links_of_model(name: str) -> str:
+    """Renders links to a model in the Playground and in Publish."""
+    links = [("playground", "Open in Playground", " primary"), ("publish", "Publish", "")]
+    buttons = "".join(
+        f'<a class="ps-button{look}" href="#{tab}" data-go="{tab}/{escape(name)}">{words}</a>'
+        for tab, words, look in links
+    )
+    return f'<div class="ps-actions">{buttons}</div>'
+
+
 def code_blocks(blocks: Iterable[tuple[str, str]]) -> str:
     """Renders (label, code) pairs with copy buttons."""
     return "".join(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -85,6 +85,7 @@ class Asked:
         architecture: Returns it by name, if known.
         mask: If known beforehand.
         tokenizer: Returns it by name, if readable.
+        second: Menu of a model that answers beside it.
     """
 
     answerer: Answerer
@@ -94,6 +95,7 @@ class Asked:
     has_precision: bool = True
     most_new_tokens: int = _MOST_NEW_TOKENS
     tokenizer: Callable[[str | None], StudioTokenizer | None] = lambda _: None
+    second: gr.Dropdown | None = None
 
     def filled_texts(self, name: str | None, text: str, found: list[Any]) -> list[list[str]]:
         """Returns the text per prediction for several masks; empty for one."""
@@ -102,13 +104,21 @@ class Asked:
         tokenizer = self.tokenizer(name)
         return filled_texts(tokenizer, text, found) if tokenizer else []
 
+    def in_words_of(self, other: str, name: str | None, text: str) -> str:
+        """Replaces the mask token of a model by that of another one."""
+        mine, theirs = self.tokenizer(name), self.tokenizer(other)
+        if not (mine and theirs and mine.mask_token and theirs.mask_token):
+            return text
+        return text.replace(mine.mask_token, theirs.mask_token)
+
     def of_this(self, handler: Callable[..., Any]) -> Callable[..., Any]:
         """Binds the model's name, if there is only one."""
         return partial(handler, self.model) if isinstance(self.model, str) else handler
 
     def inputs(self, *others: Any) -> list[Any]:
-        """Returns a handler's inputs, preceded by the menu, if any."""
-        return [*([] if isinstance(self.model, str) else [self.model]), *others]
+        """Returns a handler's inputs, preceded by the menus, if any."""
+        menus = [] if isinstance(self.model, str) else [self.model]
+        return [*menus, *([self.second] if self.second else []), *others]
 
     @property
     def the_architecture(self) -> Architecture | None:
@@ -193,11 +203,21 @@ def render_masks(asked: Asked, chips: gr.HTML, *, visible: bool = True) -> AskFo
         except StudioError as error:
             return present.error_card(error)
 
-    def fill_if_suitable(name: str | None, *values: Any) -> Any:
-        return fill(name, *values) if asked.fills(name) else gr.skip()
+    def fill_both(name: str | None, other: str | None, sentence: str, *values: Any) -> str:
+        shown = fill(name, sentence, *values)
+        if not other:
+            return shown
+        beside = fill(other, asked.in_words_of(other, name, sentence or ""), *values)
+        return answers.side_by_side([(name or "", shown), (other, beside)])
 
-    def fill_again(name: str | None, sentence: str, *values: Any) -> Any:
-        return fill(name, sentence, *values) if (sentence or "").strip() else gr.skip()
+    ask_models = fill_both if asked.second else fill
+
+    def fill_if_suitable(name: str | None, *values: Any) -> Any:
+        return ask_models(name, *values) if asked.fills(name) else gr.skip()
+
+    def fill_again(name: str | None, *values: Any) -> Any:
+        sentence = values[1 if asked.second else 0]
+        return ask_models(name, *values) if (sentence or "").strip() else gr.skip()
 
     def answering(handler: Callable[..., Any]) -> dict[str, Any]:
         return {
@@ -210,9 +230,9 @@ def render_masks(asked: Asked, chips: gr.HTML, *, visible: bool = True) -> AskFo
         }
 
     events = [
-        gr.on([ask.click, text.submit], **answering(fill)),
+        gr.on([ask.click, text.submit], **answering(ask_models)),
         gr.on([top_k.release, *(menu.input for menu in dtype)], **answering(fill_again)),
-        chips.pick(_picked, None, text, **QUIET).then(**answering(fill_if_suitable)),
+        chips.pick(picked, None, text, **QUIET).then(**answering(fill_if_suitable)),
     ]
     return AskForm(column, text, answer, _NOTHING_ASKED, events)
 
@@ -238,24 +258,36 @@ def render_writing(
         answer = gr.HTML(_NOTHING_WRITTEN, elem_id="playground-written")
 
     def write(name: str | None, text: str, *values: Any) -> Iterator[Any]:
-        found = asked.architecture(name)
-        continues = found is None or found.kind == "decoder"
+        yield from write_both(name, None, text, *values)
+
+    def write_both(name: str | None, other: str | None, text: str, *values: Any) -> Iterator[Any]:
         options = _options(*values)
+        names = [name or "", *([other] if other else [])]
         yield (
-            answers.writing(text, "", "waiting for the model", continues=continues),
+            answers.writing(text, "", "waiting for the model", continues=continues(name)),
             gr.update(visible=False),
             gr.update(visible=True),
         )
         shown = ""
-        for shown in _stream_answer(asked.answerer, name or "", text, options, continues):
-            yield shown, gr.skip(), gr.skip()
+        with ExitStack() as stack:
+            streams = [
+                _stream_answer(asked.answerer, one, text, options, continues(one)) for one in names
+            ]
+            for stream in streams:
+                stack.enter_context(closing(stream))
+            for shown in _together(names, streams):
+                yield shown, gr.skip(), gr.skip()
         yield shown, gr.update(visible=True), gr.update(visible=False)
+
+    def continues(name: str | None) -> bool:
+        found = asked.architecture(name)
+        return found is None or found.kind == "decoder"
 
     # In the browser, at once, so that nobody presses twice.
     gr.on([ask.click, prompt.submit], None, None, [answer, ask, stop], js=_WAITING, **QUIET)
     started = gr.on(
         [ask.click, prompt.submit],
-        present.guarded_stream(asked.of_this(write)),
+        present.guarded_stream(asked.of_this(write_both if asked.second else write)),
         asked.inputs(prompt, *settings),
         [answer, ask, stop],
         **QUIET,
@@ -277,7 +309,7 @@ def render_writing(
         [answer, ask, stop],
         **QUIET,
     )
-    chips.pick(_picked, None, prompt, **QUIET)
+    chips.pick(picked, None, prompt, **QUIET)
     return AskForm(column, prompt, answer, _NOTHING_WRITTEN, [started], [ask, stop])
 
 
@@ -361,7 +393,7 @@ def _options(
 
 def _stream_answer(
     answerer: Answerer, name: str, prompt: str, options: dict[str, Any], continues: bool
-) -> Iterator[str]:
+) -> Generator[str, None, None]:
     text, began = "", 0.0
     with closing(answerer.generate(name, prompt, **options)) as stream:
         while True:
@@ -378,6 +410,23 @@ def _stream_answer(
             yield answers.writing(prompt, text, "writing", continues=continues)
 
 
+def _together(names: Sequence[str], streams: Sequence[Iterator[str]]) -> Iterator[str]:
+    """Yields the answers of one or several models, as they grow."""
+    if len(streams) == 1:
+        yield from streams[0]
+        return
+    shown = [""] * len(streams)
+    going = dict(enumerate(streams))
+    while going:
+        for number, stream in list(going.items()):
+            try:
+                shown[number] = next(stream)
+            except StopIteration:
+                del going[number]
+            else:
+                yield answers.side_by_side(list(zip(names, shown, strict=True)))
+
+
 def offer(function: Callable[..., Any], *, at_once: int) -> None:
     """Adds a function to the API; programs get errors as plain text.
 
@@ -392,5 +441,6 @@ def offer(function: Callable[..., Any], *, at_once: int) -> None:
     )
 
 
-def _picked(event: gr.EventData) -> str:
+def picked(event: gr.EventData) -> str:
+    """Returns the example that was clicked."""
     return str(event._data["sentence"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from typing import Any
 
+from core.evaluation.subject import has_checkpoint
 from core.report.titles import accuracy_title
 from core.runs.duration import earlier_seconds
 from core.stages.registry import STAGES, artifact_kind_of, title_of_stage
@@ -24,6 +25,9 @@ def summarize(row: RunRow, workspace: Workspace) -> dict[str, Any]:
         "stage": row.stage,
         "tab": tab_of(row.stage),
         "title": title_of(row),
+        "own_title": row.title,
+        "tags": row.tags,
+        "notes": row.notes,
         "state": row.state,
         "label": label_of(row),
         "progress": progress_of(row),
@@ -43,6 +47,7 @@ def summarize(row: RunRow, workspace: Workspace) -> dict[str, Any]:
         "keeps_parts": row.keeps_parts,
         "extendable": is_extendable(row),
         "model": model_of(row),
+        "checkpoint": checkpoint_of(row, workspace),
         "remote": remote.describe_remote(row),
         "accuracy": accuracy_title(row.config) if row.stage == "train" else "",
     }
@@ -72,8 +77,8 @@ def tabs_by_stage() -> dict[str, str]:
 
 
 def title_of(row: RunRow) -> str:
-    """Returns a run's stage and artifact name."""
-    return f"{title_of_stage(row.stage)} {row.name}".strip()
+    """Returns the user's title of a run, or its stage and artifact name."""
+    return row.title or f"{title_of_stage(row.stage)} {row.name}".strip()
 
 
 def label_of(row: RunRow) -> str:
@@ -137,6 +142,12 @@ def progress_of(row: RunRow) -> str:
 def model_of(row: RunRow) -> str:
     """Returns the name of a run's model, or ""."""
     return row.name if row.artifact and artifact_kind_of(row.stage) == "model" else ""
+
+
+def checkpoint_of(row: RunRow, workspace: Workspace) -> str:
+    """Returns the reference of an unfinished training's best checkpoint, or ""."""
+    is_unfinished = row.stage == "train" and row.state not in ("queued", "done")
+    return f"{row.id}@best" if is_unfinished and has_checkpoint(row.id, workspace) else ""
 
 
 def _notice(row: RunRow, kind: str, number: int, message: str) -> dict[str, Any]:

@@ -25,7 +25,7 @@ def has_perplexity(architecture: Architecture | None) -> bool:
     return architecture is not None and architecture.kind != "encoder-decoder"
 
 
-def render(client: PlaygroundClient, model: gr.Dropdown) -> prompts.AskForm:
+def render(client: PlaygroundClient, model: gr.Dropdown, second: gr.Dropdown) -> prompts.AskForm:
     """Renders the card, visible for suitable models."""
     with gr.Column(visible=False) as column:
         with gr.Column(elem_classes=["ps-card"]):
@@ -55,10 +55,17 @@ def render(client: PlaygroundClient, model: gr.Dropdown) -> prompts.AskForm:
         except StudioError as error:
             return present.error_card(error)
 
+    def score_both(name: str | None, other: str | None, sentence: str, precision: Dtype) -> Any:
+        shown = score(name, sentence, precision)
+        if not other:
+            return shown
+        both = [(name or "", shown), (other, score(other, sentence, precision))]
+        return answers.side_by_side(both)
+
     scored = gr.on(
         [ask.click, text.submit],
-        present.guarded(score),
-        [model, text, dtype],
+        present.guarded(score_both),
+        [model, second, text, dtype],
         answer,
         api_visibility="private",
         concurrency_id="perplexity",

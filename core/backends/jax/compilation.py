@@ -20,7 +20,9 @@ def compile_function(
     return jax.jit(function, static_argnums=tuple(static), donate_argnums=tuple(donated))
 
 
-def compile_method(model: keras.Model, name: str) -> Callable[..., Any]:
+def compile_method(
+    model: keras.Model, name: str, *, weights_change: bool = False
+) -> Callable[..., Any]:
     method = getattr(model, name)
     # Listed once: walking all layers takes as long as a small model's step.
     variables = list(model.variables)
@@ -35,7 +37,8 @@ def compile_method(model: keras.Model, name: str) -> Callable[..., Any]:
     def call(*arguments: Any) -> Any:
         tensors = tuple(one for one in arguments if not isinstance(one, int))
         fixed = tuple(one for one in arguments if isinstance(one, int))
-        return compiled(weights, tensors, fixed)
+        current = [one.value for one in variables] if weights_change else weights
+        return compiled(current, tensors, fixed)
 
     return call
 

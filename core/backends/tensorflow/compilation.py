@@ -18,7 +18,9 @@ def compile_function(
     return tf.function(function, autograph=False)
 
 
-def compile_method(model: keras.Model, name: str) -> Callable[..., Any]:
+def compile_method(
+    model: keras.Model, name: str, *, weights_change: bool = False
+) -> Callable[..., Any]:
     """Compiles a method; TensorFlow reads the model's variables."""
     return compile_function(getattr(model, name), static=(), donated=())
 

@@ -178,7 +178,7 @@ def test_queued_run_with_a_missing_folder_fails_and_other_runs_start(
 ) -> None:
     started: list[str] = []
     monkeypatch.setattr(
-        worker_module, "_start_in_own_session", lambda words, _: started.append(words[-1])
+        worker_module, "start_in_own_session", lambda words, _: started.append(words[-1])
     )
     workspace = Workspace(tmp_path)
     worker = Worker(workspace, slots=0)
@@ -205,7 +205,7 @@ def test_run_that_starts_slowly_is_not_started_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    monkeypatch.setattr(worker_module, "_start_in_own_session", lambda *_: slow)
+    monkeypatch.setattr(worker_module, "start_in_own_session", lambda *_: slow)
     monkeypatch.setattr(worker_module, "STARTING_GRACE_SECONDS", 0.0)
     worker = Worker(Workspace(tmp_path), slots=1)
     record = RunRecord(id="train-slow", stage="train", config={})
@@ -322,7 +322,7 @@ def test_run_whose_supervisor_cannot_start_fails_after_one_attempt(
         process.wait()
         return process
 
-    monkeypatch.setattr(worker_module, "_start_in_own_session", start)
+    monkeypatch.setattr(worker_module, "start_in_own_session", start)
     worker = Worker(Workspace(tmp_path), slots=1)
     record = RunRecord(id="train-broken", stage="train", config={})
     worker.store.add_request("submit", asdict(record))

@@ -11,7 +11,7 @@ from core.errors import MissingDataError, ShardError
 from core.events import Reporter
 from core.objectives.clm import CausalLanguageModel
 from core.objectives.denoising import Denoising
-from core.training.alarms import LossAlarm, StallAlarm
+from core.training.alarms import LossAlarm, OverfittingAlarm, StallAlarm
 from core.training.batches import BatchMaker, EvalBatches, TolerantSequences, TrainBatches
 
 
@@ -157,3 +157,25 @@ def test_missing_file_is_not_treated_as_a_damaged_record() -> None:
 def test_undamaged_sequences_are_unchanged(indices: list[int]) -> None:
     rows = TolerantSequences(Damaged(), 99, lambda *_: pytest.fail("nothing is damaged"))
     assert rows.take(np.array(indices))[:, 0].tolist() == indices
+
+
+def test_overfitting_is_reported_once_until_the_validation_loss_improves() -> None:
+    listener = Listener()
+    alarm = OverfittingAlarm(listener)
+    losses = [(3.0, 3.1), (2.5, 2.4), (2.6, 2.2), (2.7, 2.0), (2.8, 1.8), (2.9, 1.7)]
+    for step, (eval_loss, loss) in enumerate(losses):
+        alarm.observe(step, eval_loss, loss)
+    assert listener.alerts == ["overfitting"]
+    for step, (eval_loss, loss) in enumerate([(2.4, 1.6), (2.6, 1.5), (2.6, 1.4), (2.6, 1.3)]):
+        alarm.observe(10 + step, eval_loss, loss)
+    assert listener.alerts == ["overfitting", "overfitting"]
+
+
+def test_noise_and_a_diverging_run_are_no_overfitting() -> None:
+    listener = Listener()
+    alarm = OverfittingAlarm(listener)
+    for step, (eval_loss, loss) in enumerate([(2.5, 2.4), (2.51, 2.2), (2.51, 2.1), (2.51, 2.0)]):
+        alarm.observe(step, eval_loss, loss)
+    for step, loss in enumerate((3.0, 4.0, 5.0, 6.0)):
+        alarm.observe(10 + step, loss, loss)
+    assert listener.alerts == []

@@ -1,0 +1,92 @@
+"""Options of a sweep over a stage's options."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from core.config.base import StageConfig
+from core.config.options import option
+from core.errors import ConfigError
+
+MOST_TRIALS = 1_000
+MOST_PARALLEL = 64
+
+
+class SweepConfig(StageConfig):
+    """A sweep: a base config, options to vary, a method and a budget."""
+
+    name: str = option("", "Name of the sweep; empty: named after its file.")
+    stage: str = option("train", "Stage that each trial runs.")
+    method: Literal["grid", "random", "tpe"] = option(
+        "random",
+        "Choice of the settings.",
+        options={
+            "grid": ("Grid", "all combinations, in order"),
+            "random": ("Random", "independent draws; good for few trials and many options"),
+            "tpe": ("TPE", "Optuna's sampler, which learns from earlier trials"),
+        },
+    )
+    seed: int = option(0, "Seeds the choice of settings.", ge=0, lt=1 << 31)
+    max_runs: int = option(20, "Trials at most.", title="Runs at most", ge=1, le=MOST_TRIALS)
+    max_hours: float | None = option(
+        None, "Hours of all trials together; empty: no limit.", gt=0, le=1_000_000
+    )
+    max_cost: float | None = option(
+        None,
+        "US dollars of all trials together; empty: no limit.",
+        details="Needs a target with a price.",
+        gt=0,
+        le=10_000_000,
+    )
+    parallel: int | None = option(
+        None,
+        "Trials at a time; empty: the workspace's number of runs, one on other machines.",
+        ge=1,
+        le=MOST_PARALLEL,
+    )
+    metric: str = option(
+        "eval_loss", "Metric by which trials are compared.", min_length=1, max_length=64
+    )
+    direction: Literal["minimize", "maximize"] = option("minimize", "Better values of the metric.")
+    pruner: Literal["none", "median", "halving"] = option(
+        "none",
+        "Ends trials that are worse than others at the same validation.",
+        options={
+            "none": ("None", "every trial runs to its end"),
+            "median": ("Median", "ends a trial below the median of the finished ones"),
+            "halving": ("Successive halving", "keeps the best third at validations 3, 9, 27, …"),
+        },
+    )
+    warmup_trials: int = option(
+        4, "Trials that finish before the median pruner ends any.", ge=1, le=MOST_TRIALS
+    )
+    warmup_validations: int = option(
+        3, "First validation at which a trial may be ended.", ge=1, le=100_000
+    )
+    reduction_factor: int = option(
+        3, "Successive halving keeps one of so many trials.", ge=2, le=64
+    )
+    prune_mode: Literal["save", "abort"] = option(
+        "save",
+        "End of a pruned run.",
+        options={
+            "save": ("Save", "saves a checkpoint, from which it can go on"),
+            "abort": ("Abort", "stops at once"),
+        },
+    )
+    base: dict[str, Any] = Field(default={}, description="Settings that all trials share.")
+    options: dict[str, Any] = Field(default={}, description="Options to vary, and their values.")
+
+    @model_validator(mode="after")
+    def _check_cost(self) -> SweepConfig:
+        if self.max_cost is None or self.base.get("target"):
+            return self
+        raise ConfigError(
+            "max_cost doesn't go with a sweep on this machine",
+            expected="target in the table base, or no max_cost",
+            received=f"max_cost = {self.max_cost:g}, and no target",
+            fix="set target, or limit the sweep with max_runs or max_hours",
+            field="max_cost",
+        )

@@ -1,0 +1,104 @@
+"""Reads a run's figures from its events, each once."""
+
+from __future__ import annotations
+
+import json
+import math
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from core.errors import StudioError
+from core.events import read_events
+from core.foreign_files import read_regular
+from core.runs.folder import RunFolder
+from core.workspace import write_atomically
+
+_MOST_BYTES = 1 << 20
+
+
+@dataclass
+class Progress:
+    """Place of a reporter in the events.
+
+    Attributes:
+        number: Number of the last event that was sent.
+        reference: The service's own id of the run.
+        alerts: Messages about alerts.
+    """
+
+    number: int = 0
+    reference: str = ""
+    alerts: int = 0
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Metrics of one event; `time` in unix seconds."""
+
+    step: int
+    time: float
+    values: dict[str, float]
+
+
+@dataclass
+class Feed:
+    """Events that weren't sent yet; the place is kept in `report-SERVICE.json`."""
+
+    folder: RunFolder
+    service: str
+    progress: Progress = field(default_factory=Progress)
+    unsent: list[dict[str, Any]] = field(default_factory=list)
+    _offset: int = 0
+    _known: dict[str, dict[int, float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        with suppress(StudioError, ValueError, TypeError, RecursionError):
+            self.progress = Progress(**json.loads(read_regular(self._path, _MOST_BYTES)))
+
+    @property
+    def _path(self) -> Path:
+        return self.folder.path / f"report-{self.service}.json"
+
+    def read(self) -> None:
+        """Reads new events."""
+        events, self._offset = read_events(self.folder.events, self._offset)
+        for one in events:
+            if one["n"] > self.progress.number:
+                self.unsent.append(one)
+            else:  # An earlier process has sent it.
+                self._remember(self.figures_of(one))
+
+    def figures_of(self, event: dict[str, Any]) -> Figures | None:
+        """Returns the figures of an event that weren't sent before.
+
+        A resumed run repeats steps, with equal figures.
+        """
+        if event["kind"] != "metrics" or type(event.get("step")) is not int:
+            return None
+        values = {
+            str(name): float(value)
+            for name, value in dict(event.get("values") or {}).items()
+            if isinstance(value, int | float)
+            and math.isfinite(value)
+            and self._known.get(str(name), {}).get(event["step"]) != value
+        }
+        return Figures(event["step"], float(event["t"]), values) if values else None
+
+    def _remember(self, figures: Figures | None) -> None:
+        if figures is None:
+            return
+        for name, value in figures.values.items():
+            self._known.setdefault(name, {})[figures.step] = value
+
+    def mark_sent(self, count: int) -> None:
+        """Drops the first events; keeps the place, in memory only if the disk is full."""
+        sent, self.unsent = self.unsent[:count], self.unsent[count:]
+        if not sent:
+            return
+        for one in sent:
+            self._remember(self.figures_of(one))
+        self.progress.number = sent[-1]["n"]
+        with suppress(OSError):
+            write_atomically(self._path, json.dumps(vars(self.progress)) + "\n")

@@ -1,0 +1,38 @@
+"""Reports to trackio: its local store, or a Space (TRACKIO_SPACE_ID)."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+from core.reporting.feed import Figures
+from core.reporting.service import ReportedRun, plain_settings
+
+
+class TrackioService:
+    def __init__(self, run: ReportedRun) -> None:
+        self._trackio: Any = importlib.import_module("trackio")
+        self.reference = run.reference or run.name
+        # Its own figures would be those of this process.
+        self._run = self._trackio.init(
+            project=run.project,
+            name=self.reference,
+            config=plain_settings(run.settings),
+            resume="allow",
+            embed=False,
+            auto_log_gpu=False,
+            auto_log_cpu=False,
+        )
+        self.place = f"trackio show --project {run.project}"
+
+    def send(self, figures: Sequence[Figures]) -> None:
+        for one in figures:
+            self._run.log(one.values, step=one.step)
+
+    def finish(self, state: str, results: dict[str, float]) -> None:
+        self._trackio.finish()
+
+
+def open_run(run: ReportedRun) -> TrackioService:
+    return TrackioService(run)

@@ -1,0 +1,1 @@
+"""Sweeps: trials of a stage with varied options, executed as queued runs."""

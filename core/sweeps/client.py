@@ -1,0 +1,222 @@
+"""Creates, starts, resumes and stops sweeps."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from core.config import StageConfig, TrainConfig, field_extra
+from core.config.sweep import SweepConfig
+from core.config.toml_file import TomlFileError, parse_toml, read_toml
+from core.errors import ConfigError, RunError
+from core.models.finding import with_family
+from core.redaction import HIDDEN, redact_forms
+from core.runs.folder import carried_environment, log_tail_line
+from core.runs.worker import start_in_own_session
+from core.stages.registry import find_stage
+from core.sweeps.folder import SweepFolder, SweepRecord, SweepState
+from core.sweeps.space import parse_space
+from core.sweeps.study import import_optuna
+from core.workspace import Workspace
+from core.workspace.places import make_folder
+
+_START_SECONDS = 60.0
+_POLL_SECONDS = 0.05
+_DYING_SECONDS = 0.2
+_TABLES = ("base", "options")
+# Limits that may change when a sweep goes on.
+LIMITS = ("max_runs", "max_hours", "max_cost", "parallel")
+
+
+def load_sweep(path: str | Path) -> SweepConfig:
+    """Reads a sweep's TOML file; its name is the default name.
+
+    Raises:
+        ConfigError: With the file and the key.
+    """
+    file = Path(path)
+    try:
+        return _parsed(read_toml(file), str(file), file.stem)
+    except TomlFileError as error:
+        raise _file_error(str(file), error) from error
+
+
+def parse_sweep(text: str) -> SweepConfig:
+    """Parses a sweep's TOML text; raises ConfigError."""
+    try:
+        return _parsed(parse_toml(text.encode("utf-8", "replace")), "", "sweep")
+    except TomlFileError as error:
+        raise _file_error("", error) from error
+
+
+def create_sweep(workspace: Workspace, config: SweepConfig) -> SweepFolder:
+    """Checks a sweep and makes its folder, but starts nothing.
+
+    Raises:
+        ConfigError: With the key that is wrong.
+    """
+    config = checked(config, workspace)
+    folder = SweepFolder.of(workspace, config.name)
+    if folder.path.exists():
+        raise ConfigError(
+            f"The sweep {config.name} exists already",
+            expected="a new name",
+            received=config.name,
+            fix=f"choose another name, or go on with it: studio sweep --resume {config.name}",
+            field="name",
+        )
+    workspace.make_root()
+    make_folder(workspace.sweeps)
+    record = SweepRecord(config, time.time(), os.getcwd(), carried_environment(os.environ))
+    folder.write_record(record)
+    return folder
+
+
+def checked(config: SweepConfig, workspace: Workspace) -> SweepConfig:
+    """Checks everything that can be checked before the first trial."""
+    stage = find_stage(config.stage)
+    base = dict(config.base)
+    if issubclass(stage.config, TrainConfig) and "family" not in config.options:
+        base = with_family(base, workspace)
+    if "name" in base:
+        raise ConfigError(
+            "The sweep names its trials itself",
+            expected="the sweep's name at the top of the file",
+            received=f"base.name = {base['name']!r}",
+            fix="remove base.name, or move it above the table base",
+            field="base.name",
+        )
+    for name, value in base.items():
+        _check_no_secret(stage.config, name, value)
+    parse_space(stage.config, base, config.options, is_grid=config.method == "grid")
+    if config.method == "tpe":
+        import_optuna("method tpe")
+    if config.pruner != "none":
+        import_optuna(f"pruner {config.pruner}")
+    return config.model_copy(update={"base": base})
+
+
+def _check_no_secret(model: type[StageConfig], name: str, value: Any) -> None:
+    """Raises ConfigError for a secret, which the sweep's folder would hold."""
+    field = model.model_fields.get(name)
+    shown = HIDDEN if field and field_extra(field)["secret"] else redact_forms(str(value))
+    if value and shown != str(value):
+        raise ConfigError(
+            f"base.{name} holds a password, a token or a secret address",
+            expected="settings without secrets",
+            received=shown[:200],
+            fix="log in instead, or set the secret in the environment (docs/settings.md)",
+            field=f"base.{name}",
+        )
+
+
+def start_sweep(workspace: Workspace, folder: SweepFolder) -> None:
+    """Starts a sweep's driver unless it runs; raises RunError."""
+    if _is_driven(folder):
+        return
+    arguments = ["core.sweeps.driver", "--workspace", str(workspace.root), folder.name]
+    process = start_in_own_session(arguments, folder.log)
+    deadline = time.monotonic() + _START_SECONDS
+    while not folder.is_driven() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+    if process.poll():
+        raise _not_started(folder, process)
+
+
+def resume_sweep(
+    workspace: Workspace, name: str, changes: Mapping[str, Any] | None = None
+) -> SweepFolder:
+    """Goes on with a sweep: finished trials stay, interrupted ones resume.
+
+    Args:
+        changes: New limits, see LIMITS.
+
+    Raises:
+        RunError: There is none of this name.
+        ConfigError: A limit is invalid.
+    """
+    folder = SweepFolder.find(workspace, name)
+    if changes and folder.is_driven():
+        raise RunError(
+            f"The sweep {name} is running",
+            expected="a sweep that has ended or was stopped, to change its limits",
+            received="one that is running",
+            fix=f"stop it first: studio sweep stop {name}",
+        )
+    if changes:
+        record = folder.read_record()
+        values = {**record.config.model_dump(), **changes}
+        folder.write_record(
+            SweepRecord(SweepConfig.parse(values), record.created, record.cwd, record.environment)
+        )
+    folder.clear_stop()
+    if not folder.is_driven():
+        folder.write_state(SweepState())
+    start_sweep(workspace, folder)
+    return folder
+
+
+def stop_sweep(workspace: Workspace, name: str) -> SweepFolder:
+    """Has a sweep save and stop its trials; raises RunError."""
+    folder = SweepFolder.find(workspace, name)
+    if not folder.is_driven():
+        state = folder.read_state().state
+        raise RunError(
+            f"The sweep {name} can't be stopped",
+            expected="a sweep that is running",
+            received="its driver was killed" if state == "running" else f"a sweep that is {state}",
+            fix="stop its runs with: studio runs stop RUN"
+            if state == "running"
+            else "no action is needed",
+        )
+    folder.request_stop()
+    return folder
+
+
+def _is_driven(folder: SweepFolder) -> bool:
+    """Looks twice: a killed driver's threads hold its lock for a moment."""
+    if not folder.is_driven():
+        return False
+    time.sleep(_DYING_SECONDS)
+    return folder.is_driven()
+
+
+def _parsed(values: dict[str, Any], file: str, name: str) -> SweepConfig:
+    for table in _TABLES:
+        if not isinstance(values.get(table, {}), dict):
+            raise ConfigError(
+                f"{table} is no table in the sweep {file}".rstrip(),
+                expected=f"[{table}], and keys below it",
+                received=f"{table} = {values[table]!r}"[:200],
+                fix=f"make it a table: [{table}]",
+                field=table,
+            )
+    config = SweepConfig.parse(values)
+    if config.name:
+        return config
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-._")[:64] or "sweep"
+    return config.model_copy(update={"name": plain})
+
+
+def _file_error(file: str, error: TomlFileError) -> ConfigError:
+    return ConfigError(
+        f"The file of the sweep {file} {error.problem}" if file else "The sweep " + error.problem,
+        expected=error.expected,
+        received=error.received,
+        fix=error.fix,
+        field="config",
+    )
+
+
+def _not_started(folder: SweepFolder, process: subprocess.Popen[bytes]) -> RunError:
+    return RunError(
+        f"The driver of the sweep {folder.name} can't be started",
+        expected="a background process that keeps running",
+        received=f"exit code {process.poll()}; its log ends: {log_tail_line(folder.log)}",
+        fix=f"read {folder.log}, correct the problem, and resume the sweep",
+    )

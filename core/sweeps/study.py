@@ -1,0 +1,155 @@
+"""Uses Optuna's samplers and pruners, from the trials alone: Optuna stores nothing."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from core.config.sweep import SweepConfig
+from core.errors import ConfigError
+from core.sweeps.samplers import Settings, key_of
+from core.sweeps.space import Choice, Space
+
+# Draws that repeat an earlier trial before a sweep ends.
+_MOST_REPETITIONS = 20
+
+
+@dataclass
+class History:
+    """One trial as Optuna sees it.
+
+    Attributes:
+        values: Metric by the validation's number, from 1.
+        attributes: Optuna's attributes of the pruner.
+        state: running, done, pruned or failed.
+    """
+
+    settings: Settings
+    state: str
+    value: float | None = None
+    values: Mapping[int, float] = field(default_factory=dict)
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+def import_optuna(what: str) -> Any:
+    """Imports Optuna; raises ConfigError if it isn't installed."""
+    try:
+        optuna = importlib.import_module("optuna")
+    except ImportError as error:
+        raise ConfigError(
+            f"Optuna is not installed, which {what} needs",
+            expected="the package optuna",
+            received=str(error),
+            fix="pip install -c constraints.txt -r requirements-sweeps.txt",
+            field=what.partition(" ")[0],
+        ) from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
+
+
+class Study:
+    """Suggests settings and decides which trials to end.
+
+    Raises:
+        ConfigError: Optuna is missing.
+    """
+
+    def __init__(self, config: SweepConfig, space: Space) -> None:
+        what = "method tpe" if config.method == "tpe" else f"pruner {config.pruner}"
+        self._optuna = import_optuna(what)
+        self._config = config
+        self._space = space
+        self._distributions = {name: self._distribution(name) for name in sorted(space)}
+
+    def suggest(self, number: int, trials: Sequence[History]) -> Settings | None:
+        """Suggests a trial's settings with TPE; None if it finds no new ones."""
+        known = {key_of(one.settings) for one in trials}
+        for attempt in range(_MOST_REPETITIONS):
+            found = self._suggest([self._config.seed, number, attempt], trials)
+            if key_of(found) not in known:
+                return found
+        return None
+
+    def _suggest(self, entropy: list[int], trials: Sequence[History]) -> Settings:
+        seed = int(np.random.SeedSequence(entropy).generate_state(1)[0])
+        sampler = self._optuna.samplers.TPESampler(
+            seed=seed,
+            constant_liar=True,
+            n_startup_trials=min(10, max(1, self._config.max_runs // 2)),
+        )
+        study = self._study(trials, sampler=sampler)
+        asked = study.ask(self._distributions)
+        return {name: self._typed(name, asked.params[name]) for name in self._space}
+
+    def is_worse(self, place: int, trials: Sequence[History]) -> tuple[bool, dict[str, Any]]:
+        """Judges a running trial at its newest validation.
+
+        Args:
+            place: The trial's place in `trials`.
+
+        Returns:
+            Whether to end it, and its new attributes.
+        """
+        study = self._study(trials, pruner=self._pruner())
+        judged = study.get_trials(deepcopy=False)[place]
+        is_worse = bool(study.pruner.prune(study, judged))
+        attributes = study.get_trials(deepcopy=False)[place].system_attrs
+        return is_worse, {name: value for name, value in attributes.items() if _is_rung(name)}
+
+    def _pruner(self) -> Any:
+        pruners, config = self._optuna.pruners, self._config
+        if config.pruner == "median":
+            return pruners.MedianPruner(
+                n_startup_trials=config.warmup_trials, n_warmup_steps=config.warmup_validations
+            )
+        return pruners.SuccessiveHalvingPruner(
+            min_resource=config.warmup_validations, reduction_factor=config.reduction_factor
+        )
+
+    def _study(self, trials: Sequence[History], **parts: Any) -> Any:
+        study = self._optuna.create_study(direction=self._config.direction, **parts)
+        study.add_trials([self._trial(one) for one in trials])
+        return study
+
+    def _trial(self, one: History) -> Any:
+        states = self._optuna.trial.TrialState
+        state = {
+            "done": states.COMPLETE, "pruned": states.PRUNED, "running": states.RUNNING,
+        }.get(one.state, states.FAIL)  # fmt: skip
+        if state == states.COMPLETE and one.value is None:
+            state = states.FAIL
+        return self._optuna.trial.create_trial(
+            state=state,
+            value=one.value if state in (states.COMPLETE, states.PRUNED) else None,
+            params={name: one.settings[name] for name in self._distributions},
+            distributions=self._distributions,
+            intermediate_values=dict(one.values),
+            system_attrs=dict(one.attributes),
+        )
+
+    def _distribution(self, name: str) -> Any:
+        found, distributions = self._space[name], self._optuna.distributions
+        if isinstance(found, Choice):
+            return distributions.CategoricalDistribution(found.values)
+        if found.is_integer:
+            low, step = round(found.low), 1 if found.log else round(found.step)
+            last = low + (round(found.high) - low) // step * step
+            return distributions.IntDistribution(low, last, log=found.log, step=step)
+        if found.step:
+            high = found.low + found.step * ((found.count_values() or 1) - 1)
+            return distributions.FloatDistribution(found.low, high, step=found.step)
+        return distributions.FloatDistribution(found.low, found.high, log=found.log)
+
+    def _typed(self, name: str, value: Any) -> Any:
+        found = self._space[name]
+        if isinstance(found, Choice):
+            return value
+        return int(value) if found.is_integer else float(value)
+
+
+def _is_rung(name: str) -> bool:
+    return name.startswith("completed_rung_")

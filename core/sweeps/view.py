@@ -1,0 +1,118 @@
+"""Describes sweeps: state, budget, trials and the best one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from core.config import StageConfig
+from core.errors import RunError
+from core.stages.registry import find_stage
+from core.store import RunRow, Store
+from core.sweeps import budget
+from core.sweeps.folder import SweepFolder, SweepRecord, Trial
+from core.workspace import Workspace
+
+
+def describe_sweep(workspace: Workspace, store: Store, name: str) -> dict[str, Any]:
+    """Returns the JSON of `sweep show`; raises RunError."""
+    folder = SweepFolder.find(workspace, name)
+    record, trials = folder.read_record(), folder.read_trials()
+    rows = {one.run: store.get_run(one.run) for one in trials if one.is_open}
+    for one in trials:
+        if row := rows.get(one.run):
+            budget.measure(one, row, workspace)
+    config, best = record.config, best_trial(record, trials)
+    spent = budget.add_up(trials)
+    return {
+        **summary_of(folder, record, trials),
+        "seed": config.seed,
+        "pruner": config.pruner,
+        "parallel": config.parallel,
+        "target": config.base.get("target") or None,
+        "budget": {name: getattr(config, name) for name in ("max_runs", "max_hours", "max_cost")},
+        "spent": {"runs": spent.runs, "hours": round(spent.hours, 4), "cost": spent.cost},
+        "options": config.options,
+        "base": config.base,
+        "trials": [_trial(one, rows.get(one.run), config.metric, store) for one in trials],
+        "best_settings": dict(best.settings) if best else None,
+        "error": folder.read_state().error,
+    }
+
+
+def list_sweeps(workspace: Workspace) -> list[dict[str, Any]]:
+    """Lists sweeps, newest first; a damaged one has its error."""
+    found = []
+    for folder in SweepFolder.list(workspace):
+        try:
+            found.append(summary_of(folder, folder.read_record(), folder.read_trials()))
+        except RunError as error:
+            found.append({"sweep": folder.name, "state": "damaged", "error": error.to_dict()})
+    return found
+
+
+def summary_of(folder: SweepFolder, record: SweepRecord, trials: Sequence[Trial]) -> dict[str, Any]:
+    """Returns a sweep's state and best trial."""
+    config, state, best = record.config, folder.read_state(), best_trial(record, trials)
+    is_gone = state.state == "running" and not folder.is_driven()
+    return {
+        "sweep": folder.name,
+        "state": "interrupted" if is_gone else state.state,
+        "reason": state.reason,
+        "stage": config.stage,
+        "method": config.method,
+        "metric": config.metric,
+        "direction": config.direction,
+        "created": record.created,
+        "ended": state.ended,
+        "counts": dict(Counter(one.state for one in trials)),
+        "best": best.number if best else None,
+        "best_value": best.value if best else None,
+        "best_run": best.run if best else None,
+    }
+
+
+def best_trial(record: SweepRecord, trials: Sequence[Trial]) -> Trial | None:
+    """Returns the best finished trial; the first one of equals."""
+    finished = [one for one in trials if one.state == "done" and one.value is not None]
+    sign = 1 if record.config.direction == "minimize" else -1
+    return min(finished, key=lambda one: sign * (one.value or 0.0), default=None)
+
+
+def config_of_trial(workspace: Workspace, name: str, number: int) -> tuple[str, StageConfig]:
+    """Returns the stage and the config of a trial, without its name; raises RunError."""
+    folder = SweepFolder.find(workspace, name)
+    record = folder.read_record()
+    found = next((one for one in folder.read_trials() if one.number == number), None)
+    if found is None:
+        raise RunError(
+            f"The sweep {name} has no trial {number}",
+            expected="the number of a trial",
+            received=str(number),
+            fix=f"list the trials with: studio sweep show {name}",
+        )
+    values = {**record.config.base, **found.settings}
+    return record.config.stage, find_stage(record.config.stage).config.parse(values)
+
+
+def _trial(one: Trial, row: RunRow | None, metric: str, store: Store) -> dict[str, Any]:
+    state = row.state if one.state == "active" and row else one.state
+    value = one.value
+    if one.is_open and row:
+        value = store.latest_metrics(row.id, [metric]).get(metric)
+    return {
+        "number": one.number,
+        "state": "queued" if state == "active" else state,
+        "reason": one.reason,
+        "run": one.run,
+        "name": one.name or None,
+        "settings": one.settings,
+        "value": value,
+        "figures": one.figures,
+        "hours": round(one.hours, 4),
+        "cost": one.cost,
+        "restarts": one.restarts,
+        "progress": row.done / row.total if row and row.total else None,
+        "error": one.error,
+    }

@@ -1,0 +1,154 @@
+"""trackio, W&B and MLflow get our figures, and can't disturb a training."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from core.config import TrainConfig
+from core.runs.client import submit
+from core.runs.folder import RunFolder
+from core.workspace import Workspace, file_lock, hash_file
+from tests.core.reporting.stores import read_mlflow, read_trackio, read_wandb
+from tests.core.runs.support import (
+    metrics_in_events,
+    processes_with,
+    stop_worker,
+    wait_for,
+    wait_until_ended,
+)
+from tests.core.training.test_trainer import make_inputs
+
+SERVICES = ("trackio", "wandb", "mlflow")
+INSTALL = "pip install -c constraints.txt -r requirements-reporting.txt"
+pytestmark = [pytest.mark.long, pytest.mark.slow(60)]
+BROKEN_PACKAGE = """
+class Run:
+    dir, url = "/tmp", ""
+    class settings: _offline = True
+    def define_metric(self, *_, **__): pass
+    def log(self, *_, **__): raise SystemError("the package is broken")
+
+class Settings:
+    def __init__(self, **_): pass
+
+class errors:
+    class UsageError(Exception): pass
+
+def init(**_): return Run()
+"""
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    return make_inputs(tmp_path_factory.mktemp("inputs"))
+
+
+@pytest.fixture
+def workspace(
+    inputs: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Workspace]:
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    workspace = Workspace(tmp_path / "workspace")
+    shutil.copytree(inputs.root, workspace.root)
+    yield workspace
+    stop_worker(workspace)
+
+
+def start(workspace: Workspace, name: str, report_to: str = "") -> RunFolder:
+    config = TrainConfig(
+        name=name, preset="custom", shards="rows", engine="tensorflow", device="cpu",
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, num_train_steps=200,
+        per_replica_batch_size=8, eval_steps=50, save_steps=100, logging_steps=4,
+        report_to=report_to,
+    )  # fmt: skip
+    return RunFolder.of(workspace, submit(workspace, "train", config))
+
+
+def hold_when_begun(folder: RunFolder) -> int:
+    """Stops the training's process after its first figures; returns its id."""
+    wait_for(lambda: folder.events.exists() and b'"metrics"' in folder.events.read_bytes())
+    process = folder.read_process()
+    assert process is not None
+    os.kill(process.pid, signal.SIGSTOP)
+    return process.pid
+
+
+def is_reporting(folder: RunFolder, service: str) -> bool:
+    with file_lock(folder.path / f"report-{service}.lock", wait=False) as is_free:
+        return not is_free
+
+
+def until_reported(folder: RunFolder) -> None:
+    for name in SERVICES:
+        wait_for(lambda name=name: not is_reporting(folder, name))
+
+
+def notes_of(folder: RunFolder, service: str) -> list[str]:
+    lines = folder.log.read_text().splitlines()
+    start = f"note: reporting to {service}: "
+    return [line.removeprefix(start) for line in lines if line.startswith(start)]
+
+
+def weights_of(workspace: Workspace, name: str) -> str:
+    return hash_file(workspace.folder("model") / name / "model.safetensors")
+
+
+def test_figures_in_the_stores_equal_ours(workspace: Workspace, tmp_path: Path) -> None:
+    for name in SERVICES:
+        if importlib.util.find_spec(name) is None:
+            pytest.skip(INSTALL)
+    folder = start(workspace, "reported", ", ".join(SERVICES))
+    assert wait_until_ended(workspace, folder.path.name).state == "done"
+    until_reported(folder)
+    ours = metrics_in_events(workspace, folder.path.name)
+    assert len(ours) > 250 and {"loss", "eval_loss"} <= {name for name, _, _ in ours}
+    assert read_trackio(tmp_path / "trackio") == ours
+    assert read_mlflow(workspace.root / "reports" / "mlflow") == ours
+    assert read_wandb(workspace.root / "reports" / "wandb") == ours
+    assert all(len(notes_of(folder, name)) == 1 for name in SERVICES)
+
+
+def test_disturbed_services_do_not_change_the_training(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """trackio's folder is deleted, MLflow's disk fills and W&B's package raises, mid-run."""
+    for name in ("trackio", "mlflow"):
+        if importlib.util.find_spec(name) is None:
+            pytest.skip(INSTALL)
+    plain = start(workspace, "plain")
+    assert wait_until_ended(workspace, plain.path.name).state == "done"
+    package = tmp_path / "packages" / "wandb.py"
+    package.parent.mkdir()
+    package.write_text(BROKEN_PACKAGE)
+    paths = [str(package.parent), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
+    folder = start(workspace, "disturbed", "trackio,wandb,mlflow")
+    training = hold_when_begun(folder)
+    for name in SERVICES:
+        wait_for(lambda name=name: notes_of(folder, name))
+    wait_for(lambda: "trying again" in " ".join(notes_of(folder, "wandb")))
+    shutil.rmtree(tmp_path / "trackio")
+    fill_disk_of(workspace.root / "reports" / "mlflow")
+    os.kill(training, signal.SIGCONT)
+    assert wait_until_ended(workspace, folder.path.name).state == "done"
+    assert weights_of(workspace, "disturbed") == weights_of(workspace, "plain")
+    for name, problem in (("wandb", "SystemError: the package is broken"), ("mlflow", "No space")):
+        wait_for(lambda name=name, problem=problem: problem in " ".join(notes_of(folder, name)))
+    for process in processes_with(f"core.reporting.reporter\0{folder.path}".encode()):
+        os.kill(process.pid, signal.SIGKILL)
+
+
+def fill_disk_of(store: Path) -> None:
+    """Lets MLflow write its losses to a full device."""
+    wait_for(lambda: list(store.glob("*/*/metrics/loss")))
+    (path,) = store.glob("*/*/metrics/loss")
+    path.unlink()
+    path.symlink_to("/dev/full")

@@ -1,0 +1,149 @@
+"""Runs are found and sorted by settings and figures; titles, tags and notes are kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.__main__ import main
+from core.config import TrainConfig
+from core.errors import ConfigError, RunError
+from core.runs.client import annotate_run, rebuild_database
+from core.runs.folder import RunFolder, RunRecord
+from core.runs.search import find_runs, parse_query
+from core.store import RunRow, Store
+from core.workspace import Workspace
+from tests.core.runs.support import stop_worker
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    workspace = Workspace(tmp_path / "workspace")
+    yield workspace
+    stop_worker(workspace)
+
+
+@pytest.fixture
+def store(workspace: Workspace) -> Iterator[Store]:
+    store = Store.open(workspace)
+    add_run(store, "a", results={"eval_loss": 2.5}, title="First try", tags=["long", "en"])
+    add_run(store, "b", learning_rate=1e-3, state="failed", results={"eval_loss": 2.25})
+    add_run(store, "c", learning_rate=5e-5, family="gpt2", notes="Needs a larger batch")
+    metric = {"number": 1, "step": 5, "name": "loss", "value": 3.5, "time": 1.0}
+    store.ingest("train-c", [metric], [], {})
+    yield store
+    store.close()
+
+
+def add_run(store: Store, name: str, **values: Any) -> None:
+    options = {one: values.pop(one) for one in ("learning_rate", "family") if one in values}
+    config = TrainConfig(name=name, shards="rows", **options).model_dump(mode="json")
+    row = RunRow(id=f"train-{name}", stage="train", name=name, config=config, after=[], created=1.0)
+    common = {"state": "done", "warnings": [], "results": {}, "title": "", "tags": [], "notes": ""}
+    for one, value in {**common, **values}.items():
+        setattr(row, one, value)
+    store.add_run(row)
+
+
+def found(store: Store, query: str) -> str:
+    return "".join(row.id.removeprefix("train-") for row in find_runs(store, query))
+
+
+@pytest.mark.parametrize(
+    ("query", "runs"),
+    [
+        ("", "cba"),
+        ("first", "a"),
+        ('"first try"', "a"),
+        ("LARGER", "c"),
+        ("-first", "cb"),
+        ("learning_rate>1e-4", "b"),
+        ("learning_rate=0.001", "b"),
+        ("learning_rate>=0.00005 learning_rate<1e-3", "c"),
+        ("family=gpt2", "c"),
+        ("family!=gpt2", "ba"),
+        ("status=failed", "b"),
+        ("tag=long", "a"),
+        ("tag!=long", "cb"),
+        ("-tag=long", "cb"),
+        ("notes~batch", "c"),
+        ("eval_loss<2.4", "b"),
+        ("loss=3.5", "c"),
+        ("eval_loss=none", "c"),
+        ("sort:eval_loss", "bac"),
+        ("sort:-eval_loss", "abc"),
+        ("sort:name", "bca"),
+        ("train sort:-learning_rate", "bca"),
+    ],
+)
+def test_query_finds_runs_in_order(store: Store, query: str, runs: str) -> None:
+    assert found(store, query) == runs
+
+
+@pytest.mark.parametrize(
+    ("query", "complaint"),
+    [
+        ("learning_rate>fast", "a number after learning_rate>"),
+        ("learning_rat>1", "learning_rate"),
+        ("sort:eval_los", "eval_loss"),
+        ('"open', "closing quotation mark"),
+        ("loss>", "a value after loss>"),
+        ("sort:", "sort:NAME"),
+        ("x" * 501, "at most 500 characters"),
+        ("a " * 21, "at most 20 conditions"),
+    ],
+)
+def test_wrong_query_says_what_was_expected(store: Store, query: str, complaint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        find_runs(store, query)
+    assert complaint in caught.value.expected and caught.value.field == "filter"
+
+
+def test_apostrophes_and_backslashes_are_plain_text() -> None:
+    assert [term.value for term in parse_query(r"don't a\b").terms] == ["don't", r"a\b"]
+
+
+def test_title_tags_and_notes_are_stored_and_survive_a_rebuilt_database(
+    workspace: Workspace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = TrainConfig(name="x", shards="rows").model_dump(mode="json")
+    folder = RunFolder.of(workspace, "train-x")
+    folder.write_record(RunRecord(id="train-x", stage="train", config=config))
+    folder.request_stop("abort")
+    rebuild_database(workspace)
+    common = ["--workspace", str(workspace.root), "--json"]
+    edit = ["runs", "edit", "train-x", *common, "--title", "Best <b>", "--notes", "seen\nit"]
+    assert main([*edit, "--tag", "a", "--tag", "b"]) == 0
+    assert main(["runs", "edit", "train-x", *common, "--untag", "a"]) == 0
+    expected = {"run": "train-x", "title": "Best <b>", "tags": ["b"], "notes": "seen\nit"}
+    assert json.loads(capsys.readouterr().out.splitlines()[-1]) == expected
+    stop_worker(workspace)
+    for path in workspace.root.glob("studio.db*"):
+        path.unlink()
+    assert rebuild_database(workspace) == 1
+    assert main(["runs", "list", *common, "--filter", "best tag=b"]) == 0
+    [run] = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert {name: run[name] for name in expected} == expected
+
+
+def test_too_long_or_missing_is_refused(workspace: Workspace) -> None:
+    Store.open(workspace).close()
+    with pytest.raises(RunError):
+        annotate_run(workspace, "nothing", title="x")
+    store = Store.open(workspace)
+    add_run(store, "a")
+    store.close()
+    for values in ({"title": "x" * 121}, {"tags": ["a,b"]}, {"notes": "x" * 10_001}):
+        with pytest.raises(ConfigError):
+            annotate_run(workspace, "train-a", **values)  # type: ignore[arg-type]
+
+
+def test_damaged_notes_in_a_folder_are_left_out(workspace: Workspace) -> None:
+    folder = RunFolder.of(workspace, "train-a")
+    folder.path.mkdir(parents=True)
+    (folder.path / "notes.json").write_text('{"title": 3, "tags": ["' + "x" * 99 + '"]}')
+    assert folder.read_notes() == {}

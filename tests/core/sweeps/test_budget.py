@@ -1,0 +1,82 @@
+"""Budgets: hours and dollars of all trials, and the limits that their machines get."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.config import TrainConfig
+from core.config.sweep import SweepConfig
+from core.store import RunRow
+from core.sweeps import budget
+from core.sweeps.client import create_sweep
+from core.sweeps.driver import Driver
+from core.sweeps.folder import Trial
+from core.workspace import Workspace
+
+OPTIONS = {"learning_rate": [1e-3, 1e-2]}
+TARGET = {"shards": "rows", "target": "ssh://somewhere", "price_per_hour": 2.0}
+
+
+def config_of(**values: Any) -> SweepConfig:
+    return SweepConfig(**{"name": "s", "base": TARGET, "options": OPTIONS, **values})
+
+
+def trial(number: int, state: str = "done", **values: Any) -> Trial:
+    return Trial(number, {"learning_rate": 1e-3}, "", f"train-{number}", state, **values)
+
+
+def test_next_machine_gets_what_ended_and_open_trials_leave() -> None:
+    config = config_of(max_hours=10.0, max_cost=30.0)
+    trials = [
+        trial(0, hours=2.0, cost=4.0, limits={"max_hours": 5.0, "max_cost": 15.0}),
+        trial(1, "active", hours=0.5, cost=1.0, limits={"max_hours": 4.0, "max_cost": 13.0}),
+    ]
+    assert budget.limits_of_next(config, trials, 1) == ({"max_hours": 4.0, "max_cost": 13.0}, "")
+    # Two trials that may begin now share the rest.
+    assert budget.limits_of_next(config, trials, 2)[0] == {"max_hours": 2.0, "max_cost": 6.5}
+    assert budget.limits_of_next(config, [*trials, trial(2, hours=4.0)], 1)[1] == "max_hours"
+
+
+def test_own_limit_of_a_trial_stays_if_it_is_lower() -> None:
+    config = config_of(max_cost=30.0, base={**TARGET, "max_cost": 3.0})
+    assert budget.limits_of_next(config, [], 1) == ({"max_cost": 3.0}, "")
+
+
+def test_trial_on_this_machine_gets_no_limit_of_its_own() -> None:
+    config = config_of(max_hours=1.0, base={"shards": "rows"})
+    assert budget.limits_of_next(config, [trial(0, hours=0.5)], 1) == ({}, "")
+
+
+@pytest.mark.parametrize(
+    ("hours", "cost", "limit"), [(9.9, 29.0, ""), (10.0, 1.0, "max_hours"), (1.0, 30.0, "max_cost")]
+)
+def test_limit_is_reached_by_all_trials_together(hours: float, cost: float, limit: str) -> None:
+    config = config_of(max_hours=10.0, max_cost=30.0)
+    spent = budget.add_up([trial(0, hours=hours / 2, cost=cost), trial(1, hours=hours / 2)])
+    assert budget.is_used_up(config, spent) == limit
+
+
+def test_cost_and_hours_are_those_of_the_machine(tmp_path: Path) -> None:
+    config = TrainConfig(**TARGET).model_dump(mode="json")
+    row = RunRow(
+        id="train-0", stage="train", config=config, attempt=1, started=1.0, ended=7201.0,
+        remote={"hours": 1.5, "cost": 3.0},
+    )  # fmt: skip
+    one = trial(0, "active")
+    budget.measure(one, row, Workspace(tmp_path))
+    assert (one.hours, one.cost) == (1.5, 3.0)
+    row.config = {**config, "target": ""}
+    budget.measure(one, row, Workspace(tmp_path))
+    assert one.hours == 2.0
+
+
+def test_trial_of_a_target_carries_its_limits_and_one_runs_at_a_time(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path / "workspace")
+    driver = Driver(workspace, create_sweep(workspace, config_of(max_cost=9.0)))
+    found = driver._config_of(trial(0, limits={"max_cost": 9.0}))
+    assert isinstance(found, TrainConfig)
+    assert (found.target, found.max_cost, found.price_per_hour) == ("ssh://somewhere", 9.0, 2.0)
+    assert driver._parallel() == 1

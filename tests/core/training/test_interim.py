@@ -1,0 +1,172 @@
+"""Evaluation during training, and checkpoints by words seen."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.config import CorpusConfig, EvaluateConfig, ShardConfig, TrainConfig
+from core.errors import ConfigError, CorpusError
+from core.evaluation.stage import run as evaluate
+from core.evaluation.subject import find_run_checkpoint
+from core.events import Reporter
+from core.shards.build import build
+from core.training.interim import InterimEvaluation, evaluation_configs
+from core.workspace import Workspace
+from tests.checkpoints import make_tokenizer
+from tests.engines import run_on
+from tests.texts import sentences, write_sentences
+
+STEPS = 12
+FIGURES = ("pairs_accuracy", "text_bits_per_byte")
+TRAIN_TWICE = """
+import json, sys
+from pathlib import Path
+from core.workspace import Workspace
+from tests.core.training.scenarios import config_of, metrics_of, run, weights_of
+root, engine, values = Path(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
+workspace = Workspace(root / "workspace")
+found = {}
+plain = {**values, "save_total_limit": 1}
+wanted = {**plain, "evaluate_every": 5, "evaluate_pairs_path": str(root / "pairs.jsonl"),
+          "evaluate_text_path": str(root / "text.txt"), "checkpoint_words": "300 600 1k 1M"}
+for name, options, stops in (("plain", plain, []), ("evaluated", wanted, [7])):
+    config = config_of(engine, name=name, **options)
+    for stop in stops:
+        assert run(workspace, name, config, stop_at=stop) is None
+    artifact = run(workspace, name, config)
+    (workspace.runs / name / "run.json").write_text("{}")
+    found[name] = {"weights": weights_of(workspace, name), "counts": artifact.manifest.counts,
+                   "metrics": metrics_of(workspace, name)}
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a workspace, minimal pairs and a held-out text."""
+    root = tmp_path_factory.mktemp("interim")
+    some = [" ".join(one.split()[:3]) for one in sentences(12, seed=8)]
+    rows = [
+        {"sentence_good": one, "sentence_bad": one[::-1], "UID": "p", "linguistics_term": "a b/ü"}
+        for one in some
+    ]
+    (root / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (root / "text.txt").write_text("\n".join(some[:4]))
+    return root
+
+
+@pytest.fixture(scope="module")
+def workspace(root: Path) -> Workspace:
+    """A workspace with shards for encoders and for decoders."""
+    workspace = Workspace(root / "workspace")
+    make_tokenizer(workspace, "byte_level_bpe")
+    text = write_sentences(workspace.root / "text.txt", 900)
+    corpus = CorpusConfig(source="files", path=str(text), validation_percent=10)
+    for objective in ("mlm", "clm"):
+        config = ShardConfig(
+            name=objective, tokenizer="byte_level_bpe", corpus=corpus, max_seq_length=32,
+            preset="custom", objective=objective,
+        )  # fmt: skip
+        build(config, workspace)
+    return workspace
+
+
+@pytest.mark.slow(30)
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("engine", "family", "shards"), [("tensorflow", "roberta", "mlm"), ("jax", "gpt2", "clm")]
+)
+def test_training_is_bit_identical_and_the_figures_are_those_of_the_stage(
+    root: Path, workspace: Workspace, engine: str, family: str, shards: str
+) -> None:
+    for name in ("plain", "evaluated"):
+        assert not (workspace.runs / name).exists()
+    values = json.dumps({"family": family, "shards": shards})
+    found: dict[str, Any] = run_on(engine, TRAIN_TWICE, root, engine, values)
+    plain, evaluated = found["plain"], found["evaluated"]
+    try:
+        assert evaluated["weights"] == plain["weights"]
+        for name in ("loss", "eval_loss", "learning_rate"):
+            assert evaluated["metrics"][name] == plain["metrics"][name]
+        check_curves(evaluated["metrics"], evaluated["counts"], workspace, shards)
+        check_figures(evaluated["metrics"], root, workspace)
+        check_words(workspace, evaluated["metrics"])
+    finally:
+        for name in ("plain", "evaluated"):
+            (workspace.runs / name).rename(workspace.root / f"{name}-{engine}")
+
+
+def check_curves(
+    metrics: dict[str, Any], counts: dict[str, Any], workspace: Workspace, shards: str
+) -> None:
+    """Checks the axes and the cost of the figures."""
+    of_shards = workspace.find("shards", shards).manifest.counts
+    for name in (*FIGURES, "pairs_mean_over_phenomena", "pairs_accuracy/a_b/ü", "words_seen"):
+        assert list(metrics[name]) == ["5", "10", "12"], name
+    for step, tokens in metrics["tokens_seen"].items():
+        assert tokens == int(step) * 8 * of_shards["row_length"]
+        words = tokens * of_shards["train_words"] / of_shards["train_tokens"]
+        assert metrics["words_seen"][step] == round(words)
+        assert metrics["evaluation_seconds"][step] > 0
+        assert 0 < metrics["evaluation_percent"][step] < 100
+    assert counts["evaluation_seconds"] > 0 and 0 < counts["evaluation_percent"] < 100
+
+
+def check_figures(metrics: dict[str, Any], root: Path, workspace: Workspace) -> None:
+    """Evaluates the last checkpoint with the stage."""
+    for task, path, name in (
+        ("minimal_pairs", "pairs.jsonl", "accuracy"),
+        ("text", "text.txt", "bits_per_byte"),
+    ):
+        config = EvaluateConfig(model=f"evaluated@{STEPS}", task=task, path=str(root / path))
+        figures = evaluate(config, workspace).manifest.counts
+        prefix = "pairs" if task == "minimal_pairs" else "text"
+        measured = metrics[f"{prefix}_{name}"][str(STEPS)]
+        assert measured == pytest.approx(figures[name], rel=1e-5)
+
+
+def check_words(workspace: Workspace, metrics: dict[str, Any]) -> None:
+    """Checks that the checkpoints are kept, at the first step that reaches their words."""
+    folder = workspace.runs / "evaluated" / "checkpoints"
+    assert len(list(folder.glob("step-*"))) <= 2
+    per_step = metrics["words_seen"]["10"] / 10
+    kept = sorted(int(path.name.removeprefix("words-")) for path in folder.glob("words-*"))
+    assert kept == [words for words in (300, 600, 1000) if words <= STEPS * per_step]
+    for words in kept:
+        found = find_run_checkpoint(f"evaluated@words-{words}", workspace)
+        assert found is not None
+        assert (found.step - 1) * per_step < words <= found.step * per_step + 1
+        assert (found.folder / "tokenizer.json").is_file()
+        assert not list(found.folder.glob("training_state*"))
+
+
+def test_data_of_an_evaluation_are_those_of_the_stage_with_a_prefix() -> None:
+    config = TrainConfig(
+        evaluate_every=5, evaluate_pairs_path="a.jsonl", evaluate_text_path="b.txt",
+        evaluate_good_field="yes", evaluate_limit=7, evaluate_text_unit="paragraph",
+    )  # fmt: skip
+    pairs, text = evaluation_configs(config)
+    assert pairs and text
+    assert (pairs.task, pairs.path, pairs.good_field, pairs.limit) == (
+        "minimal_pairs", "a.jsonl", "yes", 7,
+    )  # fmt: skip
+    assert (text.task, text.path, text.text_unit) == ("text", "b.txt", "paragraph")
+    assert evaluation_configs(TrainConfig(evaluate_text_path="b.txt"))[0] is None
+    pairs, text = evaluation_configs(TrainConfig(evaluate_every=5))
+    assert pairs and pairs.dataset_name == "nyu-mll/blimp" and text is None
+
+
+def test_missing_data_are_reported_by_their_option_before_training(tmp_path: Path) -> None:
+    (tmp_path / "pairs.jsonl").write_text('{"sentence_good": "a"}\n')
+    pairs = TrainConfig(evaluate_every=5, evaluate_pairs_path=str(tmp_path / "pairs.jsonl"))
+    with pytest.raises(ConfigError, match="no field 'sentence_bad'") as caught:
+        InterimEvaluation(pairs, Reporter())
+    assert caught.value.field == "evaluate_bad_field"
+    text = TrainConfig(evaluate_every=5, evaluate_text_path=str(tmp_path / "nothing.txt"))
+    with pytest.raises(CorpusError) as missing:
+        InterimEvaluation(text, Reporter())
+    assert missing.value.field == "evaluate_text_path"

@@ -1,0 +1,201 @@
+"""The comparison of runs in a real browser: curves, zoom, table, CSV and link."""
+
+from __future__ import annotations
+
+import csv
+import io
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from core.config import TrainConfig
+from core.store import RunRow, Store
+from core.workspace import Workspace
+from tests.ui.browser import Visitor, find_chromium, running_app, visiting
+from ui.charts import MOST_POINTS_PER_CHART
+
+pytestmark = [pytest.mark.slow(40), pytest.mark.long]
+RUNS, POINTS = 10, 100_000
+SECONDS = 60
+# A loss that falls, with one spike of a single step.
+FILL = """
+INSERT INTO metrics (run_id, number, point, step, name, value, time)
+WITH RECURSIVE n(p) AS (SELECT 0 UNION ALL SELECT p + 1 FROM n WHERE p + 1 < :points)
+SELECT :run, p + 1, p, p + 1, 'loss',
+  CASE WHEN p = :spike THEN 40.0 ELSE 3.0 + 5000.0 / (p + 1000) + (p * 7919 % 100) / 500.0 END,
+  1000.0 + p / 100.0 FROM n
+"""
+SPIKE = 61_234
+
+
+def run_id(number: int) -> str:
+    return f"train-2026-{number:02}"
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    find_chromium()
+    workspace = Workspace(tmp_path_factory.mktemp("compare") / "workspace")
+    store = Store.open(workspace)
+    for number in range(RUNS):
+        add_run(store, number)
+    store.close()
+    with running_app(workspace.root) as url:
+        yield url
+
+
+def add_run(store: Store, number: int) -> None:
+    config = TrainConfig(name=f"m{number}", shards="rows", seed=number).model_dump(mode="json")
+    store.add_run(
+        RunRow(
+            id=run_id(number), stage="train", name=f"m{number}", state="done", config=config,
+            after=[], created=time.time(), started=1000.0, ended=2000.0, warnings=[],
+            results={"eval_loss": 2.0 + number / 10}, event_number=POINTS,
+            metric_counts={"loss": POINTS}, tokens_per_step=100.0,
+        )
+    )  # fmt: skip
+    with store.engine.begin() as connection:
+        values = {"run": run_id(number), "points": POINTS, "spike": SPIKE}
+        connection.execute(text(FILL), values)
+
+
+def painted(visitor: Visitor) -> Any:
+    """Returns the number of pixels of the first chart that are not transparent."""
+    return visitor.page.evaluate("""() => {
+        const canvas = document.querySelector(".ps-compare .uplot canvas");
+        const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+        let count = 0;
+        for (let at = 3; at < data.length; at += 4) count += data[at] > 0;
+        return count;
+    }""")
+
+
+def values_of(visitor: Visitor) -> str:
+    """Returns the text alternative of the first chart."""
+    summary = visitor.page.locator(".ps-compare .ps-chart-data summary").first
+    summary.click()
+    found = visitor.page.locator(".ps-compare .ps-chart-data table").first.inner_text()
+    summary.click()
+    return str(found)
+
+
+def test_ten_long_runs_are_painted_from_few_points_and_show_more_when_zoomed(url: str) -> None:
+    runs = ",".join(map(run_id, range(RUNS)))
+    with visiting(url) as visit:
+        visitor: Visitor = visit(f"/?compare={runs}")
+        page = visitor.page
+        page.locator(".ps-compare .uplot").first.wait_for()
+        took = page.evaluate(
+            "performance.getEntriesByName('ps-compare-first-paint').map((one) => one.duration)"
+        )
+        print(f"first paint of {RUNS} runs with {POINTS:,} points after {took[0]:.0f} ms")
+        sent = int(page.locator(".ps-compare").get_attribute("data-points"))
+        assert 0 < sent <= MOST_POINTS_PER_CHART
+        visitor.wait_for(lambda: painted(visitor) > 1000, SECONDS, "curves are painted")
+        detail = page.locator(".ps-compare[data-detail='1']")
+        detail.wait_for()
+        whole = values_of(visitor)
+        zoom_to_spike(visitor)
+        page.locator(".ps-compare[data-detail='2']").wait_for()
+        shown = values_of(visitor)
+        assert shown != whole and "61.2k" in shown
+        page.get_by_role("button", name="Reset zoom").click()
+        assert page.get_by_role("button", name="Reset zoom").is_disabled()
+        assert visitor.errors == [] and visitor.outside == []
+
+
+def zoom_to_spike(visitor: Visitor) -> None:
+    box = visitor.page.locator(".ps-compare .u-over").first.bounding_box()
+    y, middle = box["y"] + box["height"] / 2, box["x"] + box["width"] * SPIKE / POINTS
+    visitor.page.mouse.move(middle - 10, y)
+    visitor.page.mouse.down()
+    visitor.page.mouse.move(middle + 10, y, steps=3)
+    visitor.page.mouse.up()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_runs_are_selected_compared_by_keyboard_and_exported(url: str, width: int) -> None:
+    with visiting(url, width=width, height=844, dark=width == 390) as visit:
+        visitor: Visitor = visit("/#runs")
+        page = visitor.page
+        for number in (1, 4):
+            page.get_by_label(f"Compare {run_id(number)}").press("Space")
+        page.get_by_role("button", name="Compare 2").press("Enter")
+        page.locator(".ps-compare .uplot").first.wait_for()
+        assert f"?compare={run_id(1)},{run_id(4)}#runs" in page.url
+        table = page.locator(".ps-compare-table")
+        rows = [row.split("\t") for row in table.inner_text().splitlines() if "\t" in row]
+        assert ["Seed", "1", "4"] in rows and ["Validation loss", "2.1", "2.4"] in rows
+        with page.expect_download() as download:
+            page.get_by_role("button", name="Export as CSV").click()
+        lines = list(csv.reader(io.StringIO(Path(download.value.path()).read_text())))
+        assert [line[0] for line in lines] == ["run", run_id(1), run_id(4)]
+        chart = page.locator(".ps-compare .ps-canvas").first
+        chart.press("End")
+        assert "at step 100,000" in page.locator(".ps-compare .ps-chart").first.inner_text()
+        view = page.locator(".ps-compare")
+        view.get_by_label("X axis").select_option("tokens")
+        chart.press("End")
+        assert "at 10M tokens" in page.locator(".ps-compare .ps-chart").first.inner_text()
+        assert view.get_by_label("X axis").locator("option").all_inner_texts() == [
+            "Steps", "Tokens", "Time",
+        ]  # fmt: skip
+        for label in ("Log x", "Log y"):
+            view.get_by_label(label).check()
+        view.get_by_label("Smoothing").press("ArrowRight")
+        chart.press("+")
+        assert view.get_by_role("button", name="Reset zoom").is_enabled()
+        key = page.locator(".ps-run-key").first
+        key.press("Enter")
+        assert key.get_attribute("aria-pressed") == "false"
+        visitor.wait_for(lambda: painted(visitor) > 500, SECONDS, "the other run is painted")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.get_by_role("link", name="All runs").click()
+        page.locator(".ps-run-table").wait_for()
+        assert "compare" not in page.url
+        page.go_back()
+        page.locator(".ps-compare .uplot").first.wait_for()
+        assert visitor.errors == []
+
+
+def test_link_to_an_unknown_run_says_so(url: str) -> None:
+    with visiting(url) as visit:
+        visitor: Visitor = visit(f"/?compare={run_id(1)},nothing-like-this")
+        card = visitor.page.locator(".ps-compare .ps-error")
+        card.wait_for()
+        assert "nothing-like-this" in card.inner_text()
+        visitor.page.get_by_role("link", name="All runs").click()
+        visitor.page.locator(".ps-run-table").wait_for()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_runs_are_filtered_sorted_and_annotated(url: str, width: int) -> None:
+    with visiting(url, width=width, height=844, touch=width == 390) as visit:
+        visitor: Visitor = visit("/#runs")
+        page = visitor.page
+        shown = page.locator(".ps-run-table tbody tr:visible .ps-run-name")
+        visitor.wait_for(lambda: shown.count() == RUNS, SECONDS, "all runs are listed")
+        page.get_by_role("searchbox").fill("seed<4 -m2")
+        visitor.wait_for(lambda: shown.count() == 3, SECONDS, "three runs fit")
+        page.get_by_label("Sort").select_option("sort:eval_loss")
+        visitor.wait_for(lambda: "m0" in shown.first.inner_text(), SECONDS, "the best is first")
+        page.get_by_role("searchbox").fill("sed=1")
+        problem = page.locator(".ps-search-problem")
+        visitor.wait_for(lambda: "named sed" in problem.inner_text(), SECONDS, "it is refused")
+        page.get_by_role("searchbox").fill(f"seed={width % 9}")
+        visitor.wait_for(lambda: shown.count() == 1, SECONDS, "one run fits")
+        shown.first.press("Enter")
+        page.get_by_role("button", name="Edit").click()
+        page.get_by_label("Title").fill(f"<i>{width}</i>")
+        page.get_by_label("Tags").fill("small, seen")
+        page.get_by_label("Notes").fill("Keep it")
+        page.get_by_role("button", name="Save").click()
+        head = page.locator(".ps-detail-title")
+        visitor.wait_for(lambda: f"<i>{width}</i>" in head.inner_text(), SECONDS, "renamed")
+        assert "seen" in head.inner_text() and "Keep it" in head.inner_text()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert visitor.errors == []

@@ -1,0 +1,210 @@
+"""The Evaluate and Fine-tune tabs, and fine-tuned models in the Playground and the demo."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import pytest
+
+from core.config import EvaluateConfig, FinetuneConfig
+from core.demo import MOST_CHARACTERS, Demo
+from core.errors import ConfigError
+from core.finetuning.heads import body_mappings, find_head, head_mappings
+from core.finetuning.saving import ClassifierConfig, write_classifier, write_tokenizer
+from core.models.architecture import Architecture
+from core.models.families import find_family
+from core.training.checkpoint import Checkpoints
+from core.workspace import Workspace
+from tests.checkpoints import make_tokenizer, write_checkpoint
+from tests.texts import sentences
+from tests.ui.browser import Visitor, find_chromium, running_app, visiting
+from ui import evaluate, finetune
+from ui.demo import OFFERED, ROUTES, build_demo
+from ui.parts import answers
+from ui.parts.examples import fills, head_of, writes
+from ui.parts.subjects import SubjectForm, check_subject, list_checkpoints
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """A workspace with a pretrained encoder, two fine-tuned ones, and a run's checkpoints."""
+    workspace = Workspace(tmp_path_factory.mktemp("evaluate") / "workspace")
+    tokenizer = make_tokenizer(workspace, "byte_level_bpe")
+    with workspace.new_artifact("model", "reader") as draft:
+        write_checkpoint(draft.folder, tokenizer)
+    for kind in ("sequence", "token"):
+        with workspace.new_artifact("model", kind) as draft:
+            write_classifier_of(draft.folder, tokenizer, kind)
+            draft.counts = {"task": "classification", "accuracy": 0.5, "per_seed": []}
+    checkpoints = Checkpoints(workspace.runs / "train-one" / "checkpoints")
+    for words in (1000, 2000):
+        checkpoints.write_words(
+            words, {"step": words // 100}, {}, lambda folder: write_checkpoint(folder, tokenizer)
+        )
+    write_checkpoint(checkpoints.path(12), tokenizer)
+    (workspace.runs / "train-one" / "run.json").write_text("{}")
+    return workspace
+
+
+def write_classifier_of(folder: Path, tokenizer: Any, kind: Any) -> None:
+    """Writes a tiny classifier with random weights."""
+    import numpy as np
+
+    architecture: Architecture = find_family("roberta").architecture(
+        vocab_size=tokenizer.vocab_size, hidden_size=16, num_hidden_layers=1,
+        num_attention_heads=2, intermediate_size=32, max_position_embeddings=66,
+        pad_token_id=tokenizer.pad_id, bos_token_id=tokenizer.cls_id,
+        eos_token_id=tokenizer.sep_id,
+    )  # fmt: skip
+    config = ClassifierConfig(architecture, kind, ("no<b>", "yes"))
+    head = find_head(architecture, kind)
+    mappings = [*body_mappings(architecture, head), *head_mappings(architecture, head, 2)]
+    draw = np.random.default_rng(0).normal
+    weights = {one.path: draw(0, 0.5, one.shape).astype(np.float32) for one in mappings}
+    write_classifier(folder, weights, config)
+    write_tokenizer(folder, tokenizer, segments=False)
+
+
+def rendered(form: SubjectForm[Any]) -> SubjectForm[Any]:
+    with gr.Blocks():
+        form.render()
+    return form
+
+
+def test_models_and_checkpoints_of_runs_are_offered(workspace: Workspace) -> None:
+    form = rendered(SubjectForm(EvaluateConfig, "evaluate", workspace))
+    offered = [value for _, value in form.components["model"].choices]
+    assert offered[0] == "reader" and "sequence" not in offered
+    assert offered[1:] == list_checkpoints(workspace)
+    assert offered[1:] == [f"train-one@{one}" for one in ("newest", "words-2000", "words-1000")]
+    for name in ("train-one@words-1000", "train-one@newest", "train-one@12", "reader"):
+        assert check_subject(name, workspace) is not None
+
+
+@pytest.mark.parametrize(
+    ("model", "problem"),
+    [
+        ("", "No model is chosen"),
+        ("sequence", "is a fine-tuned model"),
+        ("train-one@words-7", "has no checkpoint"),
+        ("nobody", "was not found"),
+    ],
+)
+def test_unsuitable_model_is_refused(workspace: Workspace, model: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        check_subject(model, workspace)
+
+
+def test_files_are_checked_before_a_run_is_queued(workspace: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "pairs.jsonl").write_text('{"good": "a", "sentence_bad": "b"}\n')
+    config = EvaluateConfig(model="reader", path=str(tmp_path / "pairs.jsonl"))
+    with pytest.raises(ConfigError, match="no field 'sentence_good'"):
+        evaluate._check(config, workspace)
+    (tmp_path / "train.tsv").write_text("words\tclass\na\tb\n")
+    tuning = FinetuneConfig(model="reader", train_path=str(tmp_path / "train.tsv"))
+    with pytest.raises(ConfigError, match="column"):
+        finetune._check(tuning, workspace)
+    with pytest.raises(ConfigError, match="no training examples"):
+        finetune._check(FinetuneConfig(model="reader"), workspace)
+    finetune._check(FinetuneConfig(model="reader", glue="cola"), workspace)
+
+
+def test_a_menu_without_a_choice_means_none(workspace: Workspace) -> None:
+    form = rendered(SubjectForm(FinetuneConfig, "finetune", workspace))
+    assert form.parse({"model": "reader", "glue": ""}).glue == ""
+    assert form.parse({"model": "reader", "glue": "cola"}).glue == "cola"
+
+
+def test_fine_tuned_models_neither_fill_nor_write(workspace: Workspace) -> None:
+    assert head_of("sequence", workspace) == "sequence" and head_of("token", workspace) == "token"
+    assert not fills("sequence", workspace) and not writes("token", workspace)
+    assert fills("reader", workspace) and head_of("reader", workspace) is None
+    assert fills("train-one@words-1000", workspace)
+
+
+def test_classes_and_tags_are_escaped() -> None:
+    classes = answers.classes([{"label": "<b>x", "score": 0.75}, {"label": "y", "score": 0.25}])
+    assert "&lt;b&gt;x" in classes and "75 %" in classes
+    assert "3.25" in answers.classes([{"label": "LABEL_0", "score": 3.25}])
+    tags = answers.tags([{"word": "<i>", "tag": "<NOUN>", "score": 0.5}])
+    assert "&lt;i&gt;" in tags and "&lt;NOUN&gt;" in tags and "50 %" in tags
+
+
+def test_demo_of_a_fine_tuned_model_offers_its_function_within_limits(workspace: Workspace) -> None:
+    for kind, name in (("sequence", "classify"), ("token", "tag")):
+        demo = Demo(str(workspace.folder("model") / kind))
+        try:
+            assert demo.head == kind and not demo.fills and not demo.writes
+            offered = build_demo(demo, "http://demo").get_api_info()["named_endpoints"]
+            assert set(offered) == {f"/{name}"}
+            assert set(OFFERED[name]) == {
+                one["parameter_name"] for one in offered[f"/{name}"]["parameters"]
+            }
+            assert ROUTES.fullmatch(f"POST /gradio_api/call/{name}")
+            with pytest.raises(ConfigError, match="too long"):
+                getattr(demo, name)("", "a" * (MOST_CHARACTERS + 1))
+            with pytest.raises(ConfigError, match="not a string"):
+                getattr(demo, name)("", ["a"])
+        finally:
+            demo.close()
+
+
+def write_data(folder: Path) -> None:
+    """Writes minimal pairs, held-out text, and labelled texts."""
+    some = [" ".join(one.split()[:4]) for one in sentences(80, seed=4)]
+    swapped = [" ".join(reversed(one.split())) for one in some]
+    rows = [
+        {"sentence_good": good, "sentence_bad": bad, "UID": f"order_{n % 2}",
+         "linguistics_term": "word_order"}
+        for n, (good, bad) in enumerate(zip(some, swapped, strict=True))
+    ]  # fmt: skip
+    (folder / "pairs.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows[:30]))
+    lines = [f"{one}\t{('short', 'long')[len(one) > 22]}" for one in some]
+    (folder / "train.tsv").write_text("text\tlabel\n" + "\n".join(lines) + "\n")
+
+
+@pytest.mark.slow(60)
+@pytest.mark.long
+def test_a_model_is_evaluated_fine_tuned_and_tried_in_the_web_app(workspace: Workspace) -> None:
+    find_chromium()
+    folder = workspace.uploads
+    folder.mkdir(parents=True, exist_ok=True)
+    write_data(folder)
+    with running_app(workspace.root) as url, visiting(url, width=390, height=844) as visit:
+        visitor: Visitor = visit()
+        page = visitor.page
+        visitor.open("Evaluate")
+        visitor.choose("evaluate-model", "reader")
+        visitor.type("evaluate-path", str(folder / "pairs.jsonl"))
+        page.get_by_role("button", name="Evaluate reader on pairs.jsonl").wait_for()
+        visitor.start("evaluate")
+        table = page.get_by_role("table", name="Accuracy by phenomenon")
+        table.wait_for(timeout=120_000)
+        assert "word order" in table.inner_text()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        page.get_by_text("Watch it in Runs").click()
+        page.locator(".ps-detail-report .ps-results").wait_for()
+
+        visitor.open("Fine-tune")
+        visitor.choose("finetune-model", "reader")
+        visitor.type("finetune-train_path", str(folder / "train.tsv"))
+        visitor.type("finetune-learning_rates", "1e-3")
+        visitor.type("finetune-num_train_epochs", "1")
+        page.get_by_role("button", name="Fine-tune reader on train.tsv").wait_for()
+        visitor.start("finetune")
+        metrics = page.get_by_role("table", name="Metrics beside the baselines")
+        link = page.locator("[data-go='playground/reader-train']", has_text="Open in Playground")
+        link.wait_for(timeout=180_000)
+        assert "Accuracy" in metrics.inner_text()
+        link.click()
+
+        page.locator("#playground-classified textarea").fill("The old ship sleeps.")
+        page.locator("#playground-classify").click()
+        page.locator("#playground-classes .ps-predictions").wait_for()
+        shown = page.locator("#playground-classes").inner_text()
+        assert "short" in shown and "long" in shown
+        assert not page.locator("#playground-text").is_visible()
+        assert visitor.errors == []

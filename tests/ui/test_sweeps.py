@@ -1,0 +1,114 @@
+"""The Sweeps tab: its functions, and the page in a browser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.store import Store
+from core.workspace import Workspace
+from tests.core.runs.support import stop_worker
+from tests.core.sweeps.support import make_sweep
+from tests.ui.browser import Visitor, find_chromium, running_app, visiting
+from ui import sweeps
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(tmp_path / "workspace")
+
+
+def test_a_sweep_is_sent_once_until_it_changes(workspace: Workspace) -> None:
+    folder = make_sweep(workspace)
+    show = sweeps._show_function(workspace, Store.open(workspace))
+    answer = show({"sweep": "rates"})
+    assert answer["shown"]["best"] == 4 and answer["shown"]["tab"] == "train"
+    assert answer["shown"]["titles"]["num_hidden_layers"] == "Layers"
+    assert show({"sweep": "rates", "seen": answer["seen"]}) == {}
+    trial = folder.read_trials()[0]
+    trial.value = 1.0
+    folder.write_trial(trial)
+    assert show({"sweep": "rates", "seen": answer["seen"]})["shown"]["best"] == 0
+
+
+@pytest.mark.parametrize("name", ["nothing", "../runs", "a/b", ""])
+def test_an_unknown_sweep_is_a_problem(workspace: Workspace, name: str) -> None:
+    show = sweeps._show_function(workspace, Store.open(workspace))
+    assert show({"sweep": name})["problem"]["problem"]
+    assert sweeps._action_function(workspace)({"sweep": name, "action": "stop"})["problem"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'base.shards = "rows"\nbase.model_config_path = "/etc/passwd"\noptions.seed = [1, 2]',
+        'base.shards = "rows"\noptions.model_config_path = ["/etc/passwd", "/etc"]',
+        'base.shards = "rows"\noptions.checkpoint.values = ["/etc", "/root"]',
+        'base.shards = "/etc"\noptions.seed = [1, 2]',
+    ],
+)
+def test_a_visitor_names_no_path_outside_the_workspace(workspace: Workspace, text: str) -> None:
+    answer = sweeps._start_function(workspace)({"text": text})
+    assert "/etc" in answer["problem"]["received"] or "/etc" in answer["problem"]["problem"]
+    assert not workspace.sweeps.exists()
+
+
+def test_a_wrong_text_is_a_problem_with_its_key(workspace: Workspace) -> None:
+    start = sweeps._start_function(workspace)
+    assert "isn't TOML" in start({"text": "a ="})["problem"]["problem"]
+    answer = start({"text": 'base.shards = "rows"\noptions.seed = {min = 3, max = 1}'})
+    assert "options.seed.max" in answer["problem"]["problem"]
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    find_chromium()
+    workspace = Workspace(tmp_path_factory.mktemp("sweeps") / "workspace")
+    make_sweep(workspace, "older")
+    make_sweep(workspace)
+    with running_app(workspace.root) as url:
+        yield url
+    stop_worker(workspace)
+
+
+@pytest.mark.long
+@pytest.mark.slow(20)
+def test_trials_are_listed_and_the_best_fills_in_the_form(address: str) -> None:
+    with visiting(address) as visit:
+        visitor: Visitor = visit("/#sweeps")
+        page = visitor.page
+        table = page.get_by_role("table", name="Trials, the best first")
+        first = table.get_by_role("row").nth(1)
+        first.wait_for()
+        assert first.inner_text().split()[:2] == ["Trial", "4"]
+        assert table.get_by_role("row").count() == 11
+        plot = page.get_by_role("img", name="Parallel coordinates of 10 trials")
+        assert plot.locator("polyline").count() == 10
+        first.get_by_role("link").focus()
+        assert page.locator(".ps-line.marked").get_attribute("data-trial") == "4"
+        page.get_by_role("combobox", name="Sweep").select_option("older")
+        page.get_by_role("heading", name="older").wait_for()
+        page.get_by_role("button", name="Use the best settings in Training").click()
+        visitor.wait_for(
+            lambda: visitor.field("train-learning_rate").input_value() == "0.0016", 60, "filled in"
+        )
+        assert visitor.field("train-num_hidden_layers").input_value() == "1"
+        assert visitor.errors == []
+
+
+@pytest.mark.long
+@pytest.mark.slow(20)
+def test_a_phone_shows_the_sweep_without_overflow(address: str) -> None:
+    with visiting(address, width=390, height=844, touch=True) as visit:
+        page: Any = visit("/#sweeps").page
+        page.get_by_role("img", name="Parallel coordinates of 10 trials").wait_for()
+        page.get_by_text("New sweep", exact=True).tap()
+        page.get_by_label("Settings in TOML").fill("method = 1")
+        page.get_by_role("button", name="Start the sweep").tap()
+        page.get_by_text("method has an invalid value").wait_for()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        for name in ("Start the sweep", "Use the best settings in Training"):
+            assert page.get_by_role("button", name=name).bounding_box()["height"] >= 44

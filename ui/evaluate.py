@@ -1,0 +1,88 @@
+"""The Evaluate tab: minimal pairs and held-out text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePath
+
+import gradio as gr
+
+from core.config import EvaluateConfig
+from core.evaluation.pairs import check_file
+from core.evaluation.text import check_text
+from core.workspace import Artifact, Workspace
+from ui.parts import markup
+from ui.parts.result_list import render_results
+from ui.parts.results import headline, results_of
+from ui.parts.stage import Forecast, Launcher, main_column, side_column, workbench
+from ui.parts.subjects import SubjectForm, check_subject
+
+_TASKS = {"minimal_pairs": "Minimal pairs", "text": "Held-out text"}
+_NONE_YET = markup.empty_state(
+    "No evaluation yet",
+    "Accuracies on minimal pairs, or bits per byte of held-out text, appear here.",
+)
+
+
+def render(workspace: Workspace, line: gr.HTML) -> Launcher:
+    """Renders the tab and returns its launcher.
+
+    Args:
+        line: Its `artifacts` event reports new models and evaluations.
+    """
+    form = SubjectForm(
+        EvaluateConfig, "evaluate", workspace, check=lambda config: _check(config, workspace)
+    )
+    launcher = Launcher("evaluate", form, workspace, _forecast, _summarize)
+    with workbench():
+        with main_column(), gr.Column(elem_classes=["ps-card"]):
+            form.render()
+        with side_column():
+            launcher.render_facts()
+            launcher.render_start("Evaluate")
+    form.follow_artifacts(line)
+    render_results(
+        workspace, line, id="evaluate", title="Evaluations in this workspace", nothing=_NONE_YET,
+        find=lambda: workspace.list("evaluation"), table=_list,
+        show=lambda one: results_of("evaluate", one.manifest.counts),
+    )  # fmt: skip
+    return launcher
+
+
+def _check(config: EvaluateConfig, workspace: Workspace) -> None:
+    check_subject(config.model, workspace)
+    if config.task == "text":
+        check_text(config)
+    elif config.path:
+        check_file(config)
+
+
+def _forecast(config: EvaluateConfig) -> Forecast:
+    summary = f"{_TASKS[config.task]} · {_data_of(config)}"
+    return Forecast(_summarize(config), summary=summary)
+
+
+def _summarize(config: EvaluateConfig) -> str:
+    model = config.model or "a model"
+    return f"Evaluate {model} on {_data_of(config)}"
+
+
+def _data_of(config: EvaluateConfig) -> str:
+    if config.path:
+        return PurePath(config.path).name or config.path
+    return "a file" if config.task == "text" else config.dataset_name
+
+
+def _list(found: Sequence[Artifact]) -> str:
+    headings = ("Name", "Model", "Task", "Result", "Created")
+    rows = [
+        (
+            one.name,
+            str(one.manifest.counts.get("model", "")),
+            _TASKS.get(str(one.manifest.counts.get("task")), ""),
+            headline(one.manifest.counts),
+            markup.date(one.manifest.created),
+        )
+        for one in found
+    ]
+    return markup.table(headings, rows, label="Evaluations in this workspace")

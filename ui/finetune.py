@@ -1,0 +1,117 @@
+"""The Fine-tune tab: classification, regression and tagging."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePath
+
+import gradio as gr
+
+from core.config import FinetuneConfig
+from core.errors import ConfigError
+from core.finetuning.data import check_files
+from core.finetuning.glue import with_glue
+from core.finetuning.heads import find_head
+from core.finetuning.names import is_of_finetuning
+from core.finetuning.search import count_trainings
+from core.workspace import Artifact, Workspace
+from ui.parts import markup
+from ui.parts.result_list import render_results
+from ui.parts.results import finetuning_headline, results_of
+from ui.parts.stage import Forecast, Launcher, main_column, side_column, workbench
+from ui.parts.subjects import SubjectForm, check_subject
+
+_TASKS = {
+    "classification": "Classification",
+    "regression": "Regression",
+    "token_classification": "Token classification",
+}
+_NONE_YET = markup.empty_state(
+    "No fine-tuned model yet",
+    "Its metrics appear here, beside those of the majority class and of random weights.",
+)
+
+
+def render(workspace: Workspace, line: gr.HTML) -> Launcher:
+    """Renders the tab and returns its launcher.
+
+    Args:
+        line: Its `artifacts` event reports new models.
+    """
+    form = SubjectForm(
+        FinetuneConfig, "finetune", workspace, check=lambda config: _check(config, workspace)
+    )
+    launcher = Launcher("finetune", form, workspace, _forecast, _summarize)
+    with workbench():
+        with main_column(), gr.Column(elem_classes=["ps-card"]):
+            form.render()
+        with side_column():
+            launcher.render_facts()
+            launcher.render_start("Fine-tune")
+    form.follow_artifacts(line)
+    render_results(
+        workspace, line, id="finetune", title="Fine-tuned models in this workspace",
+        nothing=_NONE_YET, find=lambda: _fine_tuned(workspace), table=_list, show=_show,
+    )  # fmt: skip
+    return launcher
+
+
+def _check(config: FinetuneConfig, workspace: Workspace) -> None:
+    architecture = check_subject(config.model, workspace)
+    config = with_glue(config)
+    if architecture:
+        find_head(architecture, "token" if config.task == "token_classification" else "sequence")
+    if not config.train_path and not config.dataset_name:
+        raise ConfigError(
+            "There are no training examples",
+            expected="a training file, a dataset or a GLUE task",
+            received="nothing",
+            fix="set train_path or dataset_name, or choose a GLUE task",
+            field="train_path",
+        )
+    check_files(config)
+
+
+def _forecast(config: FinetuneConfig) -> Forecast:
+    rates, seeds = len(config.rates), config.num_seeds
+    figures = [
+        ("learning rates", markup.count(rates)),
+        ("seeds", markup.count(seeds)),
+        ("trainings, half from random weights", markup.count(2 * count_trainings(config))),
+        ("epochs at most", markup.count(config.num_train_epochs)),
+    ]
+    summary = f"{2 * count_trainings(config)} trainings · {_TASKS[config.task]}"
+    return Forecast(_summarize(config), markup.tiles(figures), summary)
+
+
+def _summarize(config: FinetuneConfig) -> str:
+    return f"Fine-tune {config.model or 'a model'} on {_data_of(config)}"
+
+
+def _data_of(config: FinetuneConfig) -> str:
+    if config.glue:
+        return f"GLUE {config.glue}"
+    return PurePath(config.train_path).name or config.dataset_name or "a file"
+
+
+def _fine_tuned(workspace: Workspace) -> list[Artifact]:
+    return [one for one in workspace.list("model") if is_of_finetuning(one.manifest)]
+
+
+def _list(found: Sequence[Artifact]) -> str:
+    headings = ("Name", "From", "Task", "Result", "Created")
+    rows = [
+        (
+            one.name,
+            str(one.manifest.counts.get("model", "")),
+            _TASKS.get(str(one.manifest.counts.get("task")), ""),
+            finetuning_headline(one.manifest.counts),
+            markup.date(one.manifest.created),
+        )
+        for one in found
+    ]
+    return markup.table(headings, rows, label="Fine-tuned models in this workspace")
+
+
+def _show(model: Artifact) -> str:
+    return results_of("finetune", model.manifest.counts) + markup.links_of_model(model.name)

@@ -1,0 +1,68 @@
+"""Models that a form can name: those of the workspace, and checkpoints of its runs."""
+
+from __future__ import annotations
+
+from core.errors import ConfigError
+from core.evaluation.subject import find_run_checkpoint, list_run_checkpoints
+from core.finetuning.names import is_of_finetuning
+from core.finetuning.saving import is_classifier
+from core.models import hf
+from core.models.architecture import Architecture
+from core.models.finding import find_model, must_be_fetched
+from core.runs.folder import RunFolder
+from core.training.checkpoint import CHECKPOINTS_FOLDER
+from core.workspace import Workspace
+from ui.forms import ConfigT, Form
+
+_MOST_RUNS = 20
+
+
+class SubjectForm(Form[ConfigT]):
+    """A form whose model may also be a checkpoint of a run."""
+
+    def _names(self, kind: str) -> list[str]:
+        if kind != "model":
+            return super()._names(kind)
+        return [*_pretrained(self._workspace), *list_checkpoints(self._workspace)]
+
+
+def list_checkpoints(workspace: Workspace) -> list[str]:
+    """Returns references to the checkpoints of runs, those that saved last first."""
+    folders = [path for path in workspace.runs.glob(f"*/{CHECKPOINTS_FOLDER}") if path.is_dir()]
+    folders.sort(key=lambda path: -path.stat().st_mtime)
+    runs = [RunFolder(path.parent) for path in folders[:_MOST_RUNS]]
+    return [one for run in runs if run.is_there() for one in list_run_checkpoints(run)]
+
+
+def check_subject(reference: str, workspace: Workspace) -> Architecture | None:
+    """Returns a pretrained model's architecture; None if it must be fetched first.
+
+    Raises:
+        ConfigError, CheckpointError: There is no such model, or it is a fine-tuned one.
+    """
+    if not reference:
+        raise ConfigError(
+            "No model is chosen",
+            expected="a model, a checkpoint of a run, or a Hub id",
+            received="nothing",
+            fix="choose one, or train one first",
+            field="model",
+        )
+    if must_be_fetched(reference, workspace):
+        return None
+    checkpoint = find_run_checkpoint(reference, workspace)
+    folder = checkpoint.folder if checkpoint else find_model(reference, workspace)
+    if is_classifier(folder):
+        raise ConfigError(
+            f"{reference} is a fine-tuned model",
+            expected="a pretrained model",
+            received="one with a classification head",
+            fix="choose the model that it was fine-tuned from",
+            field="model",
+        )
+    return hf.read_architecture(folder)
+
+
+def _pretrained(workspace: Workspace) -> list[str]:
+    models = workspace.list("model")
+    return [one.name for one in models if not is_of_finetuning(one.manifest)]

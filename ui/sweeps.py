@@ -1,0 +1,185 @@
+"""The Sweeps tab: trials with their settings and figures, and the best one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gradio as gr
+
+from core.config import StageConfig, field_extra, fingerprint_of, title_of
+from core.config.sweep import SweepConfig
+from core.errors import ConfigError
+from core.stages.registry import STAGES, find_stage, title_of_stage
+from core.store import Store
+from core.sweeps.client import create_sweep, parse_sweep, resume_sweep, start_sweep, stop_sweep
+from core.sweeps.view import config_of_trial, describe_sweep, list_sweeps
+from core.workspace import Workspace
+from ui.assets import script
+from ui.forms import confine
+from ui.parts import markup
+from ui.parts.events import QUIET
+from ui.parts.stage import Launcher
+from ui.present import answering, escape, guarded
+
+_MOST_SWEEPS = 200
+_METRICS = {
+    "eval_loss": "Validation loss", "eval_accuracy": "Accuracy", "eval_perplexity": "Perplexity",
+    "loss": "Training loss",
+}  # fmt: skip
+_LONGEST_TEXT = 1 << 16
+_EXAMPLE = """name = "rates"
+method = "random"        # or grid, tpe
+max_runs = 12
+pruner = "median"        # or halving, none
+
+[base]
+shards = "{shards}"
+size = "mini"
+num_train_steps = 2000
+
+[options.learning_rate]
+min = 0.001
+max = 0.1
+log = true
+
+[options.optimizer]
+values = ["adamw", "muon"]
+"""
+_TEMPLATE = f"""
+<div class="ps-sweeps">
+  <div class="ps-sweeps-empty" hidden>
+    {
+    markup.empty_state(
+        "No sweep yet",
+        "A sweep runs a stage with several settings and shows which are best. Its trials are "
+        "ordinary runs, and go on when you close this page.",
+    )
+}
+  </div>
+  <div class="ps-sweeps-board" hidden>
+    <label class="ps-sweep-choice">Sweep <select aria-label="Sweep"></select></label>
+    <section class="ps-sweep" aria-label="The selected sweep"></section>
+  </div>
+  <details class="ps-card ps-sweep-new" hidden>
+    <summary>New sweep</summary>
+    <form>
+      <label>Settings in TOML
+      <textarea rows="17" spellcheck="false" autocomplete="off" maxlength="{_LONGEST_TEXT}">
+{{example}}</textarea></label>
+      <p class="ps-note">The table base holds what all trials share, and options what varies:
+      values = […], or min and max, with log = true for a logarithmic range.</p>
+      <div class="ps-sweep-problem" aria-live="polite"></div>
+      <button class="ps-button primary">Start the sweep</button>
+    </form>
+  </details>
+</div>
+"""
+
+
+def render(workspace: Workspace, store: Store) -> gr.HTML:
+    """Renders the tab and returns its board, for `connect`."""
+    shards = next((one.name for one in workspace.list("shards")), "my-shards")
+    return gr.HTML(
+        html_template=_TEMPLATE.replace("{example}", escape(_EXAMPLE.format(shards=shards))),
+        js_on_load=script("sweeps.js"),
+        server_functions=[
+            _list_function(workspace),
+            _show_function(workspace, store),
+            _action_function(workspace),
+            _start_function(workspace),
+        ],
+    )
+
+
+def connect(board: gr.HTML, workspace: Workspace, launchers: Sequence[Launcher]) -> None:
+    """Fills in the stage's form with the settings of a trial."""
+    by_stage = {launcher.stage: launcher for launcher in launchers}
+
+    def take(event: gr.EventData) -> dict[Any, Any]:
+        name, number = str(event._data["sweep"]), int(event._data["trial"])
+        stage, config = config_of_trial(workspace, name, number)
+        if stage not in by_stage:
+            raise ConfigError(
+                f"The page has no form for the stage {stage}",
+                expected="one of " + ", ".join(by_stage),
+                received=stage,
+                fix=f"use the command line: python -m core {stage}",
+            )
+        gr.Info(f"The settings of trial {number} of {escape(name)} are in the form.")
+        return by_stage[stage].updates(config)
+
+    outputs = [component for launcher in launchers for component in launcher.outputs]
+    board.take(guarded(take), None, list(dict.fromkeys(outputs)), **QUIET)
+
+
+Answer = Callable[..., dict[str, Any]]
+
+
+def _list_function(workspace: Workspace) -> Answer:
+    @answering
+    def list_all_sweeps(question: dict[str, Any]) -> dict[str, Any]:
+        found = list_sweeps(workspace)[:_MOST_SWEEPS]
+        names = [{"sweep": one["sweep"], "state": one["state"]} for one in found]
+        return {"sweeps": names}
+
+    return list_all_sweeps
+
+
+def _show_function(workspace: Workspace, store: Store) -> Answer:
+    @answering
+    def show_sweep(question: dict[str, Any]) -> dict[str, Any]:
+        """Returns a sweep, or nothing if it is as the browser has `seen` it."""
+        found = describe_sweep(workspace, store, str(question["sweep"]))
+        model = STAGES[found["stage"]].config if found["stage"] in STAGES else StageConfig
+        fields = model.model_fields
+        shown = {
+            **found,
+            "metric_title": _METRICS.get(found["metric"], found["metric"]),
+            "stage_title": title_of_stage(found["stage"]),
+            "tab": STAGES[found["stage"]].tab if found["stage"] in STAGES else "",
+            "titles": {
+                name: title_of(name, fields[name]) for name in found["options"] if name in fields
+            },
+        }
+        del shown["base"]
+        seen = fingerprint_of(shown)
+        return {} if seen == question.get("seen") else {"shown": shown, "seen": seen}
+
+    return show_sweep
+
+
+def _action_function(workspace: Workspace) -> Answer:
+    @answering
+    def act_on_sweep(question: dict[str, Any]) -> dict[str, Any]:
+        actions = {"stop": stop_sweep, "resume": resume_sweep}
+        actions[question["action"]](workspace, str(question["sweep"]))
+        return {}
+
+    return act_on_sweep
+
+
+def _start_function(workspace: Workspace) -> Answer:
+    @answering
+    def start_new_sweep(question: dict[str, Any]) -> dict[str, Any]:
+        config = parse_sweep(str(question["text"])[:_LONGEST_TEXT])
+        _confine(config, workspace)
+        folder = create_sweep(workspace, config)
+        start_sweep(workspace, folder)
+        return {"sweep": folder.name}
+
+    return start_new_sweep
+
+
+def _confine(config: SweepConfig, workspace: Workspace) -> None:
+    """Confines the paths and artifacts of the base, and of each value of an option."""
+    model = find_stage(config.stage).config
+    confine(model.parse(config.base), workspace)
+    for name, values in config.options.items():
+        field = model.model_fields.get(name)
+        extra = field_extra(field) if field else {}
+        if not any(extra.get(one) for one in ("path", "artifact", "artifacts")):
+            continue
+        listed = values.get("values", ()) if isinstance(values, dict) else values
+        for one in listed if isinstance(listed, list) else ():
+            confine(model.parse({**config.base, name: one}), workspace)
