@@ -135,7 +135,7 @@ def _duplicates(found: CorpusStatistics) -> str:
     headings = ("Copies", "Documents", "Share", *(["Elsewhere"] if has_several else []))
     rows = [
         (
-            {"exact": "Exact", "near": "Near (MinHash)"}[kind],
+            {"exact": "Exact", "near": "Near"}[kind],
             markup.count(one["documents"]),
             markup.percent(one["share"]),
             *([markup.count(one["of_other_sources"])] if has_several else []),
@@ -145,7 +145,7 @@ def _duplicates(found: CorpusStatistics) -> str:
     elsewhere = "; elsewhere: of another source" if has_several else ""
     part = "" if found.share == 1 else " In a part of the corpus not all copies meet: it has more."
     return _compact(markup.table(headings, rows, label="Duplicates")) + _note(
-        f"Documents that repeat another of the sample{elsewhere}.{part}"
+        f"Documents that repeat another of the sample; near ones by MinHash{elsewhere}.{part}"
     )
 
 
