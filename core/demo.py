@@ -96,7 +96,7 @@ class Demo:
 
     @property
     def head(self) -> Kind | None:
-        """What a fine-tuned model predicts for; None for other models."""
+        """The kind of a fine-tuned model's predictions; None for other models."""
         return self.classifier.kind if self.classifier else None
 
     @property

@@ -56,7 +56,7 @@ class RunCheckpoint:
     """A checkpoint of a run.
 
     Attributes:
-        label: What follows the run and @ in its name.
+        label: The part of its name after the run and @.
     """
 
     folder: Path
