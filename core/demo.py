@@ -96,7 +96,7 @@ class Demo:
 
     @property
     def head(self) -> Kind | None:
-        """The kind of a fine-tuned model's predictions; None for other models."""
+        """The task of a fine-tuned model; None for other models."""
         return self.classifier.kind if self.classifier else None
 
     @property

@@ -13,7 +13,7 @@ from core.workspace import Workspace
 # Limits of the first answer (all curves) and of later ones.
 MOST_POINTS = 2000
 MOST_NEW_ROWS = 2000
-# Of one curve in a chart of one run, and of all curves in a chart of several.
+# Limits of one curve in a chart of one run, and of all curves in a chart of several.
 MOST_POINTS_PER_CURVE = 1500
 MOST_POINTS_PER_CHART = 8000
 MOST_RUNS = 20

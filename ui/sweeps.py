@@ -61,7 +61,7 @@ _TEMPLATE = f"""
     <label class="ps-sweep-choice">Sweep <select aria-label="Sweep"></select></label>
     <section class="ps-sweep" aria-label="The selected sweep"></section>
   </div>
-  <details class="ps-card ps-sweep-new">
+  <details class="ps-card ps-sweep-new" hidden>
     <summary>New sweep</summary>
     <form>
       <label>Settings in TOML

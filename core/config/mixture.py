@@ -21,7 +21,7 @@ class MixtureSource:
 
     Attributes:
         reference: Name, folder, address or Hub id.
-        weight: None where the sizes decide.
+        weight: None if the sizes decide.
     """
 
     reference: str

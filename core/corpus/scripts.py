@@ -12,7 +12,7 @@ import regex
 
 SYMBOLS = "Symbols"
 OTHER = "Other"
-# Of the scripts of Unicode, those of living languages; the rest counts as other.
+# The scripts of Unicode that living languages use; the rest counts as other.
 _SCRIPTS = (
     "Latin", "Cyrillic", "Greek", "Armenian", "Georgian", "Hebrew", "Arabic", "Syriac", "Thaana",
     "Devanagari", "Bengali", "Gurmukhi", "Gujarati", "Oriya", "Tamil", "Telugu", "Kannada",
@@ -35,7 +35,7 @@ class ScriptCount:
     """Characters of one script.
 
     Attributes:
-        name: As in Unicode, or Symbols or Other.
+        name: Its name in Unicode, or Symbols or Other.
         examples: The most frequent ones.
     """
 

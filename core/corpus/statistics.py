@@ -33,7 +33,7 @@ _MOST_LINES = 12
 _MOST_SCRIPTS = 10
 _LINE_CHARACTERS = 100
 _AROUND_CHARACTERS = 40
-# Of 32,000 byte-pair tokens on English text; other text needs a tokenizer.
+# Measured with 32,000 byte-pair tokens on English text; other text needs a tokenizer.
 _TOKENS_PER_WORD = 1.3
 _BYTES_PER_TOKEN = 4.0
 # Text without spaces, such as Chinese, has longer "words".
@@ -52,9 +52,9 @@ class SourceStatistics:
     """Counts of one source.
 
     Attributes:
-        total_bytes: As stored; 0 if unknown.
+        total_bytes: Stored bytes; 0 if unknown.
         share: Fraction that was read; None if unknown.
-        sampled_documents, sampled_bytes: What was read, in UTF-8.
+        sampled_documents, sampled_bytes: Bytes that were read, in UTF-8.
         documents, bytes: Estimates for the whole source; None if its size is unknown.
         unreadable: Places at which nothing could be read, with the first error.
     """
@@ -73,14 +73,14 @@ class SourceStatistics:
 
 @dataclass(frozen=True)
 class CorpusStatistics:
-    """What a sample shows of a corpus. All counts but those named estimates are of the sample.
+    """Figures of a corpus, from a sample. All counts but those named estimates are of the sample.
 
     Attributes:
         share: Fraction of the corpus that was read; None if the size of a source is unknown.
         languages: Documents by ISO 639 code, of those that were identified.
         lengths: Shortest, median, mean, 90th percentile and longest, in characters.
         histogram: Documents with at least `from` and less than `to` characters.
-        duplicates: Of exact and near copies: documents, their share, and how many copy another
+        duplicates: Exact and near copies: documents, their share, and how many copy another
             source. In a sample, not all copies meet, so the corpus has more.
         lines: The most frequent lines that several documents have.
         scripts: Letters by script, the main script first.
@@ -121,7 +121,7 @@ def analyse_corpus(
     Args:
         tokenizer: Name, folder or Hub id of the tokenizer that counts tokens; empty: tokens are
             estimated from words, or bytes.
-        limits: Of the sample; by default 16 MiB in 20 seconds.
+        limits: Limits of the sample; by default 16 MiB in 20 seconds.
 
     Raises:
         ConfigError, CorpusError: A source can't be opened, or nothing in it can be read.

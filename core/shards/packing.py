@@ -48,7 +48,7 @@ class Packing:
         tokenizer: Its folder.
         fingerprint: The tokenizer's.
         threads: The number that encode at a time.
-        uploads: Where finished parts go at once, if anywhere.
+        uploads: The destination of finished parts; None: they stay here.
     """
 
     config: ShardConfig

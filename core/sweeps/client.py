@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from core.config import TrainConfig
+from core.config import StageConfig, TrainConfig, field_extra
 from core.config.sweep import SweepConfig
 from core.config.toml_file import TomlFileError, parse_toml, read_toml
 from core.errors import ConfigError, RunError
 from core.models.finding import with_family
-from core.redaction import redact_forms
+from core.redaction import HIDDEN, redact_forms
 from core.runs.folder import carried_environment, log_tail_line
 from core.runs.worker import start_in_own_session
 from core.stages.registry import find_stage
@@ -92,20 +92,27 @@ def checked(config: SweepConfig, workspace: Workspace) -> SweepConfig:
             field="base.name",
         )
     for name, value in base.items():
-        if isinstance(value, str) and redact_forms(value) != value:
-            raise ConfigError(
-                f"base.{name} holds a password or a token",
-                expected="settings without secrets",
-                received=redact_forms(value)[:200],
-                fix="log in instead, or set the secret in the environment",
-                field=f"base.{name}",
-            )
+        _check_no_secret(stage.config, name, value)
     parse_space(stage.config, base, config.options, is_grid=config.method == "grid")
     if config.method == "tpe":
         import_optuna("method tpe")
     if config.pruner != "none":
         import_optuna(f"pruner {config.pruner}")
     return config.model_copy(update={"base": base})
+
+
+def _check_no_secret(model: type[StageConfig], name: str, value: Any) -> None:
+    """Raises ConfigError for a secret, which the sweep's folder would hold."""
+    field = model.model_fields.get(name)
+    shown = HIDDEN if field and field_extra(field)["secret"] else redact_forms(str(value))
+    if value and shown != str(value):
+        raise ConfigError(
+            f"base.{name} holds a password, a token or a secret address",
+            expected="settings without secrets",
+            received=shown[:200],
+            fix="log in instead, or set the secret in the environment (docs/settings.md)",
+            field=f"base.{name}",
+        )
 
 
 def start_sweep(workspace: Workspace, folder: SweepFolder) -> None:

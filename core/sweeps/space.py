@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from core.config import StageConfig, plain_type
+from core.config import StageConfig, field_extra, plain_type
 from core.errors import ConfigError
 
 MOST_OPTIONS = 32
@@ -148,7 +148,8 @@ def _check_option(model: type[StageConfig], base: Mapping[str, Any], name: str) 
 def _is_plain(model: type[StageConfig], name: str) -> bool:
     kind, _ = plain_type(model.model_fields[name])
     is_nested = isinstance(kind, type) and issubclass(kind, StageConfig)
-    return not is_nested and model.model_fields[name].default != ()
+    field = model.model_fields[name]
+    return not is_nested and field.default != () and not field_extra(field)["secret"]
 
 
 def _dimension(name: str, field: FieldInfo, value: Any) -> Dimension:

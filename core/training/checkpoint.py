@@ -95,7 +95,7 @@ class TrainingState:
         seconds: Over all sessions.
         pending_losses: Losses since the last log line.
         skipped: Windows of non-finite loss: step before, first batch, batch after the last.
-        evaluation_seconds: The part of `seconds` in evaluations on minimal pairs and text.
+        evaluation_seconds: The part of `seconds` for evaluations on minimal pairs and text.
     """
 
     step: int

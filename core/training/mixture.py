@@ -43,7 +43,7 @@ def integer_shares(weights: Sequence[float], names: Sequence[str]) -> list[int]:
         chosen = int(np.argmax(remainders))
         shares[chosen] += 1
         remainders[chosen] -= 1
-    # Where small shares were rounded up to one sequence.
+    # Small shares were rounded up to one sequence.
     shares[np.argmax(shares)] += missing
     return [int(share) for share in shares]
 

@@ -179,7 +179,7 @@ def stack_flops_per_token(config: TrainConfig, found: Architecture, length: int)
     """Returns the FLOPs of an encoder or a decoder, as `flops_per_token`.
 
     Args:
-        length: Of sequences, in tokens.
+        length: Tokens per sequence.
     """
     depth = found.num_hidden_layers
     share = 1.0

@@ -27,18 +27,18 @@ class UtilisationLog:
 
     Args:
         step: Returns the step that training has reached.
-        first_seconds: Seconds between the first values.
+        interval_seconds: Seconds between values, at the beginning.
     """
 
     def __init__(
         self,
         reporter: Reporter,
         step: Callable[[], int],
-        first_seconds: float = FIRST_INTERVAL_SECONDS,
+        interval_seconds: float = FIRST_INTERVAL_SECONDS,
     ) -> None:
         self._reporter = reporter
         self._step = step
-        self._first_seconds = first_seconds
+        self._shortest_interval = interval_seconds
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True, name="utilisation")
 
@@ -59,7 +59,7 @@ class UtilisationLog:
                 self._reporter.event("metrics", step=self._step(), values=meter.read())
 
     def _interval_seconds(self, passed: float) -> float:
-        return min(MOST_INTERVAL_SECONDS, max(self._first_seconds, passed / _VALUES_WANTED))
+        return min(MOST_INTERVAL_SECONDS, max(self._shortest_interval, passed / _VALUES_WANTED))
 
 
 class UtilisationMeter:

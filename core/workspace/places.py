@@ -33,7 +33,7 @@ _ordinary_umask: int | None = None
 # Marks of a workspace, and our files.
 _MARKS = ("studio.db", "worker.lock", "database.lock")
 _OURS = frozenset(
-    {"runs", "sweeps", "cache", "uploads"}
+    {"runs", "sweeps", "reports", "cache", "uploads"}
     | {"studio.db", "studio.db-wal", "studio.db-shm", "studio.db-journal"}
 )
 _OUR_SUFFIXES = (".lock", ".log")

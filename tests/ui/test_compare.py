@@ -103,8 +103,8 @@ def test_ten_long_runs_are_painted_from_few_points_and_show_more_when_zoomed(url
         page.locator(".ps-compare[data-detail='2']").wait_for()
         shown = values_of(visitor)
         assert shown != whole and "61.2k" in shown
-        page.get_by_role("button", name="Show everything").click()
-        assert page.get_by_role("button", name="Show everything").is_disabled()
+        page.get_by_role("button", name="Reset zoom").click()
+        assert page.get_by_role("button", name="Reset zoom").is_disabled()
         assert visitor.errors == [] and visitor.outside == []
 
 
@@ -148,7 +148,7 @@ def test_runs_are_selected_compared_by_keyboard_and_exported(url: str, width: in
             view.get_by_label(label).check()
         view.get_by_label("Smoothing").press("ArrowRight")
         chart.press("+")
-        assert view.get_by_role("button", name="Show everything").is_enabled()
+        assert view.get_by_role("button", name="Reset zoom").is_enabled()
         key = page.locator(".ps-run-key").first
         key.press("Enter")
         assert key.get_attribute("aria-pressed") == "false"

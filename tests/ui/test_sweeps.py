@@ -74,6 +74,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     stop_worker(workspace)
 
 
+@pytest.mark.long
 @pytest.mark.slow(20)
 def test_trials_are_listed_and_the_best_fills_in_the_form(address: str) -> None:
     with visiting(address) as visit:
@@ -98,6 +99,7 @@ def test_trials_are_listed_and_the_best_fills_in_the_form(address: str) -> None:
         assert visitor.errors == []
 
 
+@pytest.mark.long
 @pytest.mark.slow(20)
 def test_a_phone_shows_the_sweep_without_overflow(address: str) -> None:
     with visiting(address, width=390, height=844, touch=True) as visit:

@@ -427,7 +427,7 @@ studio.ChartBoard ??= class ChartBoard {
     this.axes = h("select", { onchange: (event) => this.set("axis", event.target.value) });
     const slider = h("input", { type: "range", min: 0, max: 0.95, step: 0.05, value: this.settings.smoothing, oninput: (event) => this.set("smoothing", Number(event.target.value)) });
     const zoomButton = (label, sign, act) => h("button", { type: "button", class: "ps-button", "aria-label": label, title: label, onclick: act }, sign);
-    this.reset = zoomButton("Show everything", "Reset", () => this.zoomTo(null));
+    this.reset = zoomButton("Reset zoom", "Reset", () => this.zoomTo(null));
     this.reset.disabled = true;
     this.controls = h("div", { class: "ps-chart-controls", role: "group", "aria-label": "Charts" },
       h("label", {}, "X axis ", this.axes),

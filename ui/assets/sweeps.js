@@ -205,13 +205,16 @@ const ask = async () => {
   if (problem) throw new Error(problem.problem);
   element.querySelector(".ps-sweeps-empty").hidden = sweeps.length > 0;
   board.hidden = sweeps.length === 0;
-  if (!sweeps.length) return;
+  // Earlier, it would move when the sweep is drawn.
+  const reveal = () => (form.parentElement.hidden = false);
+  if (!sweeps.length) return reveal();
   const { tab, argument } = studio.place();
   const names = sweeps.map((one) => one.sweep);
   const wanted = tab === "sweeps" && names.includes(argument) ? argument : names.includes(selected) ? selected : names[0];
   select(wanted);
   drawChoice(sweeps);
   const answer = await studio.ask(server.show_sweep, { sweep: selected, seen });
+  reveal();
   if (answer.problem) return detail.replaceChildren(studio.problemCard(answer.problem));
   if (!answer.shown || answer.shown.sweep !== selected) return;
   if (shown && shown.state !== answer.shown.state) asked = "";

@@ -191,6 +191,7 @@ def test_address_of_the_environment_is_redacted_and_not_carried(
         assert SECRET not in redact_forms(text)
 
 
+@pytest.mark.long
 @pytest.mark.slow(6)
 def test_typed_address_is_told_and_stored_nowhere(tmp_path: Path, hook: Hook) -> None:
     """A training that fails at once, from the command line."""

@@ -37,7 +37,8 @@ MIXED = {
 
 
 def test_random_settings_are_within_the_ranges_and_cover_them() -> None:
-    drawn = [RandomSampler(space_of(**MIXED), 7).settings(number) or {} for number in range(200)]
+    sampler = RandomSampler(space_of(**MIXED), 7)
+    drawn = [sampler.settings(number) or {} for number in range(200)]
     rates = [one["learning_rate"] for one in drawn]
     assert all(1e-4 <= rate <= 1e-2 for rate in rates)
     assert 60 < sum(rate < 1e-3 for rate in rates) < 140  # Half of a logarithmic range.
@@ -177,6 +178,7 @@ def test_sweep_with_a_wrong_setting_makes_no_folder(tmp_path: Path) -> None:
     for change, problem in (
         ('[base]\nname = "a"', "names its trials itself"),
         ('[base]\nmirror = "s3://me:hidden-word@bucket/x"', "holds a password"),
+        ('[base]\nwebhook = "https://example.com/hidden-word"', "a secret address"),
         ('[base]\nsiz = "tiny"', "no field siz"),
     ):
         with pytest.raises(ConfigError, match=problem) as caught:

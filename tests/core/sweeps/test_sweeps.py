@@ -122,6 +122,8 @@ def test_command_runs_a_sweep_and_prints_its_best_trial(
     assert {row.name for row in store.list_runs()} == {"toy-000", "toy-001"}
 
 
+@pytest.mark.long
+@pytest.mark.slow(8)
 def test_trials_that_all_fail_end_the_sweep(workspace: Workspace) -> None:
     text = TOML.replace("steps = 2", "steps = 2\nfails_above = 0.0").replace("= 3\n", "= 9\n", 1)
     choose_slots(workspace, 5)
