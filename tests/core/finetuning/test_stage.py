@@ -122,8 +122,8 @@ def check_card(workspace: Workspace, metrics: dict[str, Any]) -> None:
     assert found["Accuracy"] == round(metrics["accuracy"], 6)
     assert found["Accuracy, baseline"] == round(metrics["majority_accuracy"], 6)
     assert str(workspace.root) not in text and "BertForSequenceClassification" in text
-    with pytest.raises(ConfigError, match="Space can't show a fine-tuned model"):
-        preview(config.model_copy(update={"space": True}), workspace)
+    of_space = preview(config.model_copy(update={"space": True}), workspace).receipt.space_files
+    assert {"app.py", "README.md"} <= {one["path"] for one in of_space}
 
 
 @pytest.mark.long
