@@ -19,7 +19,7 @@ MOST_POINTS_PER_CURVE = 1500
 MOST_POINTS_PER_CHART = 8000
 MOST_RUNS = 20
 MOST_NAMES = 64
-# Of a mixture: as many as there are colours.
+# A mixture has no more curves than there are colours.
 MOST_SOURCES = 10
 _FEWEST_POINTS = 200
 
