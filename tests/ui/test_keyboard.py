@@ -100,8 +100,8 @@ def test_arrow_keys_move_between_tabs(address: str) -> None:
         visitor: Visitor = visit("/#corpus")
         page = visitor.page
         page.locator("#tab-corpus-button").focus()
-        assert press(page, "ArrowRight") == "tab-tokenizer-button"
-        page.locator("#tokenizer-start").wait_for()
+        assert press(page, "ArrowRight") == "tab-clean-button"
+        page.locator("#clean-start").wait_for()
         assert press(page, "ArrowLeft", "ArrowLeft") == "tab-workspace-button"
         assert press(page, "Home") == "tab-corpus-button"
         assert press(page, "End") == "tab-workspace-button"
