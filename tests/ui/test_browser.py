@@ -490,6 +490,8 @@ def test_start_button_is_reached_with_the_keyboard_alone(studio: tuple[str, Stor
         # The tabs are one stop; arrow keys move between them.
         focus_by_keyboard(page, "tab-corpus-button")
         page.keyboard.press("ArrowRight")
+        page.locator("#clean-start").wait_for()
+        page.keyboard.press("ArrowRight")
         page.locator("#tokenizer-start").wait_for()
         focus_by_keyboard(page, "tokenizer-start")
         outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
