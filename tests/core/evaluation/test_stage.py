@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -176,6 +177,8 @@ def test_interrupted_evaluation_is_stopped(workspace: Workspace, tmp_path: Path)
         process = subprocess.Popen(
             [sys.executable, "-m", "core", *words, "--workspace", str(workspace.root)],
             cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            # Shells let background commands ignore it.
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
         )  # fmt: skip
         while not any(b"reading pairs" in file.read_bytes() for file in events_of(workspace)):
             assert process.poll() is None, process.communicate()
