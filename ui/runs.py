@@ -32,6 +32,7 @@ from ui.assets import UPLOT, script
 from ui.parts import compare, markup, remote
 from ui.parts.cleaning import describe_report as describe_cleaning
 from ui.parts.events import QUIET
+from ui.parts.nodes import nodes_of
 from ui.parts.preflight import describe_report, is_report, take_batch_size
 from ui.parts.results import results_of
 from ui.parts.run_rows import (
@@ -281,7 +282,7 @@ def _detail_function(workspace: Workspace, store: Store) -> Answer:
             "warnings": [_warning(one) for one in reversed(row.warnings)],
             "devices": folder.device(),
             "preflight": _preflight(row),
-            "results": results_of(row.stage, row.results),
+            "results": nodes_of(results_of(row.stage, row.results)),
             "cleaning": _cleaning(row, workspace),
             "published": _published(row),
             "settings": _settings(row, folder.resolved()),

@@ -24,8 +24,8 @@ from ui.parts.run_rows import alert_kinds, ending_of, label_of, notices_of
 
 ROOT = Path(__file__).parent.parent.parent
 TABS = (
-    "corpus", "clean", "tokenizer", "shards", "train", "runs", "sweeps", "playground", "publish",
-    "workspace",
+    "corpus", "clean", "tokenizer", "shards", "train", "runs", "sweeps", "evaluate", "finetune",
+    "playground", "publish", "workspace",
 )  # fmt: skip
 
 
@@ -91,7 +91,7 @@ def test_handlers_have_few_inputs_and_outputs(page: gr.Blocks) -> None:
 
 def test_only_inference_endpoints_are_public(page: gr.Blocks) -> None:
     assert list(page.get_api_info()["named_endpoints"]) == [
-        *("/fill_mask", "/generate", "/perplexity")
+        *("/classify", "/tag", "/fill_mask", "/generate", "/perplexity")
     ]
     assert page.get_api_info()["unnamed_endpoints"] == {}
 

@@ -8,6 +8,7 @@ import pytest
 
 from core.evaluation.minimal_pairs import ScoredPair, summarize_pairs
 from core.evaluation.pairs import Pair
+from ui.parts.nodes import nodes_of
 from ui.parts.results import finetuning_headline, headline, results_of
 
 TEXT = {
@@ -49,6 +50,14 @@ def test_minimal_pairs_are_shown_beside_published_figures() -> None:
     assert 'href="https://github.com/babylm/evaluation-pipeline-2023"' in shown
     assert "mini, step 500" in shown
     assert headline(figures) == "75.0 % of 8 pairs"
+
+
+@pytest.mark.parametrize("stage", ["evaluate", "finetune"])
+def test_page_of_a_run_builds_the_results_from_nodes(stage: str) -> None:
+    for figures in [FINETUNED] if stage == "finetune" else [pairs_figures(), TEXT]:
+        shown = results_of(stage, figures)
+        (root,) = nodes_of(shown)
+        assert root[:2] == ["div", {"class": "ps-results"}] and len(root[2]) > 1
 
 
 def test_other_data_have_no_published_figures() -> None:

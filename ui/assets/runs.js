@@ -624,6 +624,9 @@ const act = async (what, more = {}) => {
 
 const showProblem = (view, problem) => view.problem.replaceChildren(studio.problemCard(problem));
 
+// Builds what the server rendered; it allows only some tags and attributes.
+const build = (node) => (typeof node === "string" ? node : h(node[0], node[1], ...node[2].map(build)));
+
 const drawDetail = (view, run, known) => {
   view.problem.replaceChildren();
   view.ending.replaceChildren(...ending(run, known));
@@ -632,8 +635,7 @@ const drawDetail = (view, run, known) => {
   view.warnings.replaceChildren(...warnings(known.warnings));
   view.devices.textContent = known.devices;
   const published = known.published.map((url) => h("p", { class: "ps-published" }, "Published at ", h("a", { href: url, target: "_blank", rel: "noreferrer" }, url.replace(/^https?:\/\//, ""))));
-  const results = h("div");
-  results.innerHTML = known.results; // The server has escaped it.
+  const results = h("div", {}, ...known.results.map(build));
   view.report.replaceChildren(...published, results, ...(known.preflight ? [studio.preflightCard(known.preflight, { use: useBatch })] : []), ...(known.cleaning ? [studio.cleaningCard(known.cleaning)] : []));
   view.facts.replaceChildren(...facts(known));
   if (!run.saves && !ENDED.includes(run.state)) view.logBox.open = true;

@@ -49,8 +49,9 @@ const placeOn = (axis, trial) => {
   return (scale(value) - scale(axis.low)) / (scale(axis.high) - scale(axis.low));
 };
 
+const SVG = new DOMParser().parseFromString("<svg></svg>", "text/html").querySelector("svg").namespaceURI;
 const s = (tag, attributes, ...children) => {
-  const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  const node = document.createElementNS(SVG, tag);
   for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
   node.append(...children);
   return node;

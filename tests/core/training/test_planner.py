@@ -40,6 +40,10 @@ class Inputs:
         return self
 
     @property
+    def epoch_length(self) -> int:
+        return len(self.train_rows)
+
+    @property
     def objective(self) -> Inputs:
         return self
 
