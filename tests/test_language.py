@@ -7,6 +7,7 @@ import io
 import re
 import tokenize
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -60,8 +61,13 @@ def python_files(*packages: str) -> list[Path]:
     return sorted(path for path in found if path != Path(__file__))
 
 
-def prose(path: Path) -> Iterator[tuple[str, str]]:
-    """Yields the place and the text of each docstring, comment and paragraph of a file."""
+@cache
+def prose(path: Path) -> list[tuple[str, str]]:
+    """Returns the place and the text of each docstring, comment and paragraph of a file."""
+    return list(_read_prose(path))
+
+
+def _read_prose(path: Path) -> Iterator[tuple[str, str]]:
     source = path.read_text("utf-8")
     place = path.relative_to(ROOT)
     if path.suffix == ".md":
