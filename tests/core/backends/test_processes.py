@@ -147,6 +147,7 @@ def test_several_processes_have_the_losses_of_one_and_only_rank_0_saves(
     assert all(one["counts"] == said[0]["counts"] for one in said)
 
 
+@pytest.mark.long
 @pytest.mark.slow(25)
 def test_stop_of_one_process_stops_all_at_the_same_step(hosts: Path) -> None:
     places = workspaces(hosts, "stopped", 2)
@@ -156,6 +157,7 @@ def test_stop_of_one_process_stops_all_at_the_same_step(hosts: Path) -> None:
     assert checkpoints_of(places[0])[-1] == f"step-{said[0]['stopped']:08d}"
 
 
+@pytest.mark.long
 @pytest.mark.slow(25)
 def test_sigterm_to_one_process_saves_and_preempts_all(hosts: Path) -> None:
     places = workspaces(hosts, "terminated", 2)

@@ -161,6 +161,7 @@ def test_checkpoint_of_a_running_run_is_evaluated_at_once(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_interrupted_evaluation_is_stopped(workspace: Workspace, tmp_path: Path) -> None:
     path = tmp_path / "pairs.jsonl"
     # Distinct sentences, because equal ones are scored once.

@@ -73,7 +73,7 @@ print(json.dumps(said))
 
 
 @pytest.mark.parametrize("norm_first", [False, True])
-@pytest.mark.parametrize("length", [16, 80])
+@pytest.mark.parametrize("length", [16, pytest.param(80, marks=pytest.mark.long)])
 @pytest.mark.parametrize("engine", ENGINES)
 def test_block_output_at_selected_positions_matches_the_full_output(
     engine: str, length: int, norm_first: bool

@@ -168,6 +168,7 @@ def test_run_of_a_moved_workspace_ends_and_resumes_at_the_new_path(
 
 
 @pytest.mark.slow(10)
+@pytest.mark.long
 def test_app_of_a_moved_workspace_ends_with_an_explanation(workspace: Workspace) -> None:
     app = subprocess.Popen(
         [sys.executable, "app.py", "--workspace", str(workspace.root), "--port", str(free_port())],

@@ -97,6 +97,7 @@ def events_of(workspace: Workspace, run: str, kind: str) -> list[dict[str, Any]]
 
 
 @pytest.mark.slow(6)
+@pytest.mark.long
 def test_command_runs_a_sweep_and_prints_its_best_trial(
     workspace: Workspace, tmp_path: Path
 ) -> None:

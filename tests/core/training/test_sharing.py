@@ -99,7 +99,7 @@ ON_SEVERAL = [
     _longer("jax", 8, {"sharding": "fsdp"}),
     ("jax", 8, {"sharding": "fsdp", "in_pieces": True, "gradient_accumulation_steps": 2}),
     _longer("jax", 8, {"sharding": "fsdp", "remat": True, "gradient_accumulation_steps": 2}),
-    ("jax", 8, {"sharding": "fsdp", "optimizer": "muon"}),
+    _longer("jax", 8, {"sharding": "fsdp", "optimizer": "muon"}),
 ]
 
 

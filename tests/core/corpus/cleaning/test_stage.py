@@ -125,6 +125,7 @@ def test_number_of_workers_does_not_change_the_result(
     assert counts["read"]["documents"] == len(mixed_documents()) == removed + kept
 
 
+@pytest.mark.long
 def test_size_of_parts_does_not_change_the_documents(
     text: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,6 +270,7 @@ print(clean(CleanConfig(corpus=corpus, name="S"), Workspace({root!r})).name)
 """
 
 
+@pytest.mark.long
 def test_script_without_a_guard_cleans(text: Path, workspace: Workspace, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(UNGUARDED.format(path=str(text), root=str(workspace.root)))
