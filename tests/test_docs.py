@@ -129,6 +129,7 @@ def test_the_script_of_the_readme_works(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_make_run_starts_the_web_app_and_the_quickstart(tmp_path: Path) -> None:
     if not (ROOT / ".venv" / "installed").exists():
         pytest.skip("make has not set this checkout up; get it with: make setup")

@@ -59,6 +59,7 @@ def _core(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow(15)
+@pytest.mark.long
 def test_files_made_by_commands_worker_and_runs_are_private(tmp_path: Path) -> None:
     """Attack: another account of the machine reads the database."""
     text = tmp_path / "text.txt"

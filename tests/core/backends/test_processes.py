@@ -124,10 +124,9 @@ def checkpoints_of(place: Workspace) -> list[str]:
     return sorted(path.name for path in folder.glob("step-*")) if folder.exists() else []
 
 
+@pytest.mark.long
 @pytest.mark.slow(25)
-@pytest.mark.parametrize(
-    ("count", "values"), [(2, {"sharding": "fsdp"}), pytest.param(4, {}, marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize(("count", "values"), [(2, {"sharding": "fsdp"}), (4, {})])
 def test_several_processes_have_the_losses_of_one_and_only_rank_0_saves(
     hosts: Path, count: int, values: dict[str, Any]
 ) -> None:

@@ -146,6 +146,7 @@ def test_space_shows_the_pushed_branch(workspace: Workspace, hub: HubServer) -> 
 
 
 @pytest.mark.slow(25)
+@pytest.mark.long
 def test_pushed_space_starts_and_fills_masks(
     workspace: Workspace, hub: HubServer, tmp_path: Path
 ) -> None:

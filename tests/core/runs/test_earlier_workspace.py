@@ -71,6 +71,7 @@ def test_database_is_rebuilt_from_the_run_folders(workspace: Workspace) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_resumed_run_ends_with_the_losses_and_weights_of_the_earlier_version(
     workspace: Workspace,
 ) -> None:

@@ -24,6 +24,7 @@ KILLS = 6
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_worker_killed_while_reading_events_stores_each_metric_exactly_once(
     tmp_path: Path,
 ) -> None:
