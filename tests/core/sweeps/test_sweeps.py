@@ -126,13 +126,13 @@ def test_command_runs_a_sweep_and_prints_its_best_trial(
 @pytest.mark.long
 @pytest.mark.slow(8)
 def test_trials_that_all_fail_end_the_sweep(workspace: Workspace) -> None:
-    text = TOML.replace("steps = 2", "steps = 2\nfails_above = 0.0").replace("= 3\n", "= 9\n", 1)
+    text = TOML.replace("steps = 2", "steps = 2\nfails_above = 0.0").replace("= 3\n", "= 30\n", 1)
     choose_slots(workspace, 5)
     folder = begin(workspace, text)
     until_ended(folder)
     found = described(workspace)
     assert (found["state"], found["reason"], found["best"]) == ("failed", "trials_failed", None)
-    assert 5 <= len(found["trials"]) < 9 and found["error"]["problem"] == "The toy fails"
+    assert 5 <= len(found["trials"]) < 30 and found["error"]["problem"] == "The toy fails"
 
 
 def test_missing_sweep_and_wrong_commands_are_errors(
