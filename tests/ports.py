@@ -6,9 +6,9 @@ import os
 import random
 import socket
 
-# Above the ports that Ray gives its processes, and below the range from which systems take the ports
-# of outgoing connections: several test processes connect at the same time, and could take a port
-# between its choice and the server's start.
+# Above the ports that Ray gives its processes, and below the range from which systems take the
+# ports of outgoing connections: several test processes connect at the same time, and could take a
+# port between its choice and the server's start.
 _FIRST, _LAST = 24_000, 31_000
 
 
