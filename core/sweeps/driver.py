@@ -116,7 +116,7 @@ class Driver:
 
     def _settle(self, trial: Trial, row: RunRow, *, is_stopping: bool) -> None:
         """Takes the result of an ended run, or goes on with an interrupted one."""
-        is_lost = row.state == "lost" or (row.state == "failed" and row.reason in _LOST_REASONS)
+        is_lost = _is_lost(row)
         is_paused = trial.state == "paused" and row.state in ("stopped", "lost")
         if is_stopping and not trial.is_worse and (row.state == "stopped" or is_lost):
             self._write(trial, state="paused")
@@ -141,7 +141,8 @@ class Driver:
 
     def _conclude(self, trial: Trial, row: RunRow) -> None:
         state, reason = row.state, row.reason
-        if row.state == "stopped" and trial.is_worse:
+        # A run whose process dies on the way to its stop is pruned, too.
+        if trial.is_worse and (row.state == "stopped" or _is_lost(row)):
             state, reason = "pruned", f"validation {trial.judged}"
         elif row.state == "stopped" and self._is_full:
             reason = self._is_full
@@ -306,6 +307,11 @@ def drive(workspace: Workspace, folder: SweepFolder) -> None:
         if time.monotonic() > patience:
             return
         time.sleep(_LOCK_POLL_SECONDS)
+
+
+def _is_lost(row: RunRow) -> bool:
+    """Returns whether the run's process ended without a word, so that the run can go on."""
+    return row.state == "lost" or (row.state == "failed" and row.reason in _LOST_REASONS)
 
 
 def _drive(workspace: Workspace, folder: SweepFolder) -> None:
