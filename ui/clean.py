@@ -14,9 +14,10 @@ from core.workspace import Artifact, Workspace
 from ui import present
 from ui.assets import script
 from ui.forms import Form
-from ui.parts import artifacts, markup
+from ui.parts import markup
 from ui.parts.cleaning import render_preview, render_report
 from ui.parts.events import QUIET
+from ui.parts.result_list import fill_list
 from ui.parts.stage import Forecast, Launcher, main_column, side_column, workbench
 
 if TYPE_CHECKING:
@@ -132,18 +133,6 @@ def _render_list(workspace: Workspace, line: gr.HTML) -> tuple[gr.Button, gr.Dro
             )
             use = gr.Button("Use for tokenizer and shards", elem_id="clean-use", scale=0)
         report = gr.HTML(elem_id="clean-report")
-    seen = gr.State([])
-
-    def refresh(current: str | None, known: list[str]) -> dict[Any, Any]:
-        found = workspace.list("corpus")
-        names = [artifact.name for artifact in found]
-        value = artifacts.follow_newest(names, current or "", known) or None
-        return {
-            listed: _list(found) if found else _NONE_YET,
-            card: gr.update(visible=bool(found)),
-            chosen: gr.update(choices=names, value=value),
-            seen: names,
-        }
 
     def show(name: str | None) -> str:
         try:
@@ -151,7 +140,10 @@ def _render_list(workspace: Workspace, line: gr.HTML) -> tuple[gr.Button, gr.Dro
         except StudioError as error:
             return present.error_card(error)
 
-    line.artifacts(present.guarded(refresh), [chosen, seen], [listed, card, chosen, seen], **QUIET)
+    fill_list(
+        line, find=lambda: workspace.list("corpus"), table=_list, nothing=_NONE_YET,
+        listed=listed, card=card, chosen=chosen,
+    )  # fmt: skip
     chosen.change(present.guarded(show), chosen, report, **QUIET)
     return use, chosen
 

@@ -12,7 +12,7 @@ from core.evaluation.pairs import check_file
 from core.evaluation.text import check_text
 from core.workspace import Artifact, Workspace
 from ui.parts import markup
-from ui.parts.result_list import render_results
+from ui.parts.result_list import render_results, results_table
 from ui.parts.results import headline, results_of
 from ui.parts.stage import Forecast, Launcher, main_column, side_column, workbench
 from ui.parts.subjects import SubjectForm, check_subject
@@ -42,7 +42,7 @@ def render(workspace: Workspace, line: gr.HTML) -> Launcher:
             launcher.render_start("Evaluate")
     form.follow_artifacts(line)
     render_results(
-        workspace, line, id="evaluate", title="Evaluations in this workspace", nothing=_NONE_YET,
+        line, id="evaluate", title="Evaluations in this workspace", nothing=_NONE_YET,
         find=lambda: workspace.list("evaluation"), table=_list,
         show=lambda one: results_of("evaluate", one.manifest.counts),
     )  # fmt: skip
@@ -74,15 +74,5 @@ def _data_of(config: EvaluateConfig) -> str:
 
 
 def _list(found: Sequence[Artifact]) -> str:
-    headings = ("Name", "Model", "Task", "Result", "Created")
-    rows = [
-        (
-            one.name,
-            str(one.manifest.counts.get("model", "")),
-            _TASKS.get(str(one.manifest.counts.get("task")), ""),
-            headline(one.manifest.counts),
-            markup.date(one.manifest.created),
-        )
-        for one in found
-    ]
-    return markup.table(headings, rows, label="Evaluations in this workspace")
+    label = "Evaluations in this workspace"
+    return results_table(found, origin="Model", tasks=_TASKS, headline=headline, label=label)

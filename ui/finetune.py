@@ -16,7 +16,7 @@ from core.finetuning.names import is_of_finetuning
 from core.finetuning.search import count_trainings
 from core.workspace import Artifact, Workspace
 from ui.parts import markup
-from ui.parts.result_list import render_results
+from ui.parts.result_list import render_results, results_table
 from ui.parts.results import finetuning_headline, results_of
 from ui.parts.stage import Forecast, Launcher, main_column, side_column, workbench
 from ui.parts.subjects import SubjectForm, check_subject
@@ -50,7 +50,7 @@ def render(workspace: Workspace, line: gr.HTML) -> Launcher:
             launcher.render_start("Fine-tune")
     form.follow_artifacts(line)
     render_results(
-        workspace, line, id="finetune", title="Fine-tuned models in this workspace",
+        line, id="finetune", title="Fine-tuned models in this workspace",
         nothing=_NONE_YET, find=lambda: _fine_tuned(workspace), table=_list, show=_show,
     )  # fmt: skip
     return launcher
@@ -99,18 +99,9 @@ def _fine_tuned(workspace: Workspace) -> list[Artifact]:
 
 
 def _list(found: Sequence[Artifact]) -> str:
-    headings = ("Name", "From", "Task", "Result", "Created")
-    rows = [
-        (
-            one.name,
-            str(one.manifest.counts.get("model", "")),
-            _TASKS.get(str(one.manifest.counts.get("task")), ""),
-            finetuning_headline(one.manifest.counts),
-            markup.date(one.manifest.created),
-        )
-        for one in found
-    ]
-    return markup.table(headings, rows, label="Fine-tuned models in this workspace")
+    label = "Fine-tuned models in this workspace"
+    shown = finetuning_headline
+    return results_table(found, origin="From", tasks=_TASKS, headline=shown, label=label)
 
 
 def _show(model: Artifact) -> str:

@@ -14,8 +14,9 @@ from core.errors import ConfigError, StudioError
 from core.workspace import Artifact, Workspace
 from ui import present
 from ui.forms import Form
-from ui.parts import artifacts, markup
+from ui.parts import markup
 from ui.parts.events import QUIET
+from ui.parts.result_list import fill_list
 from ui.parts.stage import Earlier, Forecast, Launcher, main_column, side_column, workbench
 from ui.parts.tokens import mark_masked
 
@@ -131,25 +132,10 @@ def _render_list(workspace: Workspace, line: gr.HTML) -> None:
         except StudioError as error:
             return present.error_card(error)
 
-    def refresh(current: str, known: list[str]) -> dict[Any, Any]:
-        found = workspace.list("shards")
-        names = [artifact.name for artifact in found]
-        return {
-            listed: _list(found) if found else _NONE_YET,
-            card: gr.update(visible=bool(found)),
-            chosen: gr.update(
-                choices=names, value=artifacts.follow_newest(names, current, known) or None
-            ),
-            seen: names,
-        }
-
-    seen = gr.State([])
-    line.artifacts(
-        present.guarded(refresh),
-        [chosen, seen],
-        [listed, card, chosen, seen],
-        **QUIET,
-    )
+    fill_list(
+        line, find=lambda: workspace.list("shards"), table=_list, nothing=_NONE_YET,
+        listed=listed, card=card, chosen=chosen,
+    )  # fmt: skip
     gr.on(
         [chosen.change, another.click],
         present.guarded(show_row),

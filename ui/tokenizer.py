@@ -12,8 +12,9 @@ from core.config import TokenizerConfig, option_label
 from core.workspace import Artifact, Workspace
 from ui import present
 from ui.forms import Form
-from ui.parts import artifacts, markup
+from ui.parts import markup
 from ui.parts.events import QUIET
+from ui.parts.result_list import fill_list
 from ui.parts.stage import Forecast, Launcher, main_column, side_column, workbench
 from ui.parts.tokens import colour_tokens, list_tokens
 
@@ -83,25 +84,10 @@ def _render_list(workspace: Workspace, line: gr.HTML) -> None:
         )
         tokens = gr.HTML(elem_id="tokenizer-tokens")
         extremes = gr.HTML(elem_id="tokenizer-extremes")
-    seen = gr.State([])
-
-    def refresh(current: str | None, known: list[str]) -> dict[Any, Any]:
-        found = workspace.list("tokenizer")
-        names = [artifact.name for artifact in found]
-        value = artifacts.follow_newest(names, current or "", known) or None
-        return {
-            listed: _list(found) if found else _NONE_YET,
-            card: gr.update(visible=bool(found)),
-            chosen: gr.update(choices=names, value=value),
-            seen: names,
-        }
-
-    line.artifacts(
-        present.guarded(refresh),
-        [chosen, seen],
-        [listed, card, chosen, seen],
-        **QUIET,
-    )
+    fill_list(
+        line, find=lambda: workspace.list("tokenizer"), table=_list, nothing=_NONE_YET,
+        listed=listed, card=card, chosen=chosen,
+    )  # fmt: skip
     chosen.change(
         present.guarded(lambda name: _extremes(name, workspace)),
         chosen,

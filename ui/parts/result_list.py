@@ -1,22 +1,60 @@
-"""Lists artifacts with results, and shows those of one."""
+"""Lists artifacts, and shows one that a menu chooses."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gradio as gr
 
-from core.workspace import Artifact, Workspace
+from core.workspace import Artifact
 from ui import present
-from ui.parts import artifacts
+from ui.parts import artifacts, markup
 from ui.parts.events import QUIET
 
 _MOST_LISTED = 50
 
 
+def fill_list(
+    line: gr.HTML,
+    *,
+    find: Callable[[], Sequence[Artifact]],
+    table: Callable[[Sequence[Artifact]], str],
+    nothing: str,
+    listed: gr.HTML,
+    card: gr.Column,
+    chosen: gr.Dropdown,
+    beside: tuple[gr.HTML, Callable[[str], str]] | None = None,
+) -> None:
+    """Fills a list and its menu, now and when artifacts change.
+
+    Args:
+        line: Its `artifacts` event reports new artifacts.
+        find: Returns the artifacts, newest first.
+        table: Renders the list.
+        nothing: Shown if there are none.
+        card: Visible if there is an artifact.
+        beside: Something else to show for the chosen name, which is "" if there is none.
+    """
+    seen = gr.State([])
+
+    def refresh(current: str | None, known: list[str]) -> dict[Any, Any]:
+        found = find()
+        names = [one.name for one in found]
+        value = artifacts.follow_newest(names, current or "", known)
+        return {
+            listed: table(found) if found else nothing,
+            card: gr.update(visible=bool(found)),
+            chosen: gr.update(choices=names, value=value or None),
+            seen: names,
+            **({beside[0]: beside[1](value)} if beside else {}),
+        }
+
+    outputs = [listed, card, chosen, seen, *([beside[0]] if beside else [])]
+    line.artifacts(present.guarded(refresh), [chosen, seen], outputs, **QUIET)
+
+
 def render_results(
-    workspace: Workspace,
     line: gr.HTML,
     *,
     id: str,
@@ -41,26 +79,38 @@ def render_results(
         chosen = gr.Dropdown([], label="Results of", elem_id=f"{id}-chosen", interactive=True)
         results = gr.HTML(elem_id=f"{id}-results")
     listed = gr.HTML(nothing, elem_id=f"{id}-list")
-    known = gr.JSON([], visible=False)
-
-    def refresh(current: str | None, before: list[str]) -> dict[Any, Any]:
-        found = find()[:_MOST_LISTED]
-        names = [one.name for one in found]
-        value = artifacts.follow_newest(names, current or "", before)
-        return {
-            listed: table(found) if found else nothing,
-            card: gr.update(visible=bool(found)),
-            chosen: gr.update(choices=names, value=value or None),
-            known: names,
-            # A menu that only now appears reports no change.
-            results: show_one(value),
-        }
 
     def show_one(name: str | None) -> str:
         found = next((one for one in find() if one.name == name), None)
         return show(found) if found else ""
 
-    line.artifacts(
-        present.guarded(refresh), [chosen, known], [listed, card, chosen, known, results], **QUIET
-    )
+    fill_list(
+        line, find=lambda: find()[:_MOST_LISTED], table=table, nothing=nothing, listed=listed,
+        card=card, chosen=chosen,
+        # A menu that only now appears reports no change.
+        beside=(results, show_one),
+    )  # fmt: skip
     chosen.change(present.guarded(show_one), chosen, results, **QUIET)
+
+
+def results_table(
+    found: Sequence[Artifact],
+    *,
+    origin: str,
+    tasks: Mapping[str, str],
+    headline: Callable[[Mapping[str, Any]], str],
+    label: str,
+) -> str:
+    """Renders artifacts with their task and main figure.
+
+    Args:
+        origin: Heading of the model that each was made from.
+        tasks: Titles by name.
+        headline: Returns the main figure of an artifact's counts.
+    """
+    rows = []
+    for one in found:
+        counts = one.manifest.counts
+        model, task = str(counts.get("model", "")), tasks.get(str(counts.get("task")), "")
+        rows.append((one.name, model, task, headline(counts), markup.date(one.manifest.created)))
+    return markup.table(("Name", origin, "Task", "Result", "Created"), rows, label=label)
