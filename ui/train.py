@@ -294,7 +294,7 @@ def _forecast(config: TrainConfig, workspace: Workspace) -> Forecast:
     plan = recipe.plan(
         config, inputs.epoch_length, inputs.shards.row_length, replicas=_replicas(config)
     )
-    check_epochs(config, inputs.sources, plan.num_train_steps * plan.global_batch_size)
+    check_epochs(config, inputs.sources, plan.total_sequences)
     parameters = count_parameters(inputs.architecture)
     seconds = _estimate_seconds(config, inputs, plan)
     hours = cost.estimate_hours(config, workspace)
@@ -395,7 +395,7 @@ def _source_rows(inputs: TrainingInputs, plan: recipe.Plan) -> list[tuple[str, s
     """Shows each source of a mixture with its share and epochs."""
     if not inputs.sources.is_mixture:
         return []
-    epochs = inputs.sources.epochs(plan.num_train_steps * plan.global_batch_size)
+    epochs = inputs.sources.epochs(plan.total_sequences)
     return [
         (f"{one.name}, {one.share / BLOCK:.1%} of the mixture", f"{epochs[one.name]:.3g} epochs")
         for one in inputs.sources.all

@@ -119,7 +119,8 @@ def open_inputs(
     tokenizer = _open_tokenizer(config, shards, workspace)
     for one in sources.all:
         _check_vocabulary(one.shards, tokenizer)
-        _check_validation(one.shards)
+    if not sources.is_mixture:  # Its sources were checked when they were opened.
+        _check_validation(shards)
     checkpoint = None
     if config.checkpoint:
         checkpoint = own or find_model(

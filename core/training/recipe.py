@@ -58,6 +58,11 @@ class Plan:
         return self.global_batch_size * self.row_length
 
     @property
+    def total_sequences(self) -> int:
+        """Sequences read, repetitions included."""
+        return self.num_train_steps * self.global_batch_size
+
+    @property
     def total_tokens(self) -> int:
         """Tokens read, repetitions included."""
         return self.num_train_steps * self.tokens_per_step

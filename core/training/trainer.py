@@ -227,8 +227,7 @@ class TrainingRun:
             self._reporter.event("resumed", step=state.step)
         state = replace(state, engine=self._devices.engine)
         self._plan = resumed_plan(self._config, recipe.Plan(**state.plan), state.step)
-        sequences = self._plan.num_train_steps * self._plan.global_batch_size
-        check_epochs(self._config, self._inputs.sources, sequences)
+        check_epochs(self._config, self._inputs.sources, self._plan.total_sequences)
         parts = recipe.accumulation_steps(
             self._config, self._plan.global_batch_size, self._devices.count, self._fits_in_memory
         )
@@ -762,8 +761,7 @@ class TrainingRun:
             f"{plan.tokens_per_parameter(parameters):.3g} tokens per parameter"
         )
         if self._inputs.sources.is_mixture:
-            sequences = plan.num_train_steps * plan.global_batch_size
-            epochs = describe_epochs(self._inputs.sources.epochs(sequences))
+            epochs = describe_epochs(self._inputs.sources.epochs(plan.total_sequences))
             self._reporter.note(f"The mixture reads {epochs}")
         settings = resolved_settings(self._config, plan, self._inputs, self._devices, self._parts)
         self._reporter.event("resolved", settings=settings, tokens_per_step=plan.tokens_per_step)
