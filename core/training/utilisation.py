@@ -73,13 +73,15 @@ class UtilisationMeter:
 
     def read(self) -> dict[str, float]:
         """Returns percent of the usable cores and of the GPUs, and memory in GiB."""
+        # CPU time is counted in ticks of 10 ms, so a short interval can show more than all cores.
+        used = min(100.0, self._process.cpu_percent() / self._cores)
         values = {
-            "cpu_percent": round(self._process.cpu_percent() / self._cores, 1),
+            "cpu_percent": round(used, 1),
             "memory_gib": round(self._process.memory_info().rss / _BYTES_PER_GIB, 3),
         }
         found = [one() for one in self._gpus]
         if found:
-            values["gpu_percent"] = round(sum(used for used, _ in found) / len(found), 1)
+            values["gpu_percent"] = round(sum(busy for busy, _ in found) / len(found), 1)
             values["gpu_memory_gib"] = round(sum(held for _, held in found) / _BYTES_PER_GIB, 3)
         return values
 
