@@ -186,6 +186,7 @@ def _studio_access(logins: list[tuple[str, str]], owners: list[str]) -> _Access:
     from starlette.middleware import Middleware
 
     from ui.assets import read
+    from ui.parts.frontend import FasterFrontend, faster_asset
 
     inner = []
     if owners:
@@ -203,7 +204,8 @@ def _studio_access(logins: list[tuple[str, str]], owners: list[str]) -> _Access:
     )
     linked = _SIGN_IN_PATHS if owners else ()
     outer = _outer_access(local_names_only=not (logins or owners), linked_paths=linked)
-    return _Access(outer, [*inner, limits, Middleware(LocalFilesOnly)])
+    faster = Middleware(FasterFrontend, asset=faster_asset())
+    return _Access(outer, [*inner, faster, limits, Middleware(LocalFilesOnly)])
 
 
 def _demo_access(page: gr.Blocks) -> _Access:

@@ -1,0 +1,100 @@
+"""The faster searches in Gradio's frontend."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gradio.routes import BUILD_PATH_LIB
+
+from ui.parts.frontend import Asset, FasterFrontend, faster_asset, with_indexes
+
+_TREE = "{id:0,children:[{id:1,children:[{id:2}]},{id:3,children:[]}]}"
+
+
+def installed_script() -> str:
+    [path] = Path(str(BUILD_PATH_LIB)).glob("core-*.js")
+    return path.read_text("utf-8")
+
+
+def ask(asset: Asset | None, path: str, method: str = "GET") -> list[dict[str, Any]]:
+    sent: list[dict[str, Any]] = []
+
+    async def gradio(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 203, "headers": []})
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b""}
+
+    scope = {"type": "http", "method": method, "path": path, "headers": []}
+    asyncio.run(FasterFrontend(gradio, asset=asset)(scope, receive, send))
+    return sent
+
+
+def test_installed_gradio_is_a_known_version() -> None:
+    asset = faster_asset()
+    assert asset, "the page is slow with this Gradio: adapt ui/parts/frontend.py"
+    assert (Path(str(BUILD_PATH_LIB)) / Path(asset.path).name).exists()
+
+
+def test_unknown_script_stays_as_it_is(tmp_path: Path) -> None:
+    twice = installed_script() * 2
+    assert with_indexes("function f(){}") is None
+    assert with_indexes(twice) is None
+    (tmp_path / "core-new.js").write_text("function f(){}")
+    assert faster_asset(tmp_path) is None
+
+
+def test_only_the_changed_script_is_answered() -> None:
+    asset = Asset("/assets/core-1.js", b"fast")
+    start, body = ask(asset, "/assets/core-1.js")
+    assert (start["status"], body["body"]) == (200, b"fast")
+    assert ask(asset, "/assets/core-1.js", "HEAD")[1]["body"] == b""
+    for path, method in (("/assets/core-2.js", "GET"), ("/assets/core-1.js", "POST")):
+        assert ask(asset, path, method)[0]["status"] == 203
+    assert ask(None, "/assets/core-1.js")[0]["status"] == 203
+
+
+@pytest.mark.skipif(not shutil.which("node"), reason="needs node, which npm brings")
+def test_look_ups_find_what_the_searches_found() -> None:
+    slow = (
+        "function F(e,t){if(e.id===t)return e;if(e.children)for(let n of e.children)"
+        "{let e=F(n,t);if(e)return e}return null}"
+        "const tree={rerender(e,t){return 1},find_attached_events(e,t){let n=t.filter("
+        "t=>t.targets.find(([t])=>t===e.id)).map(t=>{let n=t.targets.find(([t])=>t===e.id);"
+        "return n?n[1]:null}).filter(Boolean);"
+        "return e.props.shared_props.attached_events=n,e}};"
+    )
+    check = f"""
+        const root = {_TREE};
+        const found = [0, 1, 2, 3, 4, 2].map((id) => F(root, id)?.id ?? null);
+        root.children[1].children.push({{ id: 4 }});
+        tree.rerender();
+        root.children[0].children = [{{ id: 5 }}];
+        found.push(F(root, 4)?.id ?? null, F(root, 5)?.id ?? null, F(root, 2)?.id ?? null);
+        const all = [
+            {{ targets: [[1, "change"], [2, "click"], [1, "input"]] }},
+            {{ targets: [] }},
+            {{ targets: [[null, "load"], [1, "input"]] }},
+        ];
+        const events = [1, 2, 3].map((id) =>
+            tree.find_attached_events({{ id, props: {{ shared_props: {{}} }} }}, all)
+                .props.shared_props.attached_events);
+        console.log(JSON.stringify([found, events]));
+    """
+    fast = with_indexes(slow)
+    assert fast
+    answers = [
+        json.loads(subprocess.check_output(["node", "-e", code + check], text=True))
+        for code in (slow, fast)
+    ]
+    assert answers[0] == answers[1]
+    assert answers[0][1] == [["change", "input"], ["click"], []]
