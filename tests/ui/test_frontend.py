@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gradio.routes import BUILD_PATH_LIB
+from gradio.route_utils import BUILD_PATH_LIB
 
 from ui.parts.frontend import Asset, FasterFrontend, faster_asset, with_indexes
 

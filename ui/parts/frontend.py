@@ -80,7 +80,7 @@ def faster_asset(folder: Path | None = None) -> Asset | None:
         folder: The scripts of Gradio's frontend; by default the installed ones.
     """
     if folder is None:
-        from gradio.routes import BUILD_PATH_LIB
+        from gradio.route_utils import BUILD_PATH_LIB
 
         folder = Path(str(BUILD_PATH_LIB))
     for path in sorted(folder.glob("core-*.js")):
