@@ -15,7 +15,7 @@ PROCESSES := $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 PYTEST := $(PYTHON) -m pytest -n $(PROCESSES) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 PIP_INSTALL := $(PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: run quickstart test test-all lint format audit benchmark setup setup-dev help clean
+.PHONY: run quickstart test test-all test-thorough lint format audit benchmark setup setup-dev help clean
 .DEFAULT_GOAL := run
 
 run: setup ## start the page; with an empty workspace, the quickstart too
@@ -27,8 +27,11 @@ quickstart: setup ## the same without the page
 test: setup-dev ## the tests but the longest; what the machine lacks is skipped by name
 	$(PYTEST) -m "not long"
 
-test-all: setup-dev ## all tests; a skip is a failure
+test-all: setup-dev ## all tests but the thorough ones; a skip is a failure
 	$(PYTEST) --fail-on-skip
+
+test-thorough: setup-dev ## all tests, more variants and repetitions; for hours
+	STUDIO_TEST_THOROUGH=1 $(PYTEST) --fail-on-skip
 
 lint: setup-dev ## style and types
 	$(PYTHON) -m ruff format --check .

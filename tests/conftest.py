@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz.counting import FuzzCounts
+from tests.thorough import THOROUGH
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
@@ -49,8 +50,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts files with slow tests first, so that parallel workers end at about the same time."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out thorough tests unless they are requested, and puts files with slow tests first.
+
+    Parallel workers then end at about the same time.
+    """
+    if not THOROUGH:
+        left_out = [item for item in items if item.get_closest_marker("thorough")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
     seconds: Counter[Path] = Counter()
     for item in items:
         if slow := item.get_closest_marker("slow"):

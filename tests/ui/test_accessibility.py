@@ -75,8 +75,15 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.mark.slow(60)
 @pytest.mark.long
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize(("width", "height"), [(1280, 900), (390, 844)], ids=["desktop", "phone"])
+@pytest.mark.parametrize(
+    ("width", "height", "dark"),
+    [
+        pytest.param(1280, 900, False, id="desktop-light"),
+        pytest.param(390, 844, True, id="phone-dark"),
+        pytest.param(1280, 900, True, id="desktop-dark", marks=pytest.mark.thorough),
+        pytest.param(390, 844, False, id="phone-light", marks=pytest.mark.thorough),
+    ],
+)
 def test_axe_finds_nothing_serious(address: str, width: int, height: int, dark: bool) -> None:
     axe = find_axe()
     with visiting(address, width=width, height=height, dark=dark) as visit:

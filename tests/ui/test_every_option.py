@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 import time
@@ -41,8 +42,6 @@ FORMS = {
 }
 # Switches that show further controls.
 SWITCHES = {"Clean": ("clean-boilerplate_lines", "clean-fineweb")}
-# The advanced view has the options of the basic one, too; these forms differ by more than that.
-_IN_BASIC_VIEW = ("Corpus", "Tokenizer", "Shards", "Train", "Publish")
 # The web app may be slow if two cores run the browser and the app.
 SETTLED_WITHIN_SECONDS = 90
 # Longer than the web app's delays before a request: 150 ms for a form, 300 ms for a menu.
@@ -140,34 +139,34 @@ CONTROLS = """
   return found;
 }
 """
-# The values of a form's fields by name: texts and booleans.
-VALUES = """
-([form, names]) => Object.fromEntries(names.map((name) => {
-  const block = document.getElementById(`${form}-${name}`);
-  if (!block) return [name, null];
-  const radio = block.querySelector("input[type=radio]");
-  if (radio) return [name, block.querySelector("input[type=radio]:checked")?.value ?? ""];
-  const box = block.querySelector("input[type=checkbox]");
-  if (box) return [name, box.checked];
-  return [name, block.querySelector("input, textarea").value];
-}))
-"""
-TEXTS = """
-(tab) => [...document.querySelectorAll(`#${tab} :is(input:not([type=file]), textarea, select)`)]
-  .map((one) => [one.closest("[id]:not(input):not(textarea)")?.id, one.value])
-"""
-PROBLEMS = """
-(tab) => [
-  ...document.querySelectorAll(`#${tab} .ps-problem`), ...document.querySelectorAll(".toast-body"),
-].map((one) => [one.closest("[id]:not(p)")?.id ?? "", one.textContent])
-"""
-COMMANDS = """
-(tab) => [...document.querySelectorAll(`#${tab} .ps-command .ps-code:first-of-type code`)]
-  .map((one) => one.textContent)
-"""
-REFUSED = """
-(tab) => [...document.querySelectorAll(`#${tab} .ps-facts .ps-error, #${tab} .ps-hint`)]
-  .map((one) => one.textContent)
+# What a tab shows: texts, problems, commands and refusals, and the fields' values by form and name.
+SHOWN = """
+([tab, forms]) => {
+  const panel = document.getElementById(tab);
+  const texts = (selector) => [...panel.querySelectorAll(selector)].map((one) => one.textContent);
+  const valueOf = (block) => {
+    const radio = block.querySelector("input[type=radio]");
+    if (radio) return block.querySelector("input[type=radio]:checked")?.value ?? "";
+    const box = block.querySelector("input[type=checkbox]");
+    return box ? box.checked : block.querySelector("input, textarea").value;
+  };
+  const beside = [...panel.querySelectorAll(".ps-problem")];
+  const problems = [...beside, ...document.querySelectorAll(".toast-body")];
+  const values = {};
+  for (const [form, names] of forms) {
+    const blocks = names.map((name) => [name, document.getElementById(`${form}-${name}`)]);
+    const shown = blocks.filter(([, block]) => block);
+    values[form] = Object.fromEntries(shown.map(([name, block]) => [name, valueOf(block)]));
+  }
+  return {
+    texts: [...panel.querySelectorAll(":is(input:not([type=file]), textarea, select)")]
+      .map((one) => [one.closest("[id]:not(input):not(textarea)")?.id, one.value]),
+    problems: problems.map((one) => [one.closest("[id]:not(p)")?.id ?? "", one.textContent]),
+    commands: texts(".ps-command .ps-code:first-of-type code"),
+    refused: texts(".ps-facts .ps-error, .ps-hint"),
+    values,
+  };
+}
 """
 
 
@@ -207,6 +206,16 @@ class Chooser:
         self.chosen: list[str] = []
         self.problems: list[str] = []
 
+    def forget(self) -> None:
+        """Forgets what earlier tests chose and found."""
+        for found in (self.chosen, self.problems, self.visitor.errors):
+            found.clear()
+
+    def assert_well(self) -> None:
+        """Raises AssertionError for any problem or script error."""
+        assert self.visitor.errors == []
+        assert not self.problems, "\n".join(self.problems)
+
     def settle(self) -> None:
         """Waits until no request has been sent or answered for a while."""
         from playwright.sync_api import TimeoutError
@@ -222,14 +231,14 @@ class Chooser:
 
     def open(self, tab: str, view: str) -> None:
         self.visitor.open(tab)
-        sections = self.page.locator(f"#{panel_of(tab)} .ps-section > button")
-        for number in range(sections.count()):
+        sections = self.page.locator(f"#{panel_of(tab)} .ps-section > button:not(.open)")
+        for number in reversed(range(sections.count())):
             sections.nth(number).click()
         switches = self.page.locator(f"#{panel_of(tab)} .ps-view")
         for number in range(switches.count()):
             switches.nth(number).get_by_text(view, exact=True).click()
-        commands = self.page.locator(f"#{panel_of(tab)} .ps-command > button")
-        for number in range(commands.count()):
+        commands = self.page.locator(f"#{panel_of(tab)} .ps-command > button:not(.open)")
+        for number in reversed(range(commands.count())):
             commands.nth(number).click()
         for id in SWITCHES.get(tab, ()):
             self.visitor.field(id).check()
@@ -328,39 +337,39 @@ class Chooser:
             self.page.wait_for_timeout(200)
 
     def _look(self, tab: str) -> None:
-        panel = panel_of(tab)
-        for place, text in self.page.evaluate(TEXTS, panel):
+        forms = {one.id: one for stage in FORMS[tab] for one in self.forms[stage]._all()}
+        asked = [[id, list(form.components)] for id, form in forms.items()]
+        shown = self.page.evaluate(SHOWN, [panel_of(tab), asked])
+        for place, text in shown["texts"]:
             if NO_VALUE.search(text):
                 self._note(f"{place} holds {text}")
-        problems = self.page.evaluate(PROBLEMS, panel)
-        for place, text in problems:
+        for place, text in shown["problems"]:
             if not CAUSED.search(text):
                 self._note(f"{place} says {text}")
-        for text in self.page.evaluate(REFUSED, panel):
+        for text in shown["refused"]:
             if not CAUSED.search(text):
                 self._note(f"refused: {text}")
-        commands = dict(map(parsed, self.page.evaluate(COMMANDS, panel)))
+        commands = dict(map(parsed, shown["commands"]))
         for stage in FORMS[tab]:
-            expected = self.expected(stage)
+            expected = self.expected(stage, shown["values"])
             if stage not in commands:
-                if not problems:
+                if not shown["problems"]:
                     self._note(f"no command for {stage}")
                 continue
             command, made_first = commands[stage]
             if made_first:
                 expected = expected.model_copy(update={made_first: getattr(command, made_first)})
             # A form with a refused choice may show a command that can't run.
-            if command != expected and not problems:
+            if command != expected and not shown["problems"]:
                 self._note(f"{stage}: {differences(command, expected)}")
 
-    def expected(self, stage: str) -> StageConfig:
+    def expected(self, stage: str, shown: dict[str, dict[str, Any]]) -> StageConfig:
+        """Returns the config of shown values, given by form and name."""
         form = self.forms[stage]
-        typed = []
-        for one in form._all():
-            shown = self.page.evaluate(VALUES, [one.id, list(one.components)])
-            typed.append(
-                {n: to_typed(one.components[n], v) for n, v in shown.items() if v is not None}
-            )
+        typed = [
+            {name: to_typed(one.components[name], value) for name, value in shown[one.id].items()}
+            for one in form._all()
+        ]
         return form.parse(*typed)
 
     def _note(self, problem: str) -> None:
@@ -448,10 +457,17 @@ def address(workspace: Workspace) -> Iterator[str]:
         yield url
 
 
-def choose_all(chooser: Chooser, tab: str, view: str, by: str, kinds: tuple[str, ...]) -> None:
-    """Chooses each option of each control of these kinds, then restores the control's value."""
+def choose_all(
+    chooser: Chooser, tab: str, view: str, ways: tuple[str, ...], kinds: tuple[str, ...]
+) -> None:
+    """Chooses each option of each control of these kinds, the present one last.
+
+    Args:
+        ways: "mouse" and "keyboard", in turn.
+    """
     chooser.open(tab, view)
     tried: set[Control] = set()
+    turns = itertools.cycle(ways)
     # A choice may reveal further controls.
     while rest := [one for one in chooser.controls(tab) if one not in tried and one.kind in kinds]:
         control = rest[0]
@@ -459,57 +475,56 @@ def choose_all(chooser: Chooser, tab: str, view: str, by: str, kinds: tuple[str,
         if control.block.endswith("-view"):
             continue
         before, options = chooser.current(control), chooser.options_of(control)
-        for option in options:
-            chooser.choose(control, option, by)
+        for option in sorted(options, key=before.__eq__):
+            chooser.choose(control, option, next(turns))
             chooser.settle()
             chooser.look(tab)
-        if before in options:
-            chooser.choose(control, before, by)
-            chooser.settle()
 
 
-@pytest.mark.slow(60)
-def test_no_radio_button_or_preset_breaks_a_form(workspace: Workspace, address: str) -> None:
+@pytest.fixture(scope="module")
+def chooser(workspace: Workspace, address: str) -> Iterator[Chooser]:
     with visiting(address) as visit:
-        chooser = Chooser(visit(script=WATCH_REQUESTS), page_forms(workspace), workspace)
-        for tab in ("Tokenizer", "Shards", "Evaluate"):
-            choose_all(chooser, tab, "Basic", "mouse", ("radio",))
-        assert len(chooser.chosen) > 10
-        assert chooser.visitor.errors == []
-        assert not chooser.problems, "\n".join(chooser.problems)
+        yield Chooser(visit(script=WATCH_REQUESTS), page_forms(workspace), workspace)
+
+
+@pytest.mark.slow(40)
+def test_no_radio_button_or_preset_breaks_a_form(chooser: Chooser) -> None:
+    chooser.forget()
+    for tab in ("Tokenizer", "Shards", "Evaluate"):
+        choose_all(chooser, tab, "Basic", ("mouse",), ("radio",))
+    assert len(chooser.chosen) > 10
+    chooser.assert_well()
 
 
 @pytest.mark.slow(30)
 @pytest.mark.long
-def test_form_settles_after_choices_in_quick_succession(workspace: Workspace, address: str) -> None:
-    with visiting(address) as visit:
-        chooser = Chooser(visit(script=WATCH_REQUESTS), page_forms(workspace), workspace)
-        chooser.open("Train", "Basic")
-        [presets] = [one for one in chooser.controls("Train") if one.block == "train-preset"]
-        # Each is chosen before the request for the previous one is answered.
-        for number in range(8):
-            chooser.choose(presets, presets.options[number % 2], "mouse")
-            chooser.page.wait_for_timeout(170)
-        chooser.settle()
-        chooser.look("Train")
-        assert not chooser.problems, "\n".join(chooser.problems)
+def test_form_settles_after_choices_in_quick_succession(chooser: Chooser) -> None:
+    chooser.forget()
+    chooser.open("Train", "Basic")
+    [presets] = [one for one in chooser.controls("Train") if one.block == "train-preset"]
+    # Each is chosen before the request for the previous one is answered.
+    for number in range(8):
+        chooser.choose(presets, presets.options[number % 2], "mouse")
+        chooser.page.wait_for_timeout(170)
+    chooser.settle()
+    chooser.look("Train")
+    chooser.assert_well()
 
 
-@pytest.mark.parametrize(
-    ("view", "tab"),
-    [*(("Basic", tab) for tab in _IN_BASIC_VIEW), *(("Advanced", tab) for tab in FORMS)],
-)
-@pytest.mark.slow(150)
+_WAYS = [
+    pytest.param(("mouse", "keyboard"), id="either"),
+    pytest.param(("mouse",), id="mouse", marks=pytest.mark.thorough),
+    pytest.param(("keyboard",), id="keyboard", marks=pytest.mark.thorough),
+]
+
+
+@pytest.mark.slow(20)
 @pytest.mark.long
-def test_no_option_breaks_a_form(workspace: Workspace, address: str, view: str, tab: str) -> None:
-    try_every_option(workspace, address, tab, view, "mouse")
-
-
-def try_every_option(workspace: Workspace, address: str, tab: str, view: str, by: str) -> None:
-    """Chooses each option of a tab once."""
+@pytest.mark.parametrize("ways", _WAYS)
+@pytest.mark.parametrize("tab", FORMS)
+def test_no_option_breaks_a_form(chooser: Chooser, tab: str, ways: tuple[str, ...]) -> None:
+    chooser.forget()
     kinds = ("radio", "checkbox", "menu", "slider", "select")
-    with visiting(address) as visit:
-        chooser = Chooser(visit(script=WATCH_REQUESTS), page_forms(workspace), workspace)
-        choose_all(chooser, tab, view, by, kinds)
-        assert chooser.visitor.errors == []
-        assert not chooser.problems, "\n".join(chooser.problems)
+    # The advanced view has all options.
+    choose_all(chooser, tab, "Advanced", ways, kinds)
+    chooser.assert_well()

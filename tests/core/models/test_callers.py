@@ -221,7 +221,7 @@ def test_selected_callers_give_equal_results_for_every_format_and_dtype(models: 
     compare(models, FEW)
 
 
-@pytest.mark.long
+@pytest.mark.thorough
 @pytest.mark.slow(20)
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("family", FAMILIES)
