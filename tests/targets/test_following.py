@@ -30,7 +30,7 @@ from tests.targets.homes import kill_followers
 from tests.targets.ssh_server import running_ssh_server
 
 pytestmark = [pytest.mark.slow(60), pytest.mark.long]
-STEPS = 6000
+STEPS = 5000
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def home(tmp_path: Path) -> Iterator[Workspace]:
 
 def config(mirror: str, name: str) -> TrainConfig:
     return TrainConfig(
-        preset="custom", shards="rows", engine="tensorflow", device="cpu", hidden_size=16,
+        preset="custom", shards="rows", engine="jax", device="cpu", hidden_size=16,
         num_hidden_layers=1, num_attention_heads=2, num_train_steps=STEPS, mirror=mirror, name=name,
         per_replica_batch_size=8, eval_steps=1500, save_steps=500, logging_steps=20,
     )  # fmt: skip

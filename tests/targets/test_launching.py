@@ -33,7 +33,7 @@ from tests.targets.ssh_server import SshServer
 from tests.targets.test_following import weights
 
 pytestmark = [pytest.mark.slow(60), pytest.mark.long]
-STEPS = 12_000
+STEPS = 8_000
 
 
 @pytest.fixture(scope="module")
@@ -61,10 +61,10 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SshServe
 
 def config(target: str, name: str, **fields: object) -> TrainConfig:
     values = {
-        "preset": "custom", "shards": "rows", "engine": "tensorflow", "device": "cpu",
+        "preset": "custom", "shards": "rows", "engine": "jax", "device": "cpu",
         "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
         "num_train_steps": STEPS, "target": target, "name": name, "per_replica_batch_size": 8,
-        "eval_steps": 3000, "save_steps": 500, "logging_steps": 20,
+        "eval_steps": 2000, "save_steps": 500, "logging_steps": 20,
     }  # fmt: skip
     return TrainConfig(**{**values, **fields})
 
@@ -179,7 +179,7 @@ def command(workspace: Workspace, *arguments: str) -> Any:
 def test_machine_is_listed_and_deleted_by_commands(
     home: Workspace, server: SshServer, tmp_path: Path
 ) -> None:
-    flags = ["--preset", "custom", "--shards", "rows", "--engine", "tensorflow", "--device", "cpu",
+    flags = ["--preset", "custom", "--shards", "rows", "--engine", "jax", "--device", "cpu",
              "--hidden-size", "16", "--num-hidden-layers", "1", "--num-attention-heads", "2",
              "--num-train-steps", "1000000"]  # fmt: skip
     started = command(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,7 @@ SHIFTS = """
 ).observe({ type: "layout-shift", buffered: true }) || setTimeout(() => resolve([]), 500))
 """
 FINDINGS = """
-async () => (await axe.run(document, { resultTypes: ["violations"] })).violations
+async (place) => (await axe.run(place, { resultTypes: ["violations"] })).violations
   .filter((one) => ["serious", "critical"].includes(one.impact))
   .map((one) => [one.id, one.nodes.map((node) => node.html.slice(0, 200))])
 """
@@ -89,46 +90,56 @@ def test_axe_finds_nothing_serious(address: str, width: int, height: int, dark: 
     with visiting(address, width=width, height=height, dark=dark) as visit:
         visitor: Visitor = visit()
         visitor.page.evaluate(axe)
+        assert visitor.page.evaluate(FINDINGS, "body") == []
         for tab in TABS:
             visitor.open(tab)
             visitor.page.wait_for_timeout(1500)
-            assert visitor.page.evaluate(FINDINGS) == [], tab
+            panel = f"#{panel_of(tab)}"
+            assert visitor.page.evaluate(FINDINGS, panel) == [], tab
             for title, button in MORE.get(tab, ()):
                 if title:
                     visitor.page.get_by_label(title, exact=True).check()
                 if button:
                     visitor.page.get_by_role("button", name=button, exact=True).click()
                 visitor.page.wait_for_timeout(1500)
-                assert visitor.page.evaluate(FINDINGS) == [], (tab, title)
+                assert visitor.page.evaluate(FINDINGS, panel) == [], (tab, title)
                 visitor.page.keyboard.press("Escape")
 
 
-@pytest.mark.slow(30)
+@pytest.fixture(scope="module")
+def visit(address: str) -> Iterator[Any]:
+    with visiting(address) as visit:
+        yield visit
+
+
+@pytest.mark.slow(8)
 @pytest.mark.parametrize("tab", TABS)
 @pytest.mark.long
-def test_nothing_moves_while_a_tab_loads(address: str, tab: str) -> None:
+def test_nothing_moves_while_a_tab_loads(visit: Any, tab: str) -> None:
     def shift() -> float:
-        with visiting(address) as visit:
-            visitor: Visitor = visit(f"/#{panel_of(tab).removeprefix('tab-')}")
-            visitor.page.locator(f"#{panel_of(tab)}").wait_for()
-            visitor.page.wait_for_timeout(1500)
-            return float(sum(visitor.page.evaluate(SHIFTS)))
+        visitor: Visitor = visit(f"/#{panel_of(tab).removeprefix('tab-')}")
+        visitor.page.locator(f"#{panel_of(tab)}").wait_for()
+        visitor.page.wait_for_timeout(1500)
+        shifts = visitor.page.evaluate(SHIFTS)
+        visitor.page.close()
+        return float(sum(shifts))
 
     # A busy machine may paint half a page first; a shift of the web app's own recurs.
     assert shift() < MOST_SHIFT or shift() < MOST_SHIFT
 
 
 @pytest.mark.slow
-def test_the_offline_notice_is_seen_on_a_scrolled_page(address: str) -> None:
-    with visiting(address) as visit:
-        visitor: Visitor = visit("/#train")
-        page = visitor.page
-        page.locator("#train-start").wait_for()
-        page.evaluate("scrollTo(0, document.body.scrollHeight)")
-        page.context.set_offline(True)
-        offline = "document.body.classList.contains('ps-offline')"
-        visitor.wait_for(lambda: page.evaluate(offline), 60, "nobody answers")
-        page.evaluate("scrollTo(0, document.body.scrollHeight)")
-        box = page.locator(".ps-strip").bounding_box()
-        assert page.evaluate("scrollY") > 0
-        assert 0 <= box["y"] < page.viewport_size["height"] - box["height"]
+def test_the_offline_notice_is_seen_on_a_scrolled_page(visit: Any) -> None:
+    visitor: Visitor = visit("/#train")
+    page = visitor.page
+    page.locator("#train-start").wait_for()
+    page.evaluate("scrollTo(0, document.body.scrollHeight)")
+    page.context.set_offline(True)
+    offline = "document.body.classList.contains('ps-offline')"
+    visitor.wait_for(lambda: page.evaluate(offline), 60, "nobody answers")
+    page.evaluate("scrollTo(0, document.body.scrollHeight)")
+    box = page.locator(".ps-strip").bounding_box()
+    assert page.evaluate("scrollY") > 0
+    assert 0 <= box["y"] < page.viewport_size["height"] - box["height"]
+    page.context.set_offline(False)
+    page.close()

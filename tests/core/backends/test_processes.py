@@ -126,7 +126,10 @@ def checkpoints_of(place: Workspace) -> list[str]:
 
 @pytest.mark.long
 @pytest.mark.slow(25)
-@pytest.mark.parametrize(("count", "values"), [(2, {"sharding": "fsdp"}), (4, {})])
+@pytest.mark.parametrize(
+    ("count", "values"),
+    [(2, {"sharding": "fsdp"}), pytest.param(4, {}, marks=pytest.mark.thorough)],
+)
 def test_several_processes_have_the_losses_of_one_and_only_rank_0_saves(
     hosts: Path, count: int, values: dict[str, Any]
 ) -> None:
@@ -174,7 +177,9 @@ def test_sigterm_to_one_process_saves_and_preempts_all(hosts: Path) -> None:
 
 
 @pytest.mark.slow(25)
-@pytest.mark.parametrize(("count", "victim"), [(2, 0), (4, 1)])
+@pytest.mark.parametrize(
+    ("count", "victim"), [(2, 0), pytest.param(4, 1, marks=pytest.mark.thorough)]
+)
 @pytest.mark.long
 def test_killed_process_ends_the_run_and_another_number_of_processes_resumes_it(
     hosts: Path, count: int, victim: int
@@ -215,7 +220,13 @@ def test_killed_process_ends_the_run_and_another_number_of_processes_resumes_it(
 
 @pytest.mark.slow(25)
 @pytest.mark.parametrize(
-    ("count", "engine"), [(1, "tensorflow"), (1, "jax"), (2, "jax"), (4, "jax")]
+    ("count", "engine"),
+    [
+        (1, "tensorflow"),
+        pytest.param(1, "jax", marks=pytest.mark.thorough),
+        (2, "jax"),
+        pytest.param(4, "jax", marks=pytest.mark.thorough),
+    ],
 )
 @pytest.mark.long
 def test_mixture_resumes_bit_exactly_on_any_number_of_processes(

@@ -16,7 +16,7 @@ from core.runs.worker import is_worker_running
 from core.store import RunRow, Store
 from core.workspace import Workspace
 
-WAIT_SECONDS = 120.0
+WAIT_SECONDS = 300.0
 
 
 def begin_run(workspace: Workspace, run_id: str) -> tuple[RunFolder, FolderReporter]:
