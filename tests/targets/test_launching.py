@@ -33,7 +33,7 @@ from tests.targets.ssh_server import SshServer
 from tests.targets.test_following import weights
 
 pytestmark = [pytest.mark.slow(60), pytest.mark.long]
-STEPS = 8_000
+STEPS = 5_000
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +129,7 @@ def test_launched_run_survives_kills_at_home_and_equals_a_local_run(
     assert weights(home, "local") == weights(home, "remote")
 
 
+@pytest.mark.thorough
 def test_machine_that_dies_is_replaced(home: Workspace, server: SshServer, tmp_path: Path) -> None:
     run_id = submit(home, "train", config(address(server), "remote"))
     mirror = tmp_path / "ssh/home/.pretrain-studio/mirror/runs" / run_id
@@ -143,6 +144,7 @@ def test_machine_that_dies_is_replaced(home: Workspace, server: SshServer, tmp_p
     assert weights(home, "local") == weights(home, "remote")
 
 
+@pytest.mark.thorough
 def test_run_is_saved_at_the_limit_of_cost(home: Workspace, server: SshServer) -> None:
     limits = {"max_cost": 0.01, "price_per_hour": 1.2}  # 30 seconds.
     run_id = submit(

@@ -21,7 +21,7 @@ from tests.core.runs.support import stop_worker, wait_for
 from tests.texts import write_sentences
 from tests.thorough import THOROUGH
 
-RUNS = 200 if THOROUGH else 50
+RUNS = 200 if THOROUGH else 20
 READERS = 5
 
 # The web app's queries at four times its rate, in a separate process.
