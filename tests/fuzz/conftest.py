@@ -28,7 +28,7 @@ def artifacts() -> Artifacts:
 @pytest.fixture(
     params=[
         pytest.param(0.015, id="briefly"),
-        pytest.param(1.0, id="long", marks=[pytest.mark.long, pytest.mark.slow(20)]),
+        pytest.param(1.0, id="long", marks=[pytest.mark.thorough, pytest.mark.slow(20)]),
     ]
 )
 def share(request: pytest.FixtureRequest) -> float:

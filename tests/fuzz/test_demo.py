@@ -23,6 +23,7 @@ from tests.checkpoints import make_tokenizer, write_checkpoint
 from tests.fuzz.harness import BUDGET, TIMES, VERDICTS, Outcome, campaign
 from tests.fuzz.mutations import any_bytes, json_text, paths_of, quoted
 from tests.fuzz.sandbox import SECRET
+from tests.thorough import THOROUGH
 from tests.ui.browser import running_app
 
 _MOST_SECONDS = 20.0
@@ -252,8 +253,8 @@ def test_arbitrary_request_to_a_demo_is_answered_or_refused(
     visitor: tuple[Visitor, Trap, Path],
 ) -> None:
     asks, trap, canary = visitor
-    before = VERDICTS["read"]
-    campaign("demo", requests(trap.url, str(canary)), 1.0, asks.ask)
-    assert VERDICTS["read"] - before > BUDGET["demo"] * TIMES / 10, "enough reach the model"
+    before, share = VERDICTS["read"], 1.0 if THOROUGH else 0.2
+    campaign("demo", requests(trap.url, str(canary)), share, asks.ask)
+    assert VERDICTS["read"] - before > BUDGET["demo"] * TIMES * share / 10, "enough reach the model"
     answer = asks.ask(Request("GET", "/config", b""))
     assert answer.verdict == "read", "the demo still answers"

@@ -160,6 +160,7 @@ def complete_objects(incarnation: Path) -> dict[Path, bytes]:
     }
 
 
+@pytest.mark.thorough
 def test_frozen_run_that_was_taken_over_changes_nothing_when_it_wakes(
     machine: Workspace, home: Workspace, tmp_path: Path
 ) -> None:

@@ -145,6 +145,7 @@ def test_run_survives_preemptions_at_random_times(server: TpuServer, home: Works
     assert_same(home, {"remote": run_id, "local": local})
 
 
+@pytest.mark.thorough
 @pytest.mark.slow(150)
 def test_slice_that_loses_a_host_is_replaced(server: TpuServer, home: Workspace) -> None:
     fields = {"num_train_steps": 600, "eval_steps": 300, "save_steps": 100}

@@ -20,6 +20,8 @@ TABS = (
     "Corpus", "Clean", "Tokenizer", "Shards", "Train", "Runs", "Sweeps", "Evaluate",
     "Fine-tune", "Playground", "Publish", "Workspace",
 )  # fmt: skip
+# The tabs with the most content.
+OFTEN = ("Corpus", "Train", "Runs")
 # Buttons to press in a tab, after a choice if there is one; one of them can be missing.
 MORE = {
     "Clean": (("Gopher quality rules", ""),),
@@ -113,7 +115,10 @@ def visit(address: str) -> Iterator[Any]:
 
 
 @pytest.mark.slow(8)
-@pytest.mark.parametrize("tab", TABS)
+@pytest.mark.parametrize(
+    "tab",
+    [one if one in OFTEN else pytest.param(one, marks=pytest.mark.thorough) for one in TABS],
+)
 @pytest.mark.long
 def test_nothing_moves_while_a_tab_loads(visit: Any, tab: str) -> None:
     def shift() -> float:

@@ -117,7 +117,7 @@ def zoom_to_spike(visitor: Visitor) -> None:
     visitor.page.mouse.up()
 
 
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", [1280, pytest.param(390, marks=pytest.mark.thorough)])
 def test_runs_are_selected_compared_by_keyboard_and_exported(url: str, width: int) -> None:
     with visiting(url, width=width, height=844, dark=width == 390) as visit:
         visitor: Visitor = visit("/#runs")
@@ -172,7 +172,7 @@ def test_link_to_an_unknown_run_says_so(url: str) -> None:
         visitor.page.locator(".ps-run-table").wait_for()
 
 
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", [1280, pytest.param(390, marks=pytest.mark.thorough)])
 def test_runs_are_filtered_sorted_and_annotated(url: str, width: int) -> None:
     with visiting(url, width=width, height=844, touch=width == 390) as visit:
         visitor: Visitor = visit("/#runs")

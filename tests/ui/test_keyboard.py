@@ -83,7 +83,7 @@ def test_a_group_of_radio_buttons_is_one_stop_with_arrow_keys_inside(address: st
 
 
 @pytest.mark.parametrize("kind", ["radio", "checkbox"])
-@pytest.mark.long
+@pytest.mark.thorough
 def test_focused_control_has_a_ring(address: str, kind: str) -> None:
     with visiting(address) as visit:
         visitor: Visitor = visit("/#publish")

@@ -129,7 +129,7 @@ def test_documented_packages_are_not_imported() -> None:
 
 
 @pytest.mark.slow(60)
-@pytest.mark.long
+@pytest.mark.thorough
 def test_installed_documentation_is_large_enough(tmp_path: Path) -> None:
     corpus = open_corpus(CorpusConfig(), Workspace(tmp_path))
     validation_bytes = sum(len(text.encode()) for text in corpus.documents("validation"))

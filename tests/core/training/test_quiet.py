@@ -159,7 +159,7 @@ def lines_of_events(folder: Path) -> set[str]:
 
 
 @needs_no_gpu
-@pytest.mark.long
+@pytest.mark.thorough
 @pytest.mark.slow(120)
 def test_every_stage_prints_only_its_own_lines(tmp_path: Path) -> None:
     text = write_sentences(tmp_path / "sentences.txt", 600)

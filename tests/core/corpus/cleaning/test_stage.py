@@ -410,7 +410,7 @@ def studio(workspace: Workspace, *arguments: str, code: int = 0) -> Any:
     return json.loads(ended.stdout.splitlines()[-1])
 
 
-@pytest.mark.long
+@pytest.mark.thorough
 @pytest.mark.slow(90)
 def test_cleaned_corpus_is_trained_on_by_the_command_line(text: Path, home: Workspace) -> None:
     told = studio(
