@@ -9,6 +9,8 @@ WORKSPACE =
 IN_WORKSPACE = $(if $(WORKSPACE),--workspace "$(WORKSPACE)")
 # More for app.py, as in make run ARGS="--allow FOLDER".
 ARGS =
+# More for pytest, as in make test TEST_ARGS="-k forms".
+TEST_ARGS =
 # A file's tests stay together, for they share what they have trained; slow files go first.
 # One process more than cores, because many tests wait for other processes.
 PROCESSES := $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
@@ -25,10 +27,10 @@ quickstart: setup ## the same without the page
 	$(PYTHON) -m core quickstart $(IN_WORKSPACE)
 
 test: setup-dev ## the tests but the longest; what the machine lacks is skipped by name
-	$(PYTEST) -m "not long"
+	$(PYTEST) -m "not long" $(TEST_ARGS)
 
 test-all: setup-dev ## all tests but the thorough ones; a skip is a failure
-	$(PYTEST) --fail-on-skip
+	$(PYTEST) --fail-on-skip $(TEST_ARGS)
 
 test-thorough: setup-dev ## all tests, more variants and repetitions; for hours
 	STUDIO_TEST_THOROUGH=1 $(PYTEST) --fail-on-skip

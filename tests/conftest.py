@@ -48,17 +48,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--fail-on-skip", action="store_true", help="fail if any test is skipped, naming why"
     )
+    parser.addoption("--write-passed", metavar="FILE", help="write the ids of passed tests")
+    parser.addoption("--passed", metavar="FILE", help="leave out the tests that FILE lists")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out thorough tests unless they are requested, and puts files with slow tests first.
+    """Leaves out tests, and puts files with slow tests first.
 
-    Parallel workers then end at about the same time.
+    Left out are thorough tests unless they are requested, and those that passed before. Parallel
+    workers end at about the same time if the slow files come first.
     """
-    if not THOROUGH:
-        left_out = [item for item in items if item.get_closest_marker("thorough")]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
+    file = config.getoption("--passed")
+    passed = set(Path(file).read_text("utf-8").splitlines()) if file else set()
+    left_out = {item for item in items if item.nodeid in passed or is_left_out(item)}
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
     seconds: Counter[Path] = Counter()
     for item in items:
         if slow := item.get_closest_marker("slow"):
@@ -66,8 +70,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: -seconds[item.path])
 
 
+def is_left_out(item: pytest.Item) -> bool:
+    """Whether a test belongs to `make test-thorough` only."""
+    return not THOROUGH and item.get_closest_marker("thorough") is not None
+
+
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    file = session.config.getoption("--write-passed")
+    if file and reporter and not hasattr(session.config, "workerinput"):
+        passed = [report.nodeid for report in reporter.stats.get("passed", [])]
+        Path(file).write_text("".join(f"{one}\n" for one in passed), "utf-8")
     skipped = reporter.stats.get("skipped", []) if reporter else []
     if session.config.getoption("--fail-on-skip") and skipped and exitstatus == 0:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -32,7 +32,7 @@ ACCELERATORS = "".join((ROOT / "docs" / f"{name}.md").read_text("utf-8") for nam
 
 # Options that make a README command small enough for a test.
 SMALLER = {
-    "quickstart": ["--limit", "3000", "--num-train-steps", "20"],
+    "quickstart": ["--limit", "1000", "--num-train-steps", "5"],
     "tokenizer": ["--vocab-size", "80"],
     "shards": ["--max-seq-length", "32"],
     "preflight": shlex.split(

@@ -157,6 +157,7 @@ def test_run_is_saved_at_the_limit_of_cost(home: Workspace, server: SshServer) -
     assert list_machines(home) == []
 
 
+@pytest.mark.thorough
 def test_stop_without_saving_ends_the_machine(
     home: Workspace, server: SshServer, tmp_path: Path
 ) -> None:

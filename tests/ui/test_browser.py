@@ -202,7 +202,7 @@ def fill_a_mask(visitor: Visitor) -> None:
     visitor.page.get_by_text("What to do:").filter(visible=True).first.wait_for()
 
 
-@pytest.mark.long
+@pytest.mark.thorough
 def test_run_continues_after_its_browser_is_closed(
     workspace: Workspace, store: Store, tmp_path: Path
 ) -> None:
@@ -576,7 +576,7 @@ def test_link_opens_a_run_older_than_the_listed_ones(studio: tuple[str, Store]) 
         assert visitor.errors == []
 
 
-@pytest.mark.long
+@pytest.mark.thorough
 def test_tabbing_through_the_family_menu_changes_nothing(studio: tuple[str, Store]) -> None:
     with visiting(studio[0]) as visit:
         visitor = visit("/#train")
