@@ -120,6 +120,7 @@ def test_followed_run_equals_the_original_after_a_stop_a_resume_and_kills(
     assert weights(machine, "whole") == weights(home, "model")
 
 
+@pytest.mark.thorough
 def test_run_goes_on_in_another_workspace_from_its_mirror(
     machine: Workspace, home: Workspace, tmp_path: Path
 ) -> None:

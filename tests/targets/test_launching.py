@@ -92,6 +92,7 @@ def row_of(workspace: Workspace, run_id: str) -> RunRow:
         store.close()
 
 
+@pytest.mark.thorough
 def test_launched_run_survives_kills_at_home_and_equals_a_local_run(
     home: Workspace, server: SshServer, tmp_path: Path
 ) -> None:

@@ -188,6 +188,7 @@ def test_run_of_two_hosts_goes_on_with_one(server: TpuServer, home: Workspace) -
     assert_all_deleted(server, home)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow(90)
 def test_machine_saves_and_deletes_itself_at_the_limit_without_its_user(
     server: TpuServer, home: Workspace
@@ -210,6 +211,7 @@ def test_machine_saves_and_deletes_itself_at_the_limit_without_its_user(
     assert_all_deleted(server, home)
 
 
+@pytest.mark.thorough
 def test_run_that_no_machine_takes_is_reported(server: TpuServer, home: Workspace) -> None:
     server.fail_next("quota")
     run_id = submit(home, "train", config(ONE_HOST, "remote"))

@@ -82,7 +82,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     ("width", "height", "dark"),
     [
         pytest.param(1280, 900, False, id="desktop-light"),
-        pytest.param(390, 844, True, id="phone-dark"),
+        pytest.param(390, 844, True, id="phone-dark", marks=pytest.mark.thorough),
         pytest.param(1280, 900, True, id="desktop-dark", marks=pytest.mark.thorough),
         pytest.param(390, 844, False, id="phone-light", marks=pytest.mark.thorough),
     ],

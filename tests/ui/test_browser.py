@@ -242,7 +242,7 @@ def see_it_run(visitor: Visitor, run: str) -> None:
     visitor.wait_for(lambda: loss.get_attribute("aria-label") != before, 60, "a grown curve")
 
 
-@pytest.mark.long
+@pytest.mark.thorough
 def test_runs_are_queued_together_then_extended_cloned_exported_and_deleted(
     workspace: Workspace, store: Store, tmp_path: Path
 ) -> None:

@@ -222,7 +222,7 @@ def test_killed_process_ends_the_run_and_another_number_of_processes_resumes_it(
 @pytest.mark.parametrize(
     ("count", "engine"),
     [
-        (1, "tensorflow"),
+        pytest.param(1, "tensorflow", marks=pytest.mark.thorough),
         pytest.param(1, "jax", marks=pytest.mark.thorough),
         (2, "jax"),
         pytest.param(4, "jax", marks=pytest.mark.thorough),

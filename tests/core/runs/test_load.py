@@ -19,9 +19,8 @@ from core.runs.worker import child_environment
 from core.store import Store
 from tests.core.runs.support import stop_worker, wait_for
 from tests.texts import write_sentences
-from tests.thorough import THOROUGH
 
-RUNS = 200 if THOROUGH else 20
+RUNS = 200
 READERS = 5
 
 # The web app's queries at four times its rate, in a separate process.
@@ -46,7 +45,7 @@ print(json.dumps({"rounds": rounds}))
 
 
 @pytest.mark.slow(120)
-@pytest.mark.long
+@pytest.mark.thorough
 def test_many_queued_runs_complete_once_beside_five_readers(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path / "workspace")
     corpus = CorpusConfig(source="files", path=str(write_sentences(tmp_path / "text.txt", 60)))
