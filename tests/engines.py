@@ -9,9 +9,13 @@ import sys
 import textwrap
 from typing import Any
 
+import pytest
+
 from tests import child_processes
 
 ENGINES = ("tensorflow", "jax")
+# The backends of tests that take long; the other one belongs to `make test-thorough`.
+OFTEN = ("tensorflow", pytest.param("jax", marks=pytest.mark.thorough))
 _TIMEOUT_SECONDS = 300
 
 

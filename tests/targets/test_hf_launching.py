@@ -102,7 +102,7 @@ def files_with(folder: Path, token: bytes) -> list[Path]:
 def test_jobs_that_are_ended_early_are_replaced_and_give_the_weights_of_a_local_run(
     home: Workspace, server: JobServer, tmp_path: Path
 ) -> None:
-    run_id = submit(home, "train", config("hf://cpu-basic", "remote"))
+    run_id = submit(home, "train", config("hf://cpu-basic", "remote", num_train_steps=3000))
     wait_for(lambda: has_checkpoint(server, 1))
     first = next(iter(server.jobs.values()))
     code = pack_code().sha256
@@ -132,7 +132,7 @@ def test_jobs_that_are_ended_early_are_replaced_and_give_the_weights_of_a_local_
     for phase in ("checking", "uploading", "training", "fetching", "done"):
         assert phase in seen, seen
 
-    local = submit(home, "train", config("", "local"))
+    local = submit(home, "train", config("", "local", num_train_steps=3000))
     assert wait_until_ended(home, local).state == "done"
     assert weights(home, "local") == weights(home, "remote")
 

@@ -22,12 +22,13 @@ from tests.core.evaluation.models import (
     Reference,
     write_models,
 )
-from tests.engines import ENGINES, run_on
+from tests.engines import OFTEN, run_on
 from tests.texts import sentences
+from tests.thorough import THOROUGH
 
 pytestmark = pytest.mark.long
 
-SENTENCES = sentences(12, seed=5)
+SENTENCES = sentences(12 if THOROUGH else 4, seed=5)
 PAIRS = [
     ("The small house sleeps.", "The small house sleep."),
     ("The old ship never reads a golden letter.", "The old ship never a reads golden letter."),
@@ -88,7 +89,7 @@ def assert_close(found: list[list[float]], expected: list[list[float]]) -> None:
 
 
 @pytest.mark.slow(60)
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", OFTEN)
 def test_pair_scores_match_transformers(
     engine: str, workspace: Workspace, references: dict[str, list[list[float]]]
 ) -> None:

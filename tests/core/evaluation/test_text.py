@@ -15,7 +15,7 @@ from core.evaluation.text import evaluate_text, windows
 from core.inference.likelihood import TokenScorer
 from core.workspace import Workspace
 from tests.core.evaluation.models import LENGTH, Reference, write_models
-from tests.engines import ENGINES, run_on
+from tests.engines import OFTEN, run_on
 from tests.texts import sentences
 
 pytestmark = pytest.mark.long
@@ -47,7 +47,7 @@ def config_of(path: Path, **values: object) -> EvaluateConfig:
 
 
 @pytest.mark.slow(30)
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", OFTEN)
 def test_figures_of_short_documents_match_transformers(
     engine: str, workspace: Workspace, tmp_path: Path
 ) -> None:

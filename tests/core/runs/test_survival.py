@@ -135,7 +135,7 @@ def test_training_survives_killed_app_and_worker(workspace: Workspace) -> None:
     see_all_metrics_once(workspace, run_id, steps)
 
 
-@pytest.mark.long
+@pytest.mark.thorough
 def test_training_survives_a_closed_browser(workspace: Workspace) -> None:
     steps = 3000
     with running_app(workspace.root) as url:

@@ -160,7 +160,7 @@ def test_damaged_sweep_is_listed_with_its_error(workspace: Workspace) -> None:
         described(workspace)
 
 
-@pytest.mark.long
+@pytest.mark.thorough
 @pytest.mark.slow(60)
 def test_sweep_of_twelve_runs_survives_two_kills_and_a_dead_worker(workspace: Workspace) -> None:
     """Kills the driver twice, then the worker with the run's process; the right runs are pruned."""
@@ -281,7 +281,7 @@ learning_rate = [1e-9, 1e-2]
 """
 
 
-@pytest.mark.long
+@pytest.mark.thorough
 @pytest.mark.slow(30)
 def test_grid_of_two_trainings_finds_the_better_learning_rate(tmp_path: Path) -> None:
     workspace = make_inputs(tmp_path / "workspace")

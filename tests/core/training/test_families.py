@@ -20,7 +20,7 @@ from core.tokenizer import train as train_tokenizer
 from core.training.inputs import open_inputs
 from core.workspace import Workspace
 from tests.core.training.test_trainer import make_inputs
-from tests.engines import ENGINES, run_on
+from tests.engines import ENGINES, OFTEN, run_on
 
 # Trains each family in one process; the arguments are the workspace and the settings by name.
 _SCRIPT = """
@@ -95,7 +95,7 @@ def _trained(engine: str, root: Path) -> dict[str, Any]:
 
 @pytest.mark.slow(4)
 @pytest.mark.parametrize("name", _TRAINED)
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", OFTEN)
 @pytest.mark.long
 def test_family_learns_more_than_token_frequencies(
     engine: str, name: str, workspace: Workspace
@@ -115,7 +115,7 @@ def test_training_continues_from_a_familys_checkpoint(name: str, workspace: Work
 
 @pytest.mark.slow(4)
 @pytest.mark.parametrize("name", _TRAINED)
-@pytest.mark.long
+@pytest.mark.thorough
 def test_backends_agree_on_the_trained_loss(name: str, workspace: Workspace) -> None:
     tensorflow, jax = (_trained(engine, workspace.root)[name] for engine in ENGINES)
     assert tensorflow["frequency_baseline_loss"] == jax["frequency_baseline_loss"]
