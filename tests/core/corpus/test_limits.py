@@ -75,6 +75,7 @@ def csv_of_one_cell_of_many_lines(path: Path, lines: int) -> Path:
 
 
 @pytest.mark.slow(15)
+@pytest.mark.long
 def test_cell_of_millions_of_lines_is_read_within_the_memory_limit(tmp_path: Path) -> None:
     said, mebibytes = read_apart(csv_of_one_cell_of_many_lines(tmp_path / "a.csv.gz", 5_000_000))
     assert said == "quoting"
@@ -82,6 +83,7 @@ def test_cell_of_millions_of_lines_is_read_within_the_memory_limit(tmp_path: Pat
 
 
 @pytest.mark.slow(15)
+@pytest.mark.long
 def test_decompression_bombs_are_refused_within_the_memory_limit(tmp_path: Path) -> None:
     bomb = parquet_of_one_value(tmp_path / "a.parquet", 4, 1000)
     assert bomb.stat().st_size < 1000
@@ -217,6 +219,7 @@ DEEP = {
 
 
 @pytest.mark.slow(9)
+@pytest.mark.long
 @pytest.mark.parametrize("name", DEEP)
 def test_deeply_nested_json_is_refused_within_the_memory_limit(tmp_path: Path, name: str) -> None:
     path = tmp_path / "a.json"

@@ -19,7 +19,7 @@ from core.workspace import Workspace
 from tests.checkpoints import make_tokenizer
 from tests.hub_server import HubServer
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 TOKEN = "hf_aTokenThatIsEasilyRecognised"
 TEXT = "The old [MASK] runs slowly."

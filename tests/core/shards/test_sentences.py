@@ -46,6 +46,7 @@ def shown(folder: Path, lines: list[str], objective: str, **settings: object) ->
 
 
 @pytest.mark.slow(3)
+@pytest.mark.long
 @pytest.mark.parametrize("algorithm", ["wordpiece", "byte_level_bpe", "unigram"])
 @pytest.mark.parametrize("objective", ["mlm", "clm"])
 def test_examples_are_complete_sentences_of_the_documents(
@@ -59,6 +60,7 @@ def test_examples_are_complete_sentences_of_the_documents(
 
 
 @pytest.mark.slow(4)
+@pytest.mark.long
 def test_sentences_are_found_in_lower_case_text(tmp_path: Path) -> None:
     whole = {one.lower() for one in sentences(1500)}
     whole |= {f"then {name.lower()} always opens the window." for name in NAMES}
@@ -68,6 +70,7 @@ def test_sentences_are_found_in_lower_case_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow(4)
+@pytest.mark.long
 def test_lines_are_returned_for_text_without_punctuation(tmp_path: Path) -> None:
     lines = [one.rstrip(".") for one in sentences(600)]
     found = shown(tmp_path, lines, "mlm", algorithm="unigram")
@@ -75,6 +78,7 @@ def test_lines_are_returned_for_text_without_punctuation(tmp_path: Path) -> None
 
 
 @pytest.mark.slow(4)
+@pytest.mark.long
 def test_sentences_of_a_script_without_spaces_are_found(tmp_path: Path) -> None:
     words = "山 川 花 月 風 雪 海 空 鳥 魚 森 石 水 火 木 金 土 日 星 雲".split()
     whole = [

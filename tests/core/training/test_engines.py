@@ -10,7 +10,7 @@ import pytest
 
 from tests.engines import ENGINES, run_on
 
-pytestmark = pytest.mark.slow(2)
+pytestmark = [pytest.mark.slow(2), pytest.mark.long]
 # One process per backend runs everything, because importing and compiling are slow.
 _SCRIPT = """
 import json
