@@ -18,6 +18,8 @@ _QUICK = {
     "health_check_timeout_ms": 1000,
     "health_check_failure_threshold": 3,
 }
+# On a busy machine, the server of a client starts in more than Ray's half minute.
+_PATIENT = {"RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "240"}
 
 
 @contextmanager
@@ -25,7 +27,7 @@ def simulated_cluster(nodes: int, client_port: int | None = None, **settings: An
     """Yields a cluster whose head runs no tasks, and its address in RAY_ADDRESS."""
     before = dict(os.environ)
     # The nodes import the functions of tests.
-    os.environ.update({**private_settings(), "PYTHONPATH": str(ROOT)})
+    os.environ.update({**private_settings(), "PYTHONPATH": str(ROOT), **_PATIENT})
     with ray_folder() as folder:
         os.environ["RAY_TMPDIR"] = str(folder)
         (folder / "ray").mkdir()
