@@ -64,8 +64,10 @@ class TextForm(Form[Any]):
 
         def refresh(chosen: str | None) -> list[Any]:
             choices = self._choices()
-            value = chosen if chosen in [value for _, value in choices] else ""
-            return [gr.update(choices=choices, value=value, visible=len(choices) > 1)]
+            is_gone = chosen not in [value for _, value in choices]
+            # Setting an unchanged value would undo a choice made in the meantime.
+            value = {"value": ""} if is_gone else {}
+            return [gr.update(choices=choices, visible=len(choices) > 1, **value)]
 
         listen(line.artifacts, refresh, [self.menu], [self.menu])
 

@@ -182,7 +182,7 @@ def test_app_of_a_moved_workspace_ends_with_an_explanation(workspace: Workspace)
         if "Stop it with" in line:
             break
     moved = _move(workspace)
-    said, _ = app.communicate(timeout=60)
+    said, _ = app.communicate(timeout=300)
     assert app.returncode == 1
     assert f"it is now at {moved.root}" in said
     assert not workspace.root.exists()
@@ -195,7 +195,7 @@ def test_command_at_the_new_path_does_not_wait_for_the_old_worker(workspace: Wor
     moved = _move(workspace)
     listed = subprocess.run(
         [sys.executable, "-m", "core", "runs", "rebuild", "--workspace", str(moved.root)],
-        env=child_environment(), capture_output=True, text=True, timeout=60, check=False,
+        env=child_environment(), capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert listed.returncode == 0, listed.stderr
     assert not workspace.root.exists()

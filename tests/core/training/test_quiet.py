@@ -73,7 +73,8 @@ def test_user_can_request_all_library_messages() -> None:
     done = run_python(
         "-c", LOAD, "tensorflow", KERAS_BACKEND="tensorflow", TF_CPP_MIN_LOG_LEVEL="0"
     )
-    assert b"oneDNN" in done.stderr
+    # Which lines there are depends on the processor.
+    assert NOTICE in done.stderr and b"I0000" in done.stderr
 
 
 def test_lines_are_filtered_by_their_severity() -> None:
