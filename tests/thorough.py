@@ -4,5 +4,4 @@ from __future__ import annotations
 
 import os
 
-VARIABLE = "STUDIO_TEST_THOROUGH"
-THOROUGH = os.environ.get(VARIABLE, "") == "1"
+THOROUGH = os.environ.get("STUDIO_TEST_THOROUGH", "") == "1"

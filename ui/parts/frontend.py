@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ui.parts.access import App, Receive, Scope, Send, answer, route_path
 
@@ -97,15 +96,13 @@ class FasterFrontend:
         self._asset = asset
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._asset and scope["type"] == "http" and self._is_asked_for(scope):
-            body = b"" if scope["method"] == "HEAD" else self._asset.body
+        asset = self._asset
+        if asset and scope["type"] == "http" and _is_read(scope, asset.path):
+            body = b"" if scope["method"] == "HEAD" else asset.body
             await answer(send, 200, body, "text/javascript; charset=utf-8")
         else:
             await self._app(scope, receive, send)
 
-    def _is_asked_for(self, scope: Scope) -> Any:
-        return (
-            self._asset
-            and scope["method"] in ("GET", "HEAD")
-            and route_path(scope) == self._asset.path
-        )
+
+def _is_read(scope: Scope, path: str) -> bool:
+    return scope["method"] in ("GET", "HEAD") and route_path(scope) == path

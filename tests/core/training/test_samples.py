@@ -16,7 +16,7 @@ from core.tokenizer import train as train_tokenizer
 from core.training.utilisation import UtilisationMeter
 from core.workspace import Workspace
 from tests.core.training.test_trainer import make_inputs
-from tests.engines import run_on
+from tests.engines import OFTEN, run_on
 
 # Trains each family twice, watched and not, and prints the hashes of the last state.
 _SCRIPT = """
@@ -89,7 +89,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 
 @pytest.mark.slow(30)
 @pytest.mark.long
-@pytest.mark.parametrize("engine", ["jax", pytest.param("tensorflow", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("engine", OFTEN)
 def test_watched_run_is_bit_identical_and_shows_predictions(
     engine: str, workspace: Workspace
 ) -> None:
