@@ -11,10 +11,13 @@ IN_WORKSPACE = $(if $(WORKSPACE),--workspace "$(WORKSPACE)")
 ARGS =
 # More for pytest, as in make test TEST_ARGS="-k forms".
 TEST_ARGS =
+# Every command starts many processes: none compiles again what another has compiled.
+export PYTHONDONTWRITEBYTECODE =
+CORES := $(shell nproc 2>/dev/null || echo 2)
 # A file's tests stay together, for they share what they have trained; slow files go first.
-# One process more than cores, because many tests wait for other processes.
-PROCESSES := $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
-PYTEST := $(PYTHON) -m pytest -n $(PROCESSES) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+PYTEST := $(PYTHON) -m pytest --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+# One process more than cores, because many long tests wait for other processes.
+PYTEST_ALL := $(PYTEST) -n $(shell expr $(CORES) + 1) --fail-on-skip
 PIP_INSTALL := $(PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: run quickstart test test-all test-thorough lint format audit benchmark setup setup-dev help clean
@@ -26,14 +29,14 @@ run: setup ## start the page; with an empty workspace, the quickstart too
 quickstart: setup ## the same without the page
 	$(PYTHON) -m core quickstart $(IN_WORKSPACE)
 
-test: setup-dev ## the tests but the longest; what the machine lacks is skipped by name
-	$(PYTEST) -m "not long" $(TEST_ARGS)
+test: setup-dev ## the quick tests; what the machine lacks is skipped by name
+	$(PYTEST) -n $(CORES) -m "not slow and not long" $(TEST_ARGS)
 
-test-all: setup-dev ## all tests but the thorough ones; a skip is a failure
-	$(PYTEST) --fail-on-skip $(TEST_ARGS)
+test-all: setup-dev ## the slow ones and those in a browser too; a skip is a failure
+	$(PYTEST_ALL) $(TEST_ARGS)
 
 test-thorough: setup-dev ## all tests, more variants and repetitions; for hours
-	STUDIO_TEST_THOROUGH=1 $(PYTEST) --fail-on-skip
+	STUDIO_TEST_THOROUGH=1 $(PYTEST_ALL)
 
 lint: setup-dev ## style and types
 	$(PYTHON) -m ruff format --check .

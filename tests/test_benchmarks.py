@@ -180,6 +180,7 @@ def test_minimal_pairs_are_compared_with_a_loop_on_pytorch(tmp_path: Path) -> No
     assert found["roberta"]["ratio"] == pytest.approx(ours / theirs)
 
 
+@pytest.mark.slow(4)
 def test_every_step_and_rule_of_cleaning_is_measured(tmp_path: Path) -> None:
     path = write_documents(tmp_path / "text.jsonl", pages(30))
     asked = ["--text", str(path), "--megabytes", "0.05", "--rounds", "1"]
@@ -244,6 +245,7 @@ def test_time_to_loss_lists_the_runs_and_peers_that_never_reached_their_learning
     assert "50% of its peak" in text
 
 
+@pytest.mark.slow(28)
 def test_gpu_training_step_is_compared_with_its_peer(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="needs PyTorch: pip install torch==2.13.0")
     asked = ["--device", "cpu", "--size", "tiny", "--lengths", "32", "--tokens", "256"]

@@ -74,6 +74,7 @@ def test_objectives_and_shards_import_no_backend(folder: str) -> None:
         assert not {name for name in imports_of(path) if name.split(".")[0] in ENGINES}, path
 
 
+@pytest.mark.slow(2)
 @pytest.mark.parametrize("module", LIGHT)
 def test_light_modules_import_no_backend(module: str) -> None:
     code = f"import sys, {module}; print([m for m in {ENGINES} if m in sys.modules])"
@@ -90,6 +91,7 @@ def test_every_public_name_exists() -> None:
         assert getattr(core, name) is not None
 
 
+@pytest.mark.slow(3)
 def test_nothing_loads_pickles_or_remote_code() -> None:
     for path in [*files("core"), *files("ui"), ROOT / "app.py"]:
         assert not {name for name in imports_of(path) if name in ("pickle", "dill", "cloudpickle")}
@@ -106,6 +108,7 @@ def test_app_py_is_short() -> None:
     assert len((ROOT / "app.py").read_text().splitlines()) < 40
 
 
+@pytest.mark.slow(4)
 def test_imported_packages_come_with_the_requirements() -> None:
     """The tests' environment has more packages than `make run` installs."""
     lines = (ROOT / "requirements.txt").read_text("utf-8").splitlines()

@@ -11,6 +11,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
+Graph = dict[str, set[str]]
+
 
 def module_name(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
@@ -49,23 +51,25 @@ def imports_of(path: Path) -> set[str]:
     return found - {module_name(path)}
 
 
-GRAPH = {name: imports_of(path) for name, path in MODULES.items()}
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    return {name: imports_of(path) for name, path in MODULES.items()}
 
 
-def test_imports_form_no_cycle() -> None:
-    assert len(GRAPH) > 200
+def test_imports_form_no_cycle(graph: Graph) -> None:
+    assert len(graph) > 200
     try:
-        TopologicalSorter(GRAPH).prepare()
+        TopologicalSorter(graph).prepare()
     except CycleError as error:
         raise AssertionError(" -> ".join(error.args[1])) from None
 
 
 @pytest.mark.parametrize("package", ["core.inference", "core.backends"])
-def test_nothing_below_training_imports_it(package: str) -> None:
+def test_nothing_below_training_imports_it(graph: Graph, package: str) -> None:
     found = {
         f"{name} -> {imported}"
-        for name in GRAPH
-        for imported in GRAPH[name]
+        for name in graph
+        for imported in graph[name]
         if name.startswith(package) and imported.startswith("core.training")
     }
     assert not found

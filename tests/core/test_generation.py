@@ -97,6 +97,7 @@ def greedy_texts(engine: str, workspace: Workspace) -> dict[tuple[str, str], dic
     return dict(zip(asked, ask(engine, workspace, calls), strict=True))
 
 
+@pytest.mark.slow(25)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_greedy_generation_matches_transformers(engine: str, workspace: Workspace) -> None:
     for (family, prompt), said in greedy_texts(engine, workspace).items():
@@ -167,6 +168,7 @@ def load_tokenizer(workspace: Workspace) -> Any:
     return load("byte_level_bpe", workspace)
 
 
+@pytest.mark.slow(7)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_sampling_follows_the_settings_and_the_seed(engine: str, workspace: Workspace) -> None:
     prompt, drawn = PROMPTS[0], {"max_new_tokens": 20, "seed": 5, "top_k": 40, "top_p": 0.9}

@@ -77,6 +77,7 @@ def softmax(logits: Any) -> NDArray[np.float32]:
     return np.exp(logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True))
 
 
+@pytest.mark.slow(4)
 @pytest.mark.parametrize("family", ENCODERS)
 def test_packed_texts_have_the_probabilities_of_transformers(
     family: str, folders: Path, tokenizer: StudioTokenizer

@@ -177,6 +177,7 @@ def test_files_written_elsewhere_have_the_users_umask(tmp_path: Path) -> None:
     assert user_umask() == -1
 
 
+@pytest.mark.slow(3)
 def test_threads_check_workspaces_while_others_open_new_ones(tmp_path: Path) -> None:
     roots = [tmp_path / f"workspace-{number}" for number in range(300)]
     for root in roots:

@@ -230,6 +230,7 @@ def test_concurrent_first_requests_start_one_process(workspace: Workspace) -> No
         client.close()
 
 
+@pytest.mark.slow(3)
 def test_killed_process_is_restarted(client: PlaygroundClient) -> None:
     before = client.fill_mask("small", TEXT)
     killed = client.pid

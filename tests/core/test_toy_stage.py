@@ -86,6 +86,7 @@ def test_stage_needs_one_file() -> None:
     assert found == FILES_OF_THE_STAGE
 
 
+@pytest.mark.slow(35)
 def test_stage_of_one_file_runs_everywhere_and_its_artifacts_can_be_deleted(
     home: Workspace,
 ) -> None:

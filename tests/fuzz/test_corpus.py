@@ -52,6 +52,7 @@ def read(
     explore(worker, name, "corpus", inputs, share)
 
 
+@pytest.mark.slow(4)
 def test_arbitrary_plain_text_is_read_or_refused(worker: Worker, share: float) -> None:
     encoded = st.builds(
         lambda text, encoding: text.encode(encoding, "replace"),

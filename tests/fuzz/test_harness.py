@@ -21,6 +21,7 @@ MISBEHAVIOUR = {
 }
 
 
+@pytest.mark.slow(4)
 @pytest.mark.parametrize("how", MISBEHAVIOUR)
 def test_misbehaving_reader_is_reported_and_the_next_input_is_read(
     worker: Worker, how: str

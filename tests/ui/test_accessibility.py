@@ -16,6 +16,8 @@ from tests.checkpoints import make_tokenizer, write_checkpoint
 from tests.core.sweeps.support import make_sweep
 from tests.ui.browser import ROOT, Visitor, find_chromium, panel_of, running_app, visiting
 
+pytestmark = pytest.mark.long
+
 TABS = (
     "Corpus", "Clean", "Tokenizer", "Shards", "Train", "Runs", "Sweeps", "Evaluate",
     "Fine-tune", "Playground", "Publish", "Workspace",
@@ -77,7 +79,6 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.mark.slow(60)
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("width", "height", "dark"),
     [
@@ -119,7 +120,6 @@ def visit(address: str) -> Iterator[Any]:
     "tab",
     [one if one in OFTEN else pytest.param(one, marks=pytest.mark.thorough) for one in TABS],
 )
-@pytest.mark.long
 def test_nothing_moves_while_a_tab_loads(visit: Any, tab: str) -> None:
     def shift() -> float:
         visitor: Visitor = visit(f"/#{panel_of(tab).removeprefix('tab-')}")

@@ -19,7 +19,7 @@ from tests.core.runs.support import metrics_in_events, metrics_in_table
 from tests.texts import write_sentences
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting
 
-pytestmark = pytest.mark.slow(30)
+pytestmark = [pytest.mark.slow(30), pytest.mark.long]
 
 TABS = ("Corpus", "Tokenizer", "Shards", "Train", "Runs", "Playground", "Publish", "Workspace")
 A_STAGE_SECONDS = 240
@@ -356,7 +356,6 @@ def clear_up(visitor: Visitor, workspace: Workspace, name: str) -> None:
     disk.get_by_text(name, exact=True).wait_for(state="detached")
 
 
-@pytest.mark.long
 def test_alert_is_shown_once_on_any_tab(workspace: Workspace, store: Store) -> None:
     folder, reporter = begin_run(workspace, store, "train-by-hand")
     ensure_worker(workspace)
@@ -386,7 +385,6 @@ def test_alert_is_shown_once_on_any_tab(workspace: Workspace, store: Store) -> N
         assert visitor.errors == []
 
 
-@pytest.mark.long
 def test_stop_confirmation_names_the_work_that_would_be_lost(
     workspace: Workspace, store: Store
 ) -> None:
@@ -594,7 +592,6 @@ def test_tabbing_through_the_family_menu_changes_nothing(studio: tuple[str, Stor
         assert visitor.errors == []
 
 
-@pytest.mark.long
 def test_malformed_address_opens_the_web_app(studio: tuple[str, Store]) -> None:
     with visiting(studio[0]) as visit:
         visitor = visit("/#runs/100%")
@@ -603,7 +600,6 @@ def test_malformed_address_opens_the_web_app(studio: tuple[str, Store]) -> None:
         assert visitor.errors == []
 
 
-@pytest.mark.long
 def test_server_errors_are_distinguished_from_an_unreachable_server(
     studio: tuple[str, Store],
 ) -> None:

@@ -168,6 +168,7 @@ def test_documents_are_cut_around_the_first_change() -> None:
     assert short.before.startswith("…") and short.after.endswith("new")
 
 
+@pytest.mark.slow(5)
 def test_session_reads_its_sample_once(tmp_path: Path, workspace: Workspace) -> None:
     path = write_documents(tmp_path / "a.jsonl", PAGES)
     pool = SessionPool(workspace)

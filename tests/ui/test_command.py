@@ -20,6 +20,7 @@ def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
 
 
+@pytest.mark.slow(4)
 def test_studio_command_equals_python_m_core_in_any_folder(tmp_path: Path) -> None:
     ours = run([str(STUDIO), "runs", "list", "--workspace", str(tmp_path / "w")], tmp_path)
     theirs = run(

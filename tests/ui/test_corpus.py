@@ -18,7 +18,7 @@ from ui import corpus
 
 _SECONDS = 60.0
 
-pytestmark = pytest.mark.slow(40)
+pytestmark = [pytest.mark.slow(40), pytest.mark.long]
 
 
 @pytest.fixture(scope="module")

@@ -32,6 +32,8 @@ from tests.ui.strangers import (
 )
 from ui.demo import ROUTES, build_demo, build_instructions
 
+pytestmark = pytest.mark.slow(3)
+
 TOKEN = "hf_" + "Zz9yY8xX7wW6" * 3
 GUESSED = "a-secret-to-guess"
 CARD = """---
@@ -342,6 +344,7 @@ def test_responses_have_security_headers(stranger: Stranger) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_visitor_fills_masks_in_a_browser(url: str) -> None:
     find_chromium()
     with visiting(url, width=390, height=844, dark=True) as visit:

@@ -26,6 +26,8 @@ from ui.forms import Form
 from ui.parts.subjects import SubjectForm
 from ui.parts.text_choice import TextForm
 
+pytestmark = pytest.mark.long
+
 # The form ids of each tab, by stage.
 FORMS = {
     "Corpus": {},
@@ -503,7 +505,6 @@ def test_no_radio_button_or_preset_breaks_a_form(chooser: Chooser) -> None:
 
 
 @pytest.mark.slow(30)
-@pytest.mark.long
 def test_form_settles_after_choices_in_quick_succession(chooser: Chooser) -> None:
     chooser.forget()
     chooser.open("Train", "Basic")
@@ -525,7 +526,6 @@ _WAYS = [
 
 
 @pytest.mark.slow(20)
-@pytest.mark.long
 @pytest.mark.parametrize("ways", _WAYS)
 @pytest.mark.parametrize("tab", FORMS)
 def test_no_option_breaks_a_form(chooser: Chooser, tab: str, ways: tuple[str, ...]) -> None:

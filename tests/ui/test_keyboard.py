@@ -12,7 +12,7 @@ from core.stages.registry import STAGES
 from core.workspace import Workspace
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting
 
-pytestmark = pytest.mark.slow(20)
+pytestmark = [pytest.mark.slow(20), pytest.mark.long]
 
 FOCUSED = "document.activeElement.id || document.activeElement.value"
 RING = """
@@ -134,7 +134,6 @@ def test_back_and_forward_go_through_the_visited_tabs(address: str) -> None:
         assert visitor.errors == []
 
 
-@pytest.mark.long
 def test_help_texts_are_shown_as_they_are_written(address: str) -> None:
     with visiting(address) as visit:
         visitor: Visitor = visit("/#corpus")

@@ -65,6 +65,7 @@ def test_tabs_do_not_import_each_other() -> None:
         assert not modules & {f"ui.{other}" for other in TABS}, tab
 
 
+@pytest.mark.slow(9)
 def test_building_the_web_app_imports_no_backend(tmp_path: Path) -> None:
     code = (
         "import sys\n"

@@ -23,6 +23,8 @@ from tests.ui.strangers import Answer, Stranger, gradio_routes, send, ways_to
 from ui.parts.access import by_sign_in
 from ui.parts.access_login import LoginLimits, Passwords
 
+pytestmark = pytest.mark.slow(3)
+
 OPEN = ("/", "/login", "/login/", "/gradio_api/startup-events")
 LOGINS = "ann:open sesame, ben:another:one"
 
@@ -115,6 +117,7 @@ def give_password(visitor: Visitor, password: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_user_signs_in_in_a_browser(url: str) -> None:
     find_chromium()
     with visiting(url) as visit:
@@ -136,6 +139,7 @@ def test_user_signs_in_in_a_browser(url: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_sign_in_explains_a_proxy_that_hides_the_host(url: str) -> None:
     find_chromium()
 
@@ -151,6 +155,7 @@ def test_sign_in_explains_a_proxy_that_hides_the_host(url: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_open_web_app_asks_for_the_password_again_without_its_cookie(url: str) -> None:
     find_chromium()
     with visiting(url) as visit:

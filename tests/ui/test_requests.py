@@ -17,6 +17,8 @@ import pytest
 from tests.ui.browser import running_app
 from tests.ui.strangers import Answer, allowing_local_downloads, file_at, listening, send
 
+pytestmark = pytest.mark.slow(3)
+
 JOIN = "/gradio_api/queue/join"
 JSON = "application/json"
 

@@ -19,7 +19,7 @@ from core.workspace import Workspace
 from tests.texts import write_sentences
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting
 
-pytestmark = pytest.mark.slow(15)
+pytestmark = [pytest.mark.slow(15), pytest.mark.long]
 A_PAGE_SECONDS = 60
 
 
@@ -137,7 +137,7 @@ def test_started_run_is_shown_unless_another_was_chosen_since(
         assert visitor.errors == []
 
 
-@pytest.mark.parametrize("width", [1280, pytest.param(390, marks=pytest.mark.long)])
+@pytest.mark.parametrize("width", [1280, 390])
 def test_second_click_on_stop_or_delete_hits_no_other_button(studio: Studio, width: int) -> None:
     run = f"train-stopped-{width}"
     folder, reporter = studio.begin(run, TrainConfig(shards="rows", name=run))
@@ -294,7 +294,6 @@ def test_resumed_run_shows_its_total_time_and_resolved_settings(studio: Studio) 
         assert visitor.errors == []
 
 
-@pytest.mark.long
 def test_chart_is_named_after_the_objective_and_keeps_its_layout_when_touched(
     studio: Studio,
 ) -> None:

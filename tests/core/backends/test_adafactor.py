@@ -87,6 +87,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow(4)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_adafactor_steps_match_the_definition(engine: str, given: Path, tmp_path: Path) -> None:
     slots = run_on(engine, SCRIPT, given, tmp_path / "after.npz", STEPS, LEARNING_RATE)

@@ -17,6 +17,7 @@ print(json.dumps([keras.config.backend(), before, pandas.Series([1, 2]).sum().it
 """
 
 
+@pytest.mark.slow(7)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_unused_packages_are_skipped_and_can_be_imported_later(engine: str) -> None:
     assert run_anew(engine, CODE, engine) == [engine, [], 3]

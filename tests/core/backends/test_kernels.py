@@ -260,6 +260,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.slow(3)
 def test_fused_attention_matches_plain_attention_if_available() -> None:
     found = run_on("jax", FUSED)
     assert found["taken"] == 2
@@ -269,6 +270,7 @@ def test_fused_attention_matches_plain_attention_if_available() -> None:
     assert found["widest"] == [256, 128]
 
 
+@pytest.mark.slow(3)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_hand_written_gradients_match_automatic_differentiation(engine: str) -> None:
     for name, (values, gradients) in run_on(engine, GRADIENTS).items():
@@ -276,6 +278,7 @@ def test_hand_written_gradients_match_automatic_differentiation(engine: str) -> 
         assert gradients < 2e-5, name
 
 
+@pytest.mark.slow(5)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_chunked_logits_have_the_same_losses_and_gradients(engine: str) -> None:
     for name, apart in run_on(engine, PIECES).items():

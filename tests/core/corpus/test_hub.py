@@ -140,6 +140,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, dict
         server.close()
 
 
+@pytest.mark.slow(9)
 def test_documents_are_streamed_and_split(results: dict[str, dict[str, Any]]) -> None:
     result = results["held out"]
     assert sorted(result["train"] + result["validation"]) == sorted(sentences(100))

@@ -197,6 +197,7 @@ def test_each_file_is_checked_separately(tmp_path: Path) -> None:
     assert "set encoding to" in problems[tmp_path / "b.txt"]
 
 
+@pytest.mark.slow(4)
 def test_columns_come_from_the_first_readable_table(tmp_path: Path) -> None:
     for name, text in (("a.txt", "fine\n"), ("b.csv", "text,label\nfine,1\n"), ("c.docx", "")):
         (tmp_path / name).write_text(text)

@@ -15,10 +15,7 @@ from core.finetuning.heads import HEADS, Kind, find_head
 from core.finetuning.saving import ClassifierConfig, write_classifier, write_tokenizer
 from core.models import hf
 from core.tokenizer import load
-
-TEXTS = [("the small cat runs",), ("a horse reads the ship and the small ship sails",), ("cat",)]
-PAIRS = [("the small cat runs", "a horse"), ("a ship", "the cat reads a horse")]
-LABELS = ("good", "bad", "other")
+from tests.core.finetuning.examples import LABELS, PAIRS, TEXTS
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from core.finetuning.saving import read_classifier_config, read_classifier_weigh
 from core.models import hf
 from core.workspace import Workspace
 from tests.core.evaluation.models import write_models
-from tests.core.finetuning.computing import LABELS, PAIRS, TEXTS
+from tests.core.finetuning.examples import LABELS, PAIRS, TEXTS
 from tests.core.finetuning.reference import Reference
 from tests.engines import ENGINES, run_on
 

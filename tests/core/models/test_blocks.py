@@ -72,6 +72,7 @@ print(json.dumps(said))
 """
 
 
+@pytest.mark.slow(8)
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("length", [16, pytest.param(80, marks=pytest.mark.long)])
 @pytest.mark.parametrize("engine", ENGINES)

@@ -147,6 +147,7 @@ def reference(folder: Path) -> Any:
     return model.eval()
 
 
+@pytest.mark.slow(14)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_logits_match_transformers(engine: str, said: dict[str, Said], inputs: Path) -> None:
     model = reference(said[engine].folder)

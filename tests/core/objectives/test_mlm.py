@@ -208,6 +208,7 @@ def words_hidden_in_part(row: NDArray[np.int32], places: list[int]) -> list[list
     return [word for word in words if any(word) and not all(word)]
 
 
+@pytest.mark.slow(3)
 def test_whole_words_are_masked_except_a_truncated_last_word() -> None:
     rows = make_rows(10_000)
     batch = whole_words().batch(rows, seed=0, step=0)

@@ -105,6 +105,7 @@ def test_batch_has_no_padding(max_seq_length: int) -> None:
     assert batch["label_weights"].all()
 
 
+@pytest.mark.slow(12)
 def test_sequence_can_be_rebuilt_from_input_and_labels() -> None:
     rows = ordinary_rows(10_000, ROW_LENGTH)
     rows[:, ::50] = EOS  # documents end within sequences
@@ -119,6 +120,7 @@ def test_sequence_can_be_rebuilt_from_input_and_labels() -> None:
         assert [token for part in together for token in part] == row.tolist()
 
 
+@pytest.mark.slow(13)
 def test_span_lengths_are_uniform_over_all_compositions() -> None:
     """Checks 21 masked tokens in 7 spans and 120 kept tokens in 7 parts."""
     rows = ordinary_rows(10_000, ROW_LENGTH)

@@ -137,6 +137,7 @@ def test_chain_with_a_taken_name_is_refused_as_a_whole(workspace: Workspace, sto
     assert [row.id for row in store.list_runs()] == ["earlier"]
 
 
+@pytest.mark.slow(3)
 def test_stages_of_a_chain_run_in_order(workspace: Workspace, store: Store, tmp_path: Path) -> None:
     corpus = corpus_in(tmp_path)
     stages = [
@@ -150,6 +151,7 @@ def test_stages_of_a_chain_run_in_order(workspace: Workspace, store: Store, tmp_
     assert shards.manifest.inputs["tokenizer"] == tokenizer.fingerprint
 
 
+@pytest.mark.slow(3)
 def test_after_option_makes_a_run_wait_for_another(
     workspace: Workspace, store: Store, tmp_path: Path
 ) -> None:
@@ -184,6 +186,7 @@ def test_invalid_default_for_slots_is_reported_by_its_variable(
         default_slots()
 
 
+@pytest.mark.slow(5)
 def test_more_slots_start_queued_runs(workspace: Workspace, store: Store, tmp_path: Path) -> None:
     config = TokenizerConfig(corpus=corpus_in(tmp_path, 400_000), vocab_size=80)
     runs = [submit(workspace, "tokenizer", config) for _ in range(2)]
@@ -222,6 +225,7 @@ def test_fetched_bytes_do_not_count_as_steps() -> None:
         _check_more_steps(row, 2000)
 
 
+@pytest.mark.slow(3)
 def test_alert_kind_is_stored_with_the_warning(workspace: Workspace, store: Store) -> None:
     folder = RunFolder.of(workspace, "run")
     config = TokenizerConfig().model_dump(mode="json")

@@ -66,8 +66,10 @@ def test_runs_and_artifacts_are_listed(workspace: Workspace) -> None:
 def test_database_is_rebuilt_from_the_run_folders(workspace: Workspace) -> None:
     (workspace.root / "studio.db").unlink()
     assert rebuild_database(workspace) == 4
+    # The worker reads a registered run's events afterwards.
+    row = wait_until_ended(workspace, STOPPED)
     stop_worker(workspace)
-    assert Store.open(workspace).find_run(STOPPED).state == "stopped"
+    assert row.state == "stopped"
 
 
 @pytest.mark.slow

@@ -96,6 +96,7 @@ def test_failed_run_is_reported_with_its_error(workspace: Workspace, tmp_path: P
     assert "nothing.txt" in read_log_tail(workspace, run_id)
 
 
+@pytest.mark.slow(4)
 def test_run_waits_for_the_run_that_makes_its_input(workspace: Workspace, tmp_path: Path) -> None:
     config = quick_config(tmp_path, name="words")
     first = submit(workspace, "tokenizer", config)
@@ -115,6 +116,7 @@ def test_run_fails_if_its_dependency_fails(workspace: Workspace, tmp_path: Path)
     assert first in row.error["received"]
 
 
+@pytest.mark.slow(3)
 def test_killed_run_is_reported_with_its_signal(workspace: Workspace, tmp_path: Path) -> None:
     run_id, identity = start_slow_run(workspace, tmp_path)
     os.kill(identity.pid, signal.SIGKILL)
@@ -125,6 +127,7 @@ def test_killed_run_is_reported_with_its_signal(workspace: Workspace, tmp_path: 
     assert "memory" in row.error["fix"]
 
 
+@pytest.mark.slow(3)
 def test_run_killed_with_its_supervisor_is_lost(workspace: Workspace, tmp_path: Path) -> None:
     run_id, identity = start_slow_run(workspace, tmp_path)
     supervisor = RunFolder.of(workspace, run_id).read_process("supervisor")
@@ -166,6 +169,7 @@ def test_another_process_with_the_runs_pid_is_not_mistaken_for_it_or_killed(
     stranger.communicate(b"\n")
 
 
+@pytest.mark.slow(4)
 def test_queued_run_can_be_cancelled(workspace: Workspace, tmp_path: Path) -> None:
     start_slow_run(workspace, tmp_path)
     queued = submit(workspace, "tokenizer", quick_config(tmp_path))
@@ -174,6 +178,7 @@ def test_queued_run_can_be_cancelled(workspace: Workspace, tmp_path: Path) -> No
     assert (row.state, row.reason, row.started) == ("stopped", "cancelled", None)
 
 
+@pytest.mark.slow(7)
 def test_aborted_run_stops_and_leaves_no_artifact(workspace: Workspace, tmp_path: Path) -> None:
     run_id, _ = start_slow_run(workspace, tmp_path)
     request_stop(workspace, run_id, "abort")
@@ -182,6 +187,7 @@ def test_aborted_run_stops_and_leaves_no_artifact(workspace: Workspace, tmp_path
     assert not list(workspace.folder("tokenizer").glob("[!.]*"))
 
 
+@pytest.mark.slow(9)
 def test_stopped_run_can_be_resumed(workspace: Workspace, tmp_path: Path) -> None:
     run_id, _ = start_slow_run(workspace, tmp_path)
     request_stop(workspace, run_id, "abort")
@@ -191,12 +197,14 @@ def test_stopped_run_can_be_resumed(workspace: Workspace, tmp_path: Path) -> Non
     assert (row.state, row.attempt, row.error) == ("done", 2, None)
 
 
+@pytest.mark.slow(4)
 def test_running_run_is_not_resumed(workspace: Workspace, tmp_path: Path) -> None:
     run_id, _ = start_slow_run(workspace, tmp_path)
     with pytest.raises(RunError, match="can't be resumed"):
         resume_run(workspace, run_id)
 
 
+@pytest.mark.slow(14)
 def test_terminated_run_is_requeued(workspace: Workspace, tmp_path: Path) -> None:
     run_id, _ = start_slow_run(workspace, tmp_path)
     supervisor = RunFolder.of(workspace, run_id).read_process("supervisor")
@@ -282,6 +290,7 @@ def test_secrets_are_not_stored_with_a_run(
     assert environment["HF_ENDPOINT"] == "http://127.0.0.1:9"
 
 
+@pytest.mark.slow(4)
 def test_database_is_rebuilt_from_the_run_folders(workspace: Workspace, tmp_path: Path) -> None:
     done = submit(workspace, "tokenizer", quick_config(tmp_path, name="mine"))
     corpus = CorpusConfig(source="files", path=str(tmp_path / "nothing.txt"))
@@ -305,6 +314,7 @@ def summary(row: RunRow) -> tuple[object, ...]:
     return (row.stage, row.state, row.exit_code, row.artifact, row.results, row.error, row.attempt)
 
 
+@pytest.mark.slow(5)
 def test_artifact_needed_by_a_queued_run_is_not_deleted(
     workspace: Workspace, tmp_path: Path
 ) -> None:
@@ -348,6 +358,7 @@ def test_invalid_slots_variable_is_reported_before_a_run_is_queued(
     assert not Store.open(workspace).pending_requests()
 
 
+@pytest.mark.slow(11)
 def test_following_a_run_survives_a_killed_worker(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

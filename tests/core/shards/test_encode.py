@@ -65,6 +65,7 @@ def test_encoder_gives_the_ids_of_tokenizers(tokenizer: StudioTokenizer) -> None
     check(tokenizer.backend)
 
 
+@pytest.mark.slow(4)
 def test_document_split_into_parts_has_the_same_ids(tokenizer: StudioTokenizer) -> None:
     assert check_cut(tokenizer.backend) > 300
 
@@ -212,6 +213,7 @@ def check_marks(backend: Tokenizer, seeds: range = range(40)) -> None:
             assert np.count_nonzero(ids == mark) == sum(len(sentence_ends(t)) for t in texts), texts
 
 
+@pytest.mark.slow(4)
 def test_sentence_marks_match_the_sentence_count_and_change_no_other_token(
     tokenizer: StudioTokenizer,
 ) -> None:

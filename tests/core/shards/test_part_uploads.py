@@ -54,6 +54,7 @@ def parts_in(bucket: BucketServer) -> dict[str, str]:
     return {key: bucket.generation(key) for key in keys}
 
 
+@pytest.mark.slow(5)
 def test_parts_in_a_bucket_equal_local_shards(
     bucket: BucketServer, several: ShardConfig, workspace: Workspace
 ) -> None:
@@ -74,6 +75,7 @@ def test_parts_in_a_bucket_equal_local_shards(
     assert held and max(held) <= 2
 
 
+@pytest.mark.slow(4)
 def test_stopped_build_goes_on_after_the_parts_in_the_bucket(
     bucket: BucketServer, several: ShardConfig, workspace: Workspace
 ) -> None:

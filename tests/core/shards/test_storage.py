@@ -59,6 +59,7 @@ def contents(workspace: Workspace) -> set[str]:
     }
 
 
+@pytest.mark.slow(3)
 def test_shards_written_to_a_bucket_are_read_back(
     bucket: BucketServer, config: ShardConfig, workspace: Workspace
 ) -> None:
@@ -171,6 +172,7 @@ def test_damaged_file_in_the_bucket_is_reported_by_name(
         open_shards(ADDRESS, workspace)
 
 
+@pytest.mark.slow(4)
 def test_replaced_shards_are_reported(
     bucket: BucketServer, config: ShardConfig, workspace: Workspace
 ) -> None:

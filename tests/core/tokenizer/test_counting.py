@@ -90,6 +90,7 @@ def has_advanced(workspace: Workspace, before: int, run: subprocess.Popen[bytes]
     return len(finished_parts(workspace)) > before or run.poll() is not None
 
 
+@pytest.mark.slow(3)
 @pytest.mark.parametrize("counter", COUNTERS, ids=ALGORITHMS)
 def test_parts_in_any_order_have_the_counts_of_the_training_documents(
     path: Path, tmp_path: Path, counter: WordCounter

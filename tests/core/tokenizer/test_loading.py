@@ -256,6 +256,7 @@ def load_in_a_process(url: str, folder: Path, *references: str) -> list[dict[str
     return json.loads(result.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow(6)
 def test_tokenizer_is_fetched_from_the_hub_without_weights(
     bpe: StudioTokenizer, tmp_path: Path
 ) -> None:

@@ -184,6 +184,7 @@ def test_batch_that_does_not_fit_is_reported_with_the_compilers_figure(
     assert refused["advice"]
 
 
+@pytest.mark.slow(12)
 def test_needs_are_estimated_and_marked_as_such_without_the_compiler(tmp_path: Path) -> None:
     (report,) = say(tmp_path, {**_NUMBERS, "topology": "v3-8"}, before=_WITHOUT_LIBTPU)
     assert report["estimated"]

@@ -134,6 +134,7 @@ def test_state_of_several_devices_is_saved_and_restored_bit_for_bit(
     assert before == after
 
 
+@pytest.mark.slow(4)
 def test_fsdp_shards_weights_and_slots_over_eight_devices() -> None:
     whole, parts = _said("jax", num_devices=8), _said("jax", num_devices=8, sharding="fsdp")
     assert whole["held"] > 100_000
@@ -174,6 +175,7 @@ print(json.dumps({
 """
 
 
+@pytest.mark.slow(4)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_fsdp_keeps_no_gathered_weight_for_the_gradient(dtype: str) -> None:
     whole, parts = (run_on("jax", _STACK, sharding, dtype) for sharding in ("data", "fsdp"))
