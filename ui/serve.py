@@ -172,6 +172,8 @@ def _launch(page: gr.Blocks, host: str, port: int, access: _Access, **options: A
         state_session_capacity=_SESSIONS_KEPT,
         _app=GuardedApp(access.outer, access.inner),
         prevent_thread_lock=True,
+        # Without the check whether the page answers in 3 seconds: a busy machine needs longer.
+        _frontend=False,
         **options,
     )
 

@@ -30,6 +30,9 @@ _FLAGS = (
 )
 _UP_WITHIN_SECONDS = 150.0
 START_SECONDS = 90.0
+# The page is at rest if no request was sent or answered for so long: longer than its own delays
+# before a request, 150 ms for a form and 300 ms for a menu.
+_QUIET_MILLISECONDS = 450
 # Gradio's client aborts its stream when the page is left, and logs that as an error.
 _LEAVING = ("AbortError: signal is aborted", "Unexpected error Connection errored out")
 
@@ -107,6 +110,59 @@ def _wait_until_up(url: str, app: subprocess.Popen[bytes], log: Path) -> None:
     raise AssertionError(f"the app isn't up: {log.read_text()}")
 
 
+# Tracks Gradio's unanswered requests. A request joins an event to the queue and is answered with
+# the event's id; a stream delivers the answers to all events. An open stream proves nothing:
+# Gradio opens one too many if an event is done before it is known to have been joined.
+# The script runs before the web app's own, so that it sees every stream.
+_WATCH_REQUESTS = """
+(() => {
+  const original = window.fetch;
+  const done = new Set();
+  window.requests = { awaited: new Map(), changed: performance.now() };
+  const note = (change, ...all) => {
+    requests.awaited[change](...all);
+    requests.changed = performance.now();
+  };
+  const joined = async (answer, asked) => {
+    const { event_id: id } = await answer.json();
+    if (id && !done.has(id)) note("set", id, asked);
+  };
+  const follow = async (answer) => {
+    let rest = "";
+    for await (const text of answer.body.pipeThrough(new TextDecoderStream())) {
+      const lines = (rest + text).split("\\n");
+      rest = lines.pop();
+      for (const line of lines.filter((one) => one.startsWith("data:"))) {
+        const { msg, event_id: id } = JSON.parse(line.slice(5));
+        if (msg === "process_completed") { done.add(id); note("delete", id); }
+      }
+    }
+  };
+  window.fetch = async (...all) => {
+    const url = String(all[0]?.url ?? all[0]);
+    if (url.includes("/queue/data")) {
+      const answer = await original(...all);
+      follow(answer.clone()).catch(() => {});
+      return answer;
+    }
+    if (!url.includes("/queue/join")) return original(...all);
+    const key = Symbol(), asked = String(all[1]?.body ?? "");
+    note("set", key, asked);
+    try {
+      const answer = await original(...all);
+      await joined(answer.clone(), asked);
+      return answer;
+    } finally {
+      note("delete", key);
+    }
+  };
+})();
+"""
+_IS_QUIET = """
+(quiet) => !requests.awaited.size && performance.now() - requests.changed > quiet
+"""
+
+
 class Visitor:
     """A browser tab with the web app.
 
@@ -116,12 +172,9 @@ class Visitor:
         errors: Script errors and the console's error messages.
     """
 
-    def __init__(
-        self, context: Any, url: str, ready: str = ".ps-strip b, .ps-strip-text", script: str = ""
-    ) -> None:
+    def __init__(self, context: Any, url: str, ready: str = ".ps-strip b, .ps-strip-text") -> None:
         self.page = context.new_page()
-        if script:
-            self.page.add_init_script(script)
+        self.page.add_init_script(_WATCH_REQUESTS)
         self.outside: list[str] = []
         self.errors: list[str] = []
         self.page.on("request", self._see_request)
@@ -177,10 +230,22 @@ class Visitor:
 
     def start(self, stage: str) -> str:
         """Presses a stage's start button and returns the id of the run."""
+        # The checks of earlier values would disable the button while it is pressed.
+        self.settle(START_SECONDS)
         self.page.locator(f"#{stage}-start").click()
         answers = self.page.locator(f"#tab-{stage} .ps-started code")
         self.wait_for(answers.count, START_SECONDS, f"the {stage} run is queued")
         return str(answers.first.inner_text())
+
+    def settle(self, seconds: float) -> list[str]:
+        """Waits until the page is at rest; returns the requests that are still unanswered."""
+        from playwright.sync_api import TimeoutError
+
+        try:
+            self.page.wait_for_function(_IS_QUIET, arg=_QUIET_MILLISECONDS, timeout=seconds * 1000)
+        except TimeoutError:
+            return list(self.page.evaluate("[...requests.awaited.values(), 'a short while ago']"))
+        return []
 
     def wait_for(self, condition: Callable[[], Any], seconds: float, what: str) -> Any:
         """Waits for a condition while the browser keeps running; returns its value."""

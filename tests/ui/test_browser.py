@@ -585,7 +585,7 @@ def test_tabbing_through_the_family_menu_changes_nothing(studio: tuple[str, Stor
         visitor.type("train-per_replica_batch_size", "32")
         visitor.field("train-family").focus()
         visitor.page.keyboard.press("Tab")
-        visitor.page.wait_for_timeout(1000)
+        visitor.settle(A_PAGE_SECONDS)
         assert batch.input_value() == "32"
         visitor.choose("train-family", "GPT-2")
         visitor.wait_for(lambda: batch.input_value() == "64", A_PAGE_SECONDS, "the family's own")

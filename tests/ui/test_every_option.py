@@ -49,8 +49,6 @@ LONG = ("Clean", "Train")
 SWITCHES = {"Clean": ("clean-boilerplate_lines", "clean-fineweb")}
 # The web app may be slow if two cores run the browser and the app.
 SETTLED_WITHIN_SECONDS = 90
-# Longer than the web app's delays before a request: 150 ms for a form, 300 ms for a menu.
-QUIET_MILLISECONDS = 450
 # Matches a list, an object or a Gradio update that is shown as a value by mistake.
 NO_VALUE = re.compile(r"""^\s*[\[{]|\[object |__type__|\bundefined\b|\bNaN\b""")
 
@@ -67,57 +65,6 @@ CAUSED = re.compile(
     "names no zone|needs a mirror"
 )
 
-# Tracks Gradio's unanswered requests. A request joins an event to the queue and is answered with
-# the event's id; a stream delivers the answers to all events. An open stream proves nothing:
-# Gradio opens one too many if an event is done before it is known to have been joined.
-# The script runs before the web app's own, so that it sees every stream.
-WATCH_REQUESTS = """
-(() => {
-  const original = window.fetch;
-  const done = new Set();
-  window.requests = { awaited: new Map(), changed: performance.now() };
-  const note = (change, ...all) => {
-    requests.awaited[change](...all);
-    requests.changed = performance.now();
-  };
-  const joined = async (answer, asked) => {
-    const { event_id: id } = await answer.json();
-    if (id && !done.has(id)) note("set", id, asked);
-  };
-  const follow = async (answer) => {
-    let rest = "";
-    for await (const text of answer.body.pipeThrough(new TextDecoderStream())) {
-      const lines = (rest + text).split("\\n");
-      rest = lines.pop();
-      for (const line of lines.filter((one) => one.startsWith("data:"))) {
-        const { msg, event_id: id } = JSON.parse(line.slice(5));
-        if (msg === "process_completed") { done.add(id); note("delete", id); }
-      }
-    }
-  };
-  window.fetch = async (...all) => {
-    const url = String(all[0]?.url ?? all[0]);
-    if (url.includes("/queue/data")) {
-      const answer = await original(...all);
-      follow(answer.clone()).catch(() => {});
-      return answer;
-    }
-    if (!url.includes("/queue/join")) return original(...all);
-    const key = Symbol(), asked = String(all[1]?.body ?? "");
-    note("set", key, asked);
-    try {
-      const answer = await original(...all);
-      await joined(answer.clone(), asked);
-      return answer;
-    } finally {
-      note("delete", key);
-    }
-  };
-})();
-"""
-IS_QUIET = """
-(quiet) => !requests.awaited.size && performance.now() - requests.changed > quiet
-"""
 # The visible controls of a tab with their options, in document order.
 CONTROLS = """
 (tab) => {
@@ -223,16 +170,8 @@ class Chooser:
 
     def settle(self) -> None:
         """Waits until no request has been sent or answered for a while."""
-        from playwright.sync_api import TimeoutError
-
-        try:
-            self.page.wait_for_function(
-                IS_QUIET, arg=QUIET_MILLISECONDS, timeout=SETTLED_WITHIN_SECONDS * 1000
-            )
-        except TimeoutError:
-            awaited = self.page.evaluate("[...requests.awaited.values()]")
-            message = f"the page does not come to rest after {self.chosen[-1:]}: {awaited}"
-            raise AssertionError(message) from None
+        awaited = self.visitor.settle(SETTLED_WITHIN_SECONDS)
+        assert not awaited, f"the page does not come to rest after {self.chosen[-1:]}: {awaited}"
 
     def open(self, tab: str, view: str) -> None:
         self.visitor.open(tab)
@@ -492,7 +431,7 @@ def choose_all(
 @pytest.fixture(scope="module")
 def chooser(workspace: Workspace, address: str) -> Iterator[Chooser]:
     with visiting(address) as visit:
-        yield Chooser(visit(script=WATCH_REQUESTS), page_forms(workspace), workspace)
+        yield Chooser(visit(), page_forms(workspace), workspace)
 
 
 @pytest.mark.slow(40)

@@ -53,14 +53,12 @@ def test_a_menu_closes_when_focus_leaves_it(address: str) -> None:
             menu.focus()
             listed.first.wait_for()
             press(visitor.page, "ArrowDown", "ArrowDown", leave)
-            visitor.page.wait_for_timeout(400)
-            assert listed.count() == 0, leave
+            visitor.wait_for(lambda: not listed.count(), 20, f"the menu closes after {leave}")
             assert menu.get_attribute("aria-expanded") == "false"
         menu.click()
         listed.first.wait_for()
         visitor.page.locator(".ps-top").click()
-        visitor.page.wait_for_timeout(400)
-        assert listed.count() == 0
+        visitor.wait_for(lambda: not listed.count(), 20, "the menu closes after a click")
         assert visitor.errors == []
 
 

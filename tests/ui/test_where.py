@@ -222,7 +222,7 @@ def test_machine_survives_a_reload_and_arrives_with_imported_settings(
         choose(visitor, "SSH machine")
         visitor.page.get_by_label("Host", exact=True).fill("me@box")
         wait_for_address(visitor, "ssh://me@box")
-        visitor.page.wait_for_timeout(1500)
+        visitor.settle(30)
         visitor.reload()
         visitor.wait_for(lambda: value(visitor, "host") == "me@box", 30, "the host")
         assert visitor.page.get_by_label("SSH machine", exact=True).is_checked()
