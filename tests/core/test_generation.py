@@ -147,6 +147,7 @@ def test_generation_stops_at_the_end_of_text_token(
     assert said["text"] == load_tokenizer(workspace).decode(wanted[:place])
 
 
+@pytest.mark.slow(4)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_gpt2_with_an_eos_id_outside_its_vocabulary_generates(
     engine: str, workspace: Workspace, tmp_path: Path

@@ -151,6 +151,7 @@ def test_documents_are_streamed_and_split(results: dict[str, dict[str, Any]]) ->
     assert result["samples"] == sentences(100)[:2]
 
 
+@pytest.mark.slow(5)
 def test_named_validation_split_is_used(results: dict[str, dict[str, Any]]) -> None:
     result = results["named split"]
     assert (result["train"], result["validation"]) == (sentences(100), ["one"])

@@ -451,6 +451,7 @@ def shell_push(workspace: Workspace, *more: str) -> int:
     return main(["push", "--model", "plain", "--repo-id", "me/after", *more, *place])
 
 
+@pytest.mark.slow(5)
 def test_push_on_the_command_line_waits_for_its_dependency(
     workspace: Workspace, hub: HubServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -475,6 +476,7 @@ def test_push_on_the_command_line_waits_for_its_dependency(
         stop_worker(workspace)
 
 
+@pytest.mark.slow(5)
 def test_stopped_push_is_reported_as_stopped(
     workspace: Workspace,
     hub: HubServer,

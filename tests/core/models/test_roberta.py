@@ -162,6 +162,7 @@ def test_logits_match_transformers(engine: str, said: dict[str, Said], inputs: P
     assert np.abs(said[engine].logits["padded"] - padded.logits.numpy()).max() < 1e-4
 
 
+@pytest.mark.slow(25)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_gradients_match_pytorch(engine: str, said: dict[str, Said], inputs: Path) -> None:
     model = reference(said[engine].folder)

@@ -63,6 +63,7 @@ def test_expected_label_counts_match_the_labels() -> None:
     assert np.abs(counted - labels).max() < 0.4 * labels[10:40].mean()
 
 
+@pytest.mark.slow(5)
 @pytest.mark.parametrize("density", [0.1, 0.15, 0.25, 0.3, 0.5])
 @pytest.mark.parametrize("mean_length", [2.0, 3.0, 3.5, 5.0, 10.0])
 def test_stored_sequence_is_the_longest_whose_input_fits(

@@ -213,6 +213,7 @@ def test_terminated_run_is_requeued(workspace: Workspace, tmp_path: Path) -> Non
     assert (row.state, row.attempt) == ("done", 2)
 
 
+@pytest.mark.slow(13)
 def test_second_worker_exits_at_once(workspace: Workspace) -> None:
     ensure_worker(workspace)
     wait_for(lambda: is_worker_running(workspace))
@@ -226,6 +227,7 @@ def test_second_worker_exits_at_once(workspace: Workspace) -> None:
     assert len(worker_identities(workspace)) == 1
 
 
+@pytest.mark.slow(5)
 def test_idle_worker_exits(workspace: Workspace) -> None:
     subprocess.run(
         [
@@ -242,6 +244,7 @@ def test_idle_worker_exits(workspace: Workspace) -> None:
     assert not is_worker_running(workspace)
 
 
+@pytest.mark.slow(3)
 def test_second_run_with_the_same_name_is_refused(workspace: Workspace, tmp_path: Path) -> None:
     start_slow_run(workspace, tmp_path)
     submit(workspace, "tokenizer", quick_config(tmp_path, name="mine"))

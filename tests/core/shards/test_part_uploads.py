@@ -130,6 +130,7 @@ def test_part_that_is_lost_in_the_bucket_is_built_again(
     assert found == local(several, workspace)[1]
 
 
+@pytest.mark.slow(3)
 def test_unfinished_shards_of_another_build_are_not_touched(
     bucket: BucketServer, several: ShardConfig, workspace: Workspace
 ) -> None:

@@ -108,6 +108,7 @@ def test_fingerprint_of_a_folder_without_a_manifest_depends_on_its_content(
     assert open_shards(str(tmp_path / "flat")).fingerprint != before
 
 
+@pytest.mark.slow(4)
 def test_shards_of_the_original_script_are_read(tmp_path: Path) -> None:
     rows = np.random.default_rng(0).integers(0, 10_000, (25, 32))
     for split, part in (("train", rows[:20]), ("validation", rows[20:])):

@@ -194,6 +194,7 @@ def test_needs_are_estimated_and_marked_as_such_without_the_compiler(tmp_path: P
     assert report["largest_per_replica_batch_size"] is None
 
 
+@pytest.mark.slow(7)
 def test_estimate_reports_a_batch_that_does_not_fit(tmp_path: Path) -> None:
     large = {"vocab_size": 400_000, "hidden_size": 4096, "num_hidden_layers": 1}
     values = {**_NUMBERS, **large, "per_replica_batch_size": 1, "trial": False}

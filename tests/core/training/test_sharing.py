@@ -186,6 +186,7 @@ def test_fsdp_keeps_no_gathered_weight_for_the_gradient(dtype: str) -> None:
     assert parts["products"] == whole["products"] == 3 * parts["layers"] - 1
 
 
+@pytest.mark.slow(9)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_batch_that_the_devices_cannot_divide_evenly_is_refused(engine: str) -> None:
     with pytest.raises(AssertionError, match="can't be split evenly"):

@@ -346,6 +346,7 @@ def test_missing_corpus_is_named(workspace: Workspace) -> None:
         open_corpus(CorpusConfig(source="corpus"), workspace)
 
 
+@pytest.mark.slow(9)
 def test_cleaned_corpus_can_be_previewed_and_cleaned_again(
     text: Path, workspace: Workspace
 ) -> None:
