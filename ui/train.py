@@ -71,7 +71,7 @@ def render(
         workspace,
         forecast=lambda config: _forecast(config, workspace),
         summarize=_summarize,
-        earlier=Earlier(rows, "shards", "Build new shards first", _check_shards_fit),
+        earlier=Earlier(rows, "shards", "Build new shards first", _check_shards_fit, "mixture"),
     )
     with workbench():
         with main_column():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from core.corpus.cleaning.session import CleaningSession, SessionPool, shorten_d
 from core.corpus.cleaning.stage import REPORT_FILE, clean
 from core.corpus.statistics import analyse_corpus
 from core.errors import ConfigError, CorpusError
+from core.store import Store
 from core.workspace import Artifact, Workspace
 from tests.core.corpus.cleaning.support import pages, write_documents
 from tests.ui.browser import Visitor, running_app, visiting
@@ -34,6 +36,10 @@ from ui.parts.text_choice import TextForm
 
 PAGES = pages(30)
 NAMES = ("web", "books", "notes")
+# Weights of the sources.
+MIXTURE = {"web": 2, "books": 1, "notes": 1}
+# A folder for screenshots, for a person to review.
+SHOTS = os.environ.get("STUDIO_TEST_SHOTS", "")
 
 
 @pytest.fixture(scope="module")
@@ -247,6 +253,11 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def shoot(visitor: Visitor, name: str) -> None:
+    if SHOTS:
+        visitor.page.screenshot(path=Path(SHOTS, f"{name}.png"), full_page=True)
+
+
 def add_source(visitor: Visitor, name: str, path: Path) -> None:
     visitor.type("corpus-path", str(path))
     visitor.type("corpus-sources", name)
@@ -255,9 +266,100 @@ def add_source(visitor: Visitor, name: str, path: Path) -> None:
     visitor.wait_for(listed.count, 60, f"{name} is listed")
 
 
-@pytest.mark.slow(60)
+def clean_all(visitor: Visitor) -> None:
+    """Previews and cleans the corpus, and chooses it for later stages."""
+    page = visitor.page
+    visitor.open("Clean")
+    page.locator("#clean-look").click()
+    preview = page.locator("#clean-preview .ps-cleaning")
+    visitor.wait_for(preview.count, 90, "the preview is there")
+    visitor.field("clean-boilerplate_lines").check()
+    visitor.field("clean-replace_emails").check()
+    visitor.wait_for(lambda: "Boilerplate lines" in preview.inner_text(), 60, "it follows")
+    visitor.field("clean-gopher").check()
+    visitor.wait_for(lambda: "Minimum words" in preview.inner_text(), 60, "a rule removes some")
+    slider = page.locator("#clean-gopher_min_words input[type=range]")
+    slider.focus()
+    slider.press("Home")
+    gone = "– Minimum words"
+    visitor.wait_for(lambda: gone not in preview.inner_text(), 60, "it follows the slider")
+    assert visitor.field("clean-gopher_min_words").input_value() == "1"
+    page.locator("#clean-gopher_min_words .ps-switch").click()
+    assert visitor.field("clean-gopher_min_words").input_value() == ""
+    page.locator("#clean-gopher_min_words .ps-switch").click()
+    visitor.type("clean-gopher_min_words", "50")
+    visitor.wait_for(lambda: gone in preview.inner_text(), 60, "it follows the field")
+    # The list of stop words is English, which this text is not.
+    page.locator("#clean-gopher_min_stop_words .ps-switch").click()
+    visitor.type("clean-name", "all-clean")
+    shoot(visitor, "clean")
+    visitor.start("clean")
+    report = page.locator("#clean-report .ps-cleaning")
+    visitor.wait_for(report.count, 120, "the corpus is cleaned")
+    assert "Minimum words" in report.inner_text() and "books" in report.inner_text()
+    shoot(visitor, "clean-report")
+    page.locator("#clean-use").click()
+    for tab in ("Tokenizer", "Shards"):
+        visitor.open(tab)
+        line = page.locator(f"#tab-{tab.lower()} .ps-corpus-line")
+        visitor.wait_for(lambda line=line: "all-clean" in line.inner_text(), 30, tab)
+
+
+def build_shards_of_each_source(visitor: Visitor) -> None:
+    visitor.open("Tokenizer")
+    visitor.pick("tokenizer-algorithm", "Byte-level BPE")
+    visitor.type("tokenizer-vocab_size", "400")
+    visitor.type("tokenizer-name", "words")
+    visitor.start("tokenizer")
+    trained = visitor.page.locator("#tokenizer-list td", has_text="words")
+    visitor.wait_for(trained.count, 120, "the tokenizer is trained")
+    visitor.open("Shards")
+    visitor.type("shards-max_seq_length", "64")
+    for name in NAMES:
+        visitor.choose("shards-text-cleaned", f"Cleaned corpus all-clean, only {name}")
+        visitor.type("shards-name", f"{name}-rows")
+        visitor.start("shards")
+        built = visitor.page.locator("#shards-list td", has_text=f"{name}-rows")
+        visitor.wait_for(built.count, 120, f"the shards of {name} are built")
+
+
+def train_on_the_mixture(visitor: Visitor, workspace: Workspace) -> None:
+    page = visitor.page
+    visitor.open("Train")
+    visitor.show_all_settings("train")
+    visitor.choose("train-size", "tiny")
+    visitor.type("train-mixture", " ".join(f"{one}-rows={w}" for one, w in MIXTURE.items()))
+    for name, value in {
+        "name": "mixed", "num_hidden_layers": "1", "hidden_size": "32", "num_attention_heads": "2",
+        "per_replica_batch_size": "8", "num_train_steps": "20", "learning_rate": "0.003",
+    }.items():  # fmt: skip
+        visitor.type(f"train-{name}", value)
+    facts = page.locator("#tab-train .ps-facts").first
+    visitor.wait_for(lambda: "50.0% of the mixture" in facts.inner_text(), 60, "the shares")
+    assert facts.inner_text().count("epochs") >= len(NAMES)
+    shoot(visitor, "train-mixture")
+    run = visitor.start("train")
+    visitor.open("Runs")
+    page.get_by_role("button", name=run).click()
+    store = Store.open(workspace)
+    visitor.wait_for(lambda: store.find_run(run).has_ended, 240, "the run has ended")
+    row = store.find_run(run)
+    assert row.state == "done", row.error
+    loss = page.get_by_role("img", name="Validation loss by source")
+    for name in NAMES:
+        visitor.wait_for(
+            lambda name=name: f"{name}-rows" in (loss.get_attribute("aria-label") or ""),
+            60,
+            f"the curve of {name}",
+        )
+    shoot(visitor, "run-mixture")
+    counts = workspace.find("model", "mixed").manifest
+    assert {f"{name}-rows" for name in NAMES} <= set(str(counts.inputs).replace("'", " ").split())
+
+
+@pytest.mark.slow(90)
 @pytest.mark.long
-def test_three_sources_are_cleaned_and_become_shards(tmp_path: Path, texts: Path) -> None:
+def test_three_sources_are_cleaned_and_become_a_mixture(tmp_path: Path, texts: Path) -> None:
     workspace = Workspace(tmp_path / "workspace")
     with running_app(workspace.root, "--allow", str(texts)) as url, visiting(url) as visit:
         visitor: Visitor = visit()
@@ -270,64 +372,23 @@ def test_three_sources_are_cleaned_and_become_shards(tmp_path: Path, texts: Path
         analysis = page.locator("#analyse-result .ps-analysis")
         visitor.wait_for(analysis.count, 90, "the corpus is analysed")
         assert "132" in analysis.inner_text() and "Share this page" in analysis.inner_text()
-
-        visitor.open("Clean")
-        page.locator("#clean-look").click()
-        preview = page.locator("#clean-preview .ps-cleaning")
-        visitor.wait_for(preview.count, 90, "the preview is there")
-        visitor.field("clean-boilerplate_lines").check()
-        visitor.field("clean-replace_emails").check()
-        visitor.wait_for(lambda: "Boilerplate lines" in preview.inner_text(), 60, "it follows")
-        visitor.field("clean-gopher").check()
-        visitor.wait_for(lambda: "Minimum words" in preview.inner_text(), 60, "a rule removes some")
-        slider = page.locator("#clean-gopher_min_words input[type=range]")
-        slider.focus()
-        slider.press("Home")
-        gone = "– Minimum words"
-        visitor.wait_for(lambda: gone not in preview.inner_text(), 60, "it follows the slider")
-        assert visitor.field("clean-gopher_min_words").input_value() == "1"
-        page.locator("#clean-gopher_min_words .ps-switch").click()
-        assert visitor.field("clean-gopher_min_words").input_value() == ""
-        page.locator("#clean-gopher_min_words .ps-switch").click()
-        visitor.type("clean-gopher_min_words", "50")
-        visitor.wait_for(lambda: gone in preview.inner_text(), 60, "it follows the field")
-        # The list of stop words is English, which this text is not.
-        page.locator("#clean-gopher_min_stop_words .ps-switch").click()
-        visitor.type("clean-name", "all-clean")
-        visitor.start("clean")
-        report = page.locator("#clean-report .ps-cleaning")
-        visitor.wait_for(report.count, 120, "the corpus is cleaned")
-        assert "Minimum words" in report.inner_text() and "books" in report.inner_text()
-        page.locator("#clean-use").click()
-
-        for tab in ("Tokenizer", "Shards"):
-            visitor.open(tab)
-            line = page.locator(f"#tab-{tab.lower()} .ps-corpus-line")
-            visitor.wait_for(lambda line=line: "all-clean" in line.inner_text(), 30, tab)
-        visitor.open("Tokenizer")
-        visitor.pick("tokenizer-algorithm", "Byte-level BPE")
-        visitor.type("tokenizer-vocab_size", "400")
-        visitor.type("tokenizer-name", "words")
-        visitor.start("tokenizer")
-        trained = page.locator("#tokenizer-list td", has_text="words")
-        visitor.wait_for(trained.count, 120, "the tokenizer is trained")
-        visitor.open("Shards")
-        visitor.type("shards-max_seq_length", "64")
-        visitor.type("shards-name", "rows")
-        visitor.start("shards")
-        built = page.locator("#shards-list td", has_text="rows")
-        visitor.wait_for(built.count, 120, "the shards are built")
-        shards = workspace.find("shards", "rows").manifest
+        shoot(visitor, "analysis")
+        clean_all(visitor)
+        build_shards_of_each_source(visitor)
         corpus = workspace.find("corpus", "all-clean").manifest
-        assert shards.config["corpus"]["corpus_name"] == "all-clean"
-        assert shards.inputs["corpus"] == corpus.fingerprint
+        for name in NAMES:
+            shards = workspace.find("shards", f"{name}-rows").manifest
+            assert shards.config["corpus"]["corpus_name"] == "all-clean"
+            assert shards.config["corpus"]["only"] == name
+            assert shards.inputs["corpus"] == corpus.fingerprint
         assert corpus.counts["sources"].keys() == set(NAMES)
         assert corpus.counts["steps"]["exact_duplicates"]["removed_documents"] == 8
         assert corpus.counts["steps"]["replace_emails"]["changed_documents"] > 0
+        train_on_the_mixture(visitor, workspace)
 
-        visitor.open("Runs")
         page.locator(".ps-run-name", has_text="all-clean").click()
         card = page.locator("#tab-runs .ps-cleaning")
         visitor.wait_for(card.count, 60, "the run shows the report")
         assert "Minimum words" in card.inner_text()
+        shoot(visitor, "run-clean")
         assert visitor.errors == []

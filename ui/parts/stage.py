@@ -56,12 +56,20 @@ class Earlier:
         field: The later stage's field for it.
         choice: Label of the checkbox for a new one.
         check: Raises StudioError if both configs don't fit.
+        replaced_by: A field that makes the artifact unnecessary.
     """
 
     launcher: Launcher
     field: str
     choice: str
     check: Callable[[Any, Any], object] = lambda before, config: None
+    replaced_by: str = ""
+
+    def is_asked_for(self, config: StageConfig, is_checked: bool) -> bool:
+        """Whether the earlier stage runs first."""
+        if self.replaced_by and getattr(config, self.replaced_by):
+            return False
+        return is_checked or not getattr(config, self.field)
 
 
 class Launcher:
@@ -218,7 +226,7 @@ class Launcher:
 
     def _is_asked_for(self, config: StageConfig, rest: Sequence[Any]) -> bool:
         assert self._earlier is not None
-        return bool(rest[0]) or not getattr(config, self._earlier.field)
+        return self._earlier.is_asked_for(config, bool(rest[0]))
 
     def _estimate(self, *raw: Any) -> dict[Any, Any]:
         config = self._own_config(raw, check_name=True)
