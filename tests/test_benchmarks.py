@@ -51,6 +51,7 @@ def test_each_benchmark_has_a_help_text(module: str) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.thorough
 def test_both_sides_of_a_training_step_are_measured() -> None:
     pytest.importorskip("torch", reason="needs PyTorch: pip install torch==2.13.0")
     tiny = ["--size", "tiny", "--batch", "2", "--length", "16", "--vocab-size", "64"]
@@ -193,6 +194,7 @@ def test_every_step_and_rule_of_cleaning_is_measured(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.thorough
 def test_tokenizer_training_is_compared_with_its_peer() -> None:
     pytest.importorskip("sentencepiece", reason="needs SentencePiece: pip install sentencepiece")
     asked = ["--vocab-size", "400", "--texts", "300", "--rounds", "1"]

@@ -74,7 +74,7 @@ def run_core(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[
         env=child_environment(),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         check=False,
     )
 
@@ -121,15 +121,16 @@ def test_the_script_of_the_readme_works(tmp_path: Path) -> None:
         env=child_environment(),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         check=False,
     )
     assert result.returncode == 0, result.stderr
     assert "'token_str'" in result.stdout
 
 
+# `.ci/run` does the same with what a newcomer has.
 @pytest.mark.slow
-@pytest.mark.long
+@pytest.mark.thorough
 def test_make_run_starts_the_web_app_and_the_quickstart(tmp_path: Path) -> None:
     if not (ROOT / ".venv" / "installed").exists():
         pytest.skip("make has not set this checkout up; get it with: make setup")

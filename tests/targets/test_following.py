@@ -30,7 +30,7 @@ from tests.targets.homes import kill_followers
 from tests.targets.ssh_server import running_ssh_server
 
 pytestmark = [pytest.mark.slow(60), pytest.mark.long]
-STEPS = 4000
+STEPS = 12000
 
 
 @pytest.fixture

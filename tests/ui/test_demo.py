@@ -393,7 +393,7 @@ def test_visitor_generates_text_and_sees_errors_in_a_browser(tokens: Any, tmp_pa
             )
         visitor.type("playground-text", "x" * (MOST_CHARACTERS + 1))
         page.locator("#playground-ask").click()
-        page.get_by_text("The text is too long").wait_for()
+        page.get_by_text("The text is too long").first.wait_for()
         refused = [text for text in visitor.errors if "422" in text]
         assert visitor.errors == refused
         assert len(refused) == 1

@@ -420,8 +420,8 @@ def choose_all(
             continue
         before, options = chooser.current(control), chooser.options_of(control)
         others = [one for one in options if one != before]
-        # In long forms, two other options of a control have to do.
-        chosen = others if THOROUGH or tab not in LONG else others[:2]
+        # In long forms, one other option of a control has to do.
+        chosen = others if THOROUGH or tab not in LONG else others[:1]
         for option in [*chosen, before] if before in options else chosen:
             chooser.choose(control, option, next(turns))
             chooser.settle()

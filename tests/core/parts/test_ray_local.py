@@ -61,6 +61,13 @@ def ray_processes() -> list[psutil.Process]:
     return psutil.Process().children(recursive=True)
 
 
+def command_of(process: psutil.Process) -> str:
+    """Returns a process's command line; "" if it has ended meanwhile."""
+    with suppress(psutil.NoSuchProcess):
+        return " ".join(process.cmdline())
+    return ""
+
+
 def test_results_come_in_order(run: TaskMap) -> None:
     assert list(run(tasks.square, range(20))) == [number * number for number in range(20)]
     assert list(run(tasks.square, [])) == []
@@ -139,7 +146,7 @@ def test_ray_sends_no_usage_data(run: TaskMap) -> None:
     (inside,) = run(tasks.environment_of, [0])
     assert inside["RAY_USAGE_STATS_ENABLED"] == "0"
     assert not usage_lib.usage_stats_enabled()
-    boards = [one.cmdline() for one in ray_processes() if "dashboard.py" in " ".join(one.cmdline())]
+    boards = [command for command in map(command_of, ray_processes()) if "dashboard.py" in command]
     assert all("--disable-frontend" in command for command in boards)
 
 

@@ -195,9 +195,10 @@ _COMMANDS = {
     ],
 }
 
-# The README of today has the first command, too.
+# The README of today has the first command, too; the others train like `step by step`.
+_THOROUGH = ("quickstart", "gpt2", "evaluate")
 _PARAMETERS = [
-    pytest.param(value, id=name, marks=[pytest.mark.thorough] if name == "quickstart" else [])
+    pytest.param(value, id=name, marks=[pytest.mark.thorough] if name in _THOROUGH else [])
     for name, value in _COMMANDS.items()
 ]
 

@@ -106,7 +106,7 @@ def test_family_learns_more_than_token_frequencies(
 
 
 @pytest.mark.slow(4)
-@pytest.mark.parametrize("name", ["gpt2", "t5"])
+@pytest.mark.parametrize("name", [pytest.param("gpt2", marks=pytest.mark.thorough), "t5"])
 @pytest.mark.long
 def test_training_continues_from_a_familys_checkpoint(name: str, workspace: Workspace) -> None:
     counts = _trained("jax", workspace.root)[name]

@@ -84,7 +84,7 @@ def _said(engine: str, **values: Any) -> dict[str, Any]:
 
 
 def _longer(*values: Any) -> Any:
-    return pytest.param(*values, marks=pytest.mark.long)
+    return pytest.param(*values, marks=pytest.mark.thorough)
 
 
 # TensorFlow traces the step once per device, so few devices are enough.
