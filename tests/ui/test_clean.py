@@ -353,8 +353,11 @@ def train_on_the_mixture(visitor: Visitor, workspace: Workspace) -> None:
             f"the curve of {name}",
         )
     shoot(visitor, "run-mixture")
-    counts = workspace.find("model", "mixed").manifest
-    assert {f"{name}-rows" for name in NAMES} <= set(str(counts.inputs).replace("'", " ").split())
+    model = workspace.find("model", "mixed").manifest
+    for name in NAMES:
+        shards = workspace.find("shards", f"{name}-rows").manifest
+        assert model.inputs[f"shards/{name}-rows"] == shards.fingerprint
+    assert model.counts["share/web-rows"] == pytest.approx(0.5)
 
 
 @pytest.mark.slow(90)
