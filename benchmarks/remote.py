@@ -37,6 +37,7 @@ from core.runs.client import follow_run
 from core.runs.folder import RunFolder
 from core.store import Store
 from core.workspace import Workspace
+from tests.core.runs.support import stop_worker
 from tests.targets.hub_client import client_environment
 from tests.targets.hub_jobs_server import JobServer
 from tests.targets.tpu_server import TpuServer
@@ -68,6 +69,8 @@ def main() -> None:
 @contextmanager
 def reached(target: str, folder: Path) -> Iterator[list[str]]:
     """Yields the flags of a run on a target; starts a server for a target without an address."""
+    # A worker that still runs has the environment that it was started with.
+    stop_worker(Workspace(folder))
     if "://" in target:
         yield ["--target", target]
     elif target == "hf":
