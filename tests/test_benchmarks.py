@@ -248,6 +248,7 @@ def test_time_to_loss_lists_the_runs_and_peers_that_never_reached_their_learning
 
 
 @pytest.mark.slow(28)
+@pytest.mark.thorough
 def test_gpu_training_step_is_compared_with_its_peer(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="needs PyTorch: pip install torch==2.13.0")
     asked = ["--device", "cpu", "--size", "tiny", "--lengths", "32", "--tokens", "256"]

@@ -11,7 +11,7 @@ import pytest
 
 from core import cores
 from core.cores import allowed_cores, thread_settings, usable_cores
-from tests.engines import ENGINES
+from tests.engines import OFTEN
 
 _COUNT_THREADS = """
 import os
@@ -74,7 +74,7 @@ def test_all_cores_are_usable_without_a_quota(tmp_path: Path) -> None:
 
 @pytest.mark.slow(2)
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", OFTEN)
 @pytest.mark.long
 def test_backends_use_the_requested_number_of_threads(engine: str) -> None:
     found = []

@@ -161,6 +161,7 @@ def test_optimizer_cost_counts_once_with_gradient_accumulation(tmp_path: Path) -
 
 @needs_libtpu
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_flops_and_bytes_include_all_chunks_of_the_logits(tmp_path: Path) -> None:
     many = {"vocab_size": 4096, "max_seq_length": 64, "hidden_size": 128, "family": "gpt2"}
     values = {**many, "per_replica_batch_size": 8, "trial": False}
