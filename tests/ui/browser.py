@@ -33,6 +33,8 @@ START_SECONDS = 90.0
 # The page is at rest if no request was sent or answered for so long: longer than its own delays
 # before a request, 150 ms for a form and 300 ms for a menu.
 _QUIET_MILLISECONDS = 450
+# A folder for screenshots, for a person to review.
+_SHOTS = os.environ.get("STUDIO_TEST_SHOTS", "")
 # Gradio's client aborts its stream when the page is left, and logs that as an error.
 _LEAVING = ("AbortError: signal is aborted", "Unexpected error Connection errored out")
 
@@ -246,6 +248,11 @@ class Visitor:
         except TimeoutError:
             return list(self.page.evaluate("[...requests.awaited.values(), 'a short while ago']"))
         return []
+
+    def shoot(self, name: str) -> None:
+        """Saves a screenshot of the whole page if `STUDIO_TEST_SHOTS` names a folder."""
+        if _SHOTS:
+            self.page.screenshot(path=Path(_SHOTS, f"{name}.png"), full_page=True)
 
     def wait_for(self, condition: Callable[[], Any], seconds: float, what: str) -> Any:
         """Waits for a condition while the browser keeps running; returns its value."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 from pathlib import Path
@@ -38,8 +37,6 @@ PAGES = pages(30)
 NAMES = ("web", "books", "notes")
 # Weights of the sources.
 MIXTURE = {"web": 2, "books": 1, "notes": 1}
-# A folder for screenshots, for a person to review.
-SHOTS = os.environ.get("STUDIO_TEST_SHOTS", "")
 
 
 @pytest.fixture(scope="module")
@@ -253,11 +250,6 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def shoot(visitor: Visitor, name: str) -> None:
-    if SHOTS:
-        visitor.page.screenshot(path=Path(SHOTS, f"{name}.png"), full_page=True)
-
-
 def add_source(visitor: Visitor, name: str, path: Path) -> None:
     visitor.type("corpus-path", str(path))
     visitor.type("corpus-sources", name)
@@ -292,12 +284,12 @@ def clean_all(visitor: Visitor) -> None:
     # The list of stop words is English, which this text is not.
     page.locator("#clean-gopher_min_stop_words .ps-switch").click()
     visitor.type("clean-name", "all-clean")
-    shoot(visitor, "clean")
+    visitor.shoot("clean")
     visitor.start("clean")
     report = page.locator("#clean-report .ps-cleaning")
     visitor.wait_for(report.count, 120, "the corpus is cleaned")
     assert "Minimum words" in report.inner_text() and "books" in report.inner_text()
-    shoot(visitor, "clean-report")
+    visitor.shoot("clean-report")
     page.locator("#clean-use").click()
     for tab in ("Tokenizer", "Shards"):
         visitor.open(tab)
@@ -337,7 +329,7 @@ def train_on_the_mixture(visitor: Visitor, workspace: Workspace) -> None:
     facts = page.locator("#tab-train .ps-facts").first
     visitor.wait_for(lambda: "50.0% of the mixture" in facts.inner_text(), 60, "the shares")
     assert facts.inner_text().count("epochs") >= len(NAMES)
-    shoot(visitor, "train-mixture")
+    visitor.shoot("train-mixture")
     run = visitor.start("train")
     visitor.open("Runs")
     page.get_by_role("button", name=run).click()
@@ -352,7 +344,7 @@ def train_on_the_mixture(visitor: Visitor, workspace: Workspace) -> None:
             60,
             f"the curve of {name}",
         )
-    shoot(visitor, "run-mixture")
+    visitor.shoot("run-mixture")
     model = workspace.find("model", "mixed").manifest
     for name in NAMES:
         shards = workspace.find("shards", f"{name}-rows").manifest
@@ -375,7 +367,7 @@ def test_three_sources_are_cleaned_and_become_a_mixture(tmp_path: Path, texts: P
         analysis = page.locator("#analyse-result .ps-analysis")
         visitor.wait_for(analysis.count, 90, "the corpus is analysed")
         assert "132" in analysis.inner_text() and "Share this page" in analysis.inner_text()
-        shoot(visitor, "analysis")
+        visitor.shoot("analysis")
         clean_all(visitor)
         build_shards_of_each_source(visitor)
         corpus = workspace.find("corpus", "all-clean").manifest
@@ -393,5 +385,5 @@ def test_three_sources_are_cleaned_and_become_a_mixture(tmp_path: Path, texts: P
         card = page.locator("#tab-runs .ps-cleaning")
         visitor.wait_for(card.count, 60, "the run shows the report")
         assert "Minimum words" in card.inner_text()
-        shoot(visitor, "run-clean")
+        visitor.shoot("run-clean")
         assert visitor.errors == []

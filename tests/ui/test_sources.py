@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,6 @@ import pytest
 from core.workspace import Workspace
 from tests.texts import write_sentences
 from tests.ui.browser import Visitor, running_app, visiting
-
-SHOTS = os.environ.get("STUDIO_TEST_SHOTS", "")
 
 pytestmark = [pytest.mark.slow(60), pytest.mark.long]
 
@@ -41,11 +38,6 @@ def wait_for_sources(visitor: Visitor, *names: str) -> None:
         )
 
     visitor.wait_for(same, 30, f"the sources {names}")
-
-
-def shoot(visitor: Visitor, name: str) -> None:
-    if SHOTS:
-        visitor.page.screenshot(path=Path(SHOTS, f"{name}.png"), full_page=True)
 
 
 def add(visitor: Visitor, name: str) -> None:
@@ -104,7 +96,7 @@ def test_sources_are_added_edited_removed_and_previewed(
         assert "37\ndocuments" in said
         origins = visitor.page.locator("#corpus-preview .ps-origin").all_inner_texts()
         assert origins == ["web"] * 3 + ["books"] * 3
-        shoot(visitor, "sources")
+        visitor.shoot("sources")
         visitor.open("Tokenizer")
         visitor.page.get_by_text("2 sources: web, books").first.wait_for()
         visitor.page.locator("#tab-tokenizer .ps-command button").first.click()
@@ -139,5 +131,5 @@ def test_sources_fit_a_phone(url: str, tmp_path: Path) -> None:
         for button in visitor.page.locator("#corpus-listed button").all():
             box: Any = button.bounding_box()
             assert box["x"] >= 0 and box["x"] + box["width"] <= 375 and box["height"] >= 24
-        shoot(visitor, "sources-phone")
+        visitor.shoot("sources-phone")
         visitor.page.close()

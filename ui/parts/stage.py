@@ -207,7 +207,7 @@ class Launcher:
         self, raw: Sequence[Any], config: StageConfig, *, check_names: bool = True
     ) -> Stages:
         rest = raw[len(self.form.inputs) :]
-        if self._earlier is None or not self._is_asked_for(config, rest):
+        if self._earlier is None or not self._earlier.is_asked_for(config, bool(rest[0])):
             return []
         with _in_its_tab(self._earlier.launcher.form):
             before = self._earlier.launcher._stages(rest[1:], check_names=check_names)
@@ -223,10 +223,6 @@ class Launcher:
         with _in_its_tab(self._earlier.launcher.form):
             self._earlier.launcher._check(before)
         self.form.check_nested(config)
-
-    def _is_asked_for(self, config: StageConfig, rest: Sequence[Any]) -> bool:
-        assert self._earlier is not None
-        return self._earlier.is_asked_for(config, bool(rest[0]))
 
     def _estimate(self, *raw: Any) -> dict[Any, Any]:
         config = self._own_config(raw, check_name=True)
