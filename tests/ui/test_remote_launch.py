@@ -119,6 +119,10 @@ def test_run_on_another_machine_goes_on_without_browser_and_its_model_is_used(
                 assert expected in seen, seen
             open_model = visitor.page.get_by_role("link", name="Open in Playground")
             open_model.click()
+            chosen = visitor.field("playground-model")
+            visitor.wait_for(
+                lambda: chosen.input_value() == FIELDS["name"], A_PAGE_SECONDS, "the model is chosen"
+            )
             visitor.type("playground-text", "The old [MASK] walks.")
             visitor.page.locator("#playground-ask").click()
             bars = visitor.page.locator("#playground-answer .ps-predictions li")
