@@ -39,13 +39,18 @@ def suits(architecture: Architecture, dtype: Dtype) -> bool:
 
     Without bfloat16 matmuls, other backends at least save memory.
     """
-    found = find_spec(PACKAGE)
-    # A folder of that name is a package without origin.
-    if architecture.kind != "encoder" or found is None or found.origin is None:
-        return False
-    if choose(TrainConfig(), find_hardware()).kind != "cpu":
+    if architecture.kind != "encoder" or not suits_openvino():
         return False
     return dtype != "bfloat16" or has_bfloat16()
+
+
+def suits_openvino() -> bool:
+    """Checks for OpenVINO and that models run on the CPU."""
+    found = find_spec(PACKAGE)
+    # A folder of that name is a package without origin.
+    if found is None or found.origin is None:
+        return False
+    return choose(TrainConfig(), find_hardware()).kind == "cpu"
 
 
 def read_finite_weights(folder: Path, architecture: Architecture) -> dict[str, NDArray[np.float32]]:
@@ -148,7 +153,7 @@ def _inputs(
     positions = [start + found for start, found in zip(starts, masks, strict=True)]
     parts = [np.concatenate(one) for one in (texts, places, own, positions)]
     rows = [one.astype(np.int32, copy=False) for one in parts]
-    return [*(row[None] for row in rows[:3]), rows[3]]
+    return [row[None] for row in rows]
 
 
 def _position_ids(ids: Ids, options: EmbeddingOptions) -> NDArray[np.integer[Any]]:

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.errors import TokenizerError
-from core.inference.graph import suits as suits_graph
-from core.inference.likelihood_models import BackendLikelihood, GraphLikelihood, LikelihoodModel
+from core.inference.graph import suits_openvino
+from core.inference.likelihood_models import GRAPHS, BackendLikelihood, LikelihoodModel
 from core.inference.models import check_finite, load_tokenizer
 from core.models import hf
 from core.models.families import find_family
@@ -58,10 +58,8 @@ class TokenScorer:
         self.architecture = hf.read_architecture(folder)
         self.tokenizer = load_tokenizer(folder, self.architecture.vocab_size)
         self._folder = folder
-        is_graph = not on_backend and suits_graph(self.architecture, "float32")
-        self._model: LikelihoodModel = (GraphLikelihood if is_graph else BackendLikelihood)(
-            folder, self.architecture
-        )
+        graph = None if on_backend or not suits_openvino() else GRAPHS.get(self.architecture.kind)
+        self._model: LikelihoodModel = (graph or BackendLikelihood)(folder, self.architecture)
         self._reads_once = self.architecture.kind == "decoder"
         self._mask = -1 if self._reads_once else self._find_mask()
 

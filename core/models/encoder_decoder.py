@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from keras import ops
-from numpy.typing import NDArray
 
 from core.backends import kernels
 from core.models.architecture import EncoderDecoderArchitecture, check_length
 from core.models.decoding import Decoding
+from core.models.distances import distance_buckets
 from core.models.head import LanguageModel
 from core.models.layers import (
     Cache,
@@ -179,19 +177,6 @@ def _sum(distances: Tensor | None, hidden: Tensor | None) -> Tensor | None:
 def _padding(inputs: Mapping[str, Tensor]) -> Tensor | None:
     mask = inputs.get("attention_mask")
     return None if mask is None else padding_bias(mask)
-
-
-def distance_buckets(buckets: int, max_distance: int) -> NDArray[np.int32]:
-    """Returns the bucket of each distance.
-
-    Source: mesh_tensorflow, `_relative_position_bucket`; float32, as in transformers
-    """
-    exact = buckets // 2
-    distances = np.arange(max_distance + 1)
-    ratio = np.log(np.maximum(distances, 1).astype(np.float32) / np.float32(exact))
-    wide = ratio / np.float32(math.log(max_distance / exact)) * np.float32(buckets - exact)
-    large = np.minimum(exact + wide.astype(np.int32), buckets - 1)
-    return np.where(distances < exact, distances, large).astype(np.int32)
 
 
 def _heads_first(table: Any, buckets: Tensor) -> Tensor:

@@ -99,7 +99,7 @@ def test_pair_scores_match_transformers(
         assert_close(found[folder], references[family])
 
 
-@pytest.mark.parametrize("family", ENCODERS)
+@pytest.mark.parametrize("family", [*ENCODERS, "t5", "bart"])
 def test_pair_scores_on_openvino_match_transformers(
     family: str, workspace: Workspace, references: dict[str, list[list[float]]]
 ) -> None:

@@ -200,7 +200,7 @@ def test_xlm_roberta_matches_transformers(tmp_path: Path) -> None:
         build_graph(weights, architecture), "CPU", {"INFERENCE_PRECISION_HINT": "f32"}
     )
     places = np.arange(12)[None] + config.pad_token_id + 1
-    inputs = [ids, places, np.zeros((1, 12)), np.arange(12)]
+    inputs = [ids, places, np.zeros((1, 12)), np.arange(12)[None]]
     answer = graph([one.astype(np.int32) for one in inputs])[0]
     assert np.ptp(wanted) > 1
     assert np.abs(answer - wanted).max() < 1e-4
