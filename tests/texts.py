@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ evening winter summer runs walks reads writes finds loses opens closes slowly qu
 under over behind near red green blue quiet loud house horse ship bridge story song bread water
 fire stone silver golden and but because while after before
 """.split()
+SCRIPTS = ("english", "korean", "code", "dna")
 
 
 def sentences(count: int, seed: int = 0) -> list[str]:
@@ -39,3 +41,25 @@ def write_sentences(path: Path, count: int = 400, seed: int = 0) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(sentences(count, seed)) + "\n", "utf-8")
     return path
+
+
+def write_scripts(folder: Path, size: int) -> dict[str, Path]:
+    """Writes a file of random lines for each of `SCRIPTS`, of about `size` bytes."""
+    chance = random.Random(0)
+    words = ["".join(chance.choices("etaoinshrdlu", k=chance.randrange(2, 9))) for _ in range(400)]
+    syllables = [chr(0xAC00 + chance.randrange(2000)) for _ in range(300)]
+    lines = {
+        "english": lambda: " ".join(chance.choices(words, k=chance.randrange(3, 40))),
+        "korean": lambda: " ".join(
+            "".join(chance.choices(syllables, k=chance.randrange(1, 5)))
+            for _ in range(chance.randrange(3, 20))
+        ),
+        "code": lambda: f"    def {chance.choice(words)}(self, {chance.choice(words)}=1):",
+        "dna": lambda: "".join(chance.choices("ACGT", k=chance.randrange(50, 3000))),
+    }
+    found = {name: folder / f"{name}.txt" for name in SCRIPTS}
+    for name, path in found.items():
+        with path.open("w", encoding="utf-8") as file:
+            while file.tell() < size:
+                file.write(lines[name]() + "\n")
+    return found

@@ -20,6 +20,7 @@ from core import CorpusConfig, ShardConfig, TokenizerConfig, Workspace, build_sh
 from core.errors import CorpusError
 from core.tokenizer import train
 from tests.core.runs.support import wait_for
+from tests.texts import SCRIPTS, write_scripts
 
 pytestmark = pytest.mark.long
 PART_MB = 0.05
@@ -35,22 +36,7 @@ build_shards(ShardConfig.model_validate_json(sys.argv[1]), Workspace(sys.argv[2]
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A workspace with a tokenizer, and texts in four scripts beside it."""
     folder = tmp_path_factory.mktemp("home")
-    chance = random.Random(0)
-    words = ["".join(chance.choices("etaoinshrdlu", k=chance.randrange(2, 9))) for _ in range(400)]
-    syllables = [chr(0xAC00 + chance.randrange(2000)) for _ in range(300)]
-    texts = {
-        "english": lambda: " ".join(chance.choices(words, k=chance.randrange(3, 40))),
-        "korean": lambda: " ".join(
-            "".join(chance.choices(syllables, k=chance.randrange(1, 5)))
-            for _ in range(chance.randrange(3, 20))
-        ),
-        "code": lambda: f"    def {chance.choice(words)}(self, {chance.choice(words)}=1):",
-        "dna": lambda: "".join(chance.choices("ACGT", k=chance.randrange(50, 3000))),
-    }
-    for name, line in texts.items():
-        with (folder / f"{name}.txt").open("w", encoding="utf-8") as file:
-            while file.tell() < 400_000:
-                file.write(line() + "\n")
+    write_scripts(folder, 400_000)
     workspace = Workspace(folder / "workspace")
     corpus = CorpusConfig(path=str(folder / "*.txt"))
     train(
@@ -87,7 +73,7 @@ def finished_parts(workspace: Workspace) -> dict[str, int]:
     return {str(path): path.stat().st_mtime_ns for path in paths}
 
 
-@pytest.mark.parametrize("script", ["english", "korean", "code", "dna"])
+@pytest.mark.parametrize("script", SCRIPTS)
 def test_number_of_processes_does_not_change_the_shards(home: Path, script: str) -> None:
     workspace = Workspace(home / "workspace")
     # Starting processes takes the most time.

@@ -26,7 +26,7 @@ from tests.core.corpus.cleaning.test_stage import ALL_STEPS, mixed_documents, ou
 from tests.core.parts import tasks
 from tests.core.parts.ray_support import other_package, simulated_cluster
 from tests.ports import free_port
-from tests.texts import sentences
+from tests.texts import write_scripts
 
 ROOT = Path(__file__).parents[3]
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
@@ -102,10 +102,9 @@ def test_one_and_three_nodes_give_the_same_bytes_and_one_may_die(
 def test_tokenizer_and_shards_of_a_cluster_that_loses_a_node_are_the_same(
     cluster: Any, tmp_path: Path
 ) -> None:
-    text = tmp_path / "text.txt"
-    text.write_text("\n".join(sentences(6000)), "utf-8")
+    write_scripts(tmp_path, 80_000)
     workspace = Workspace(tmp_path / "workspace")
-    corpus = CorpusConfig(path=str(text))
+    corpus = CorpusConfig(path=str(tmp_path / "*.txt"))
     words = {"corpus": corpus, "algorithm": "byte_level_bpe", "vocab_size": 400, "part_mb": 0.03}
     here = train(TokenizerConfig(name="W", **words), workspace)
     there = train(TokenizerConfig(name="V", cluster="ray://auto", **words), workspace)

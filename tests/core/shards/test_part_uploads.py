@@ -18,8 +18,9 @@ from core.shards.part_uploads import MARKER_FILE
 from core.workspace import Workspace
 from tests.core.runs.support import wait_for
 from tests.core.shards.bucket import BucketServer
+from tests.core.shards.conftest import BPE
 from tests.core.shards.test_storage import PLACE, bucket, remote
-from tests.texts import write_sentences
+from tests.texts import SCRIPTS, write_scripts, write_sentences
 
 __all__ = ["bucket"]
 _MARKER = f"{PLACE}/{MARKER_FILE}"
@@ -73,6 +74,21 @@ def test_parts_in_a_bucket_equal_local_shards(
     assert found == files and len(found) > 9
     # At most the sequences that the tails of all parts fill.
     assert held and max(held) <= 2
+
+
+@pytest.mark.slow(5)
+@pytest.mark.parametrize("script", [one for one in SCRIPTS if one != "english"])
+def test_parts_of_other_scripts_in_a_bucket_equal_local_shards(
+    bucket: BucketServer, several: ShardConfig, workspace: Workspace, tmp_path: Path, script: str
+) -> None:
+    corpus = CorpusConfig(path=str(write_scripts(tmp_path, 60_000)[script]))
+    settings = several.model_copy(update={"corpus": corpus, "tokenizer": BPE})
+    artifact = build(remote(settings), workspace)
+    fingerprint, files = local(settings, workspace)
+    found = uploaded(bucket)
+    del found["manifest.json"]
+    assert artifact.fingerprint == fingerprint
+    assert found == files and len(found) > 9
 
 
 @pytest.mark.slow(4)
