@@ -6,7 +6,6 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -58,10 +57,14 @@ def choose_machine(visitor: Visitor, server: SshServer) -> None:
     )
     page.get_by_role("button", name="Check", exact=True).click()
     page.get_by_text("GB of disk free").wait_for()
+    visitor.shoot("ssh-checked")
 
 
-def phase(visitor: Visitor) -> Any:
-    return visitor.page.locator(".ps-remote .ps-phase")
+def phase(visitor: Visitor) -> str:
+    """Returns the shown phase, and takes a screenshot of it if they are wanted."""
+    shown = visitor.page.locator(".ps-remote .ps-phase").inner_text()
+    visitor.shoot(f"ssh-{shown.split()[0].lower()}")
+    return str(shown)
 
 
 def shown_phases(visitor: Visitor) -> list[str]:
@@ -91,9 +94,7 @@ def test_run_on_another_machine_goes_on_without_browser_and_its_model_is_used(
             )
             run = visitor.start("train")
             visitor.open("Runs")
-            visitor.wait_for(
-                lambda: "Training" in phase(visitor).inner_text(), A_RUN_SECONDS, "it trains"
-            )
+            visitor.wait_for(lambda: "Training" in phase(visitor), A_RUN_SECONDS, "it trains")
             assert "of 2 h" in visitor.page.locator(".ps-remote").inner_text()
             assert visitor.errors == []
         assert store.find_run(run).state == "running"
@@ -108,25 +109,31 @@ def test_run_on_another_machine_goes_on_without_browser_and_its_model_is_used(
             )
             visitor.page.get_by_role("button", name="Machines", exact=True).click()
             visitor.page.locator(".ps-machines li", has_text=f"{run}-1").wait_for()
+            visitor.shoot("ssh-machines")
             visitor.page.get_by_role("button", name="Close", exact=True).click()
             visitor.wait_for(
-                lambda: store.find_run(run).has_ended, A_RUN_SECONDS, "the run has ended"
+                lambda: phase(visitor) and store.find_run(run).has_ended,
+                A_RUN_SECONDS,
+                "the run has ended",
             )
             row = store.find_run(run)
             assert (row.state, row.error) == ("done", None)
             seen = shown_phases(visitor)
             for expected in ("Checking", "Uploading", "Training", "Fetching"):
                 assert expected in seen, seen
+            visitor.shoot("ssh-ended")
             open_model = visitor.page.get_by_role("link", name="Open in Playground")
             open_model.click()
             chosen = visitor.field("playground-model")
+            wanted = FIELDS["name"]
             visitor.wait_for(
-                lambda: chosen.input_value() == FIELDS["name"], A_PAGE_SECONDS, "the model is chosen"
+                lambda: chosen.input_value() == wanted, A_PAGE_SECONDS, "the model is chosen"
             )
             visitor.type("playground-text", "The old [MASK] walks.")
             visitor.page.locator("#playground-ask").click()
             bars = visitor.page.locator("#playground-answer .ps-predictions li")
             visitor.wait_for(lambda: bars.count() == 5, A_RUN_SECONDS, "five predictions")
+            visitor.shoot("ssh-playground")
             assert visitor.errors == []
     assert list_machines(workspace) == []
     steps = [step for name, step, _ in metrics_in_events(workspace, run) if name == "loss"]
