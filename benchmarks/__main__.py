@@ -291,13 +291,28 @@ def cleaning(options: argparse.Namespace) -> str:
 
 
 def shards(options: argparse.Namespace) -> str:
-    found = run("shards", "--folder", str(options.folder / "shards-benchmark"), "--json")
+    folder = options.folder / "shards-benchmark"
+    rows = []
+    for documents in ("long", "short"):
+        found = run("shards", "--folder", str(folder), "--documents", documents, "--json")
+        rows += [
+            [documents, "the peer, wall-clock", f"{found['wall_ratio']:.2f}", "6"],
+            [documents, "the peer, processor time", f"{found['cpu_ratio']:.2f}", ""],
+            [documents, "one worker, wall-clock", f"{found['of_one_worker']:.2f}", "1.7"],
+            [documents, "`encode_batch_fast` alone, wall-clock", f"{found['of_bare']:.2f}", "0.8"],
+        ]
+    about = "Tokens a second, as a multiple of another side's. Short documents are single lines."
+    return f"{about}\n\n{table(['documents', 'beside', 'ratio', 'aim'], rows)}"
+
+
+def large(options: argparse.Namespace) -> str:
+    found = run("large", "--folder", str(options.folder / "large"))
     rows = [
-        ["wall-clock", f"{found['wall_ratio']:.2f}", "6"],
-        ["processor time", f"{found['cpu_ratio']:.2f}", ""],
-        ["of the bare `encode_batch_fast`, wall-clock", f"{found['of_bare']:.2f}", "0.8"],
-    ]
-    return table(["tokens a second, as a multiple of the peer's", "ratio", "aim"], rows)
+        [one["stage"], f"{one['megabytes']:,.0f} MB", f"{one['seconds'] / 60:.1f} minutes",
+         f"{one['mb_per_second']:.1f}", f"{one['peak_megabytes']:,.0f} MB", "1,500 MB"]
+        for one in found
+    ]  # fmt: skip
+    return table(["stage", "text", "time", "MB/s", "peak memory", "aim"], rows)
 
 
 def fill_mask(options: argparse.Namespace) -> str:
@@ -335,6 +350,13 @@ def evaluation(options: argparse.Namespace) -> str:
     ]
     head = ["family", "ours", "PyTorch, sentence by sentence", "ratio", "aim"]
     return f"Minimal pairs a second, `mini`, float32.\n\n{table(head, rows)}"
+
+
+def finetuning(options: argparse.Namespace) -> str:
+    steps = run("finetuning")["steps"]
+    row = [f"{steps['ours']:.0f}", f"{steps['torch']:.0f}", f"{steps['ratio']:.2f}", "1.3"]
+    about = "Examples a second, `mini`, batches of 32 texts of 32 tokens, float32."
+    return f"{about}\n\n{table(['ours', 'PyTorch', 'ratio', 'aim'], [row])}"
 
 
 def start(options: argparse.Namespace) -> str:
@@ -400,9 +422,11 @@ SECTIONS: dict[str, tuple[str, Section, tuple[str, ...]]] = {
     "tokenizer": ("A Unigram tokenizer, beside SentencePiece", tokenizer, ("sentencepiece",)),
     "cleaning": ("Cleaning a corpus", cleaning, ()),
     "shards": ("Text to shards, beside datasets.map and tf.train.Example", shards, ()),
+    "large": ("Gigabytes of text", large, ()),
     "fill-mask": ("Fill-mask, beside transformers' pipeline", fill_mask, ("torch",)),
     "generation": ("Generation, beside transformers' generate", generation, ("torch",)),
     "evaluation": ("Minimal pairs, beside a loop with PyTorch", evaluation, ("torch",)),
+    "finetuning": ("Fine-tuning steps, beside PyTorch", finetuning, ("torch",)),
     "start": ("From the command to the first training step", start, ()),
     "growth": ("How costs grow", growth, ()),
 }  # fmt: skip

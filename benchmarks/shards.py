@@ -1,24 +1,26 @@
 """Text to shards: the studio against `datasets.map` and `tf.train.Example`.
 
-Both sides get the documentation of the installed packages (real text, not repeated), the same
-Unigram tokenizer, and cut rows of 512 tokens.
+All sides get the documentation of the installed packages (real text, not repeated), the same
+Unigram tokenizer, and sequences of 512 tokens. With `--documents short`, each line of the
+documentation is a document of its own.
 
 The studio: `core.build_shards` as a user calls it, from a .jsonl file to the committed artifact:
-reading, splitting, encoding, packing, writing, hashing, syncing.
+reading, splitting, encoding, packing, writing, hashing, syncing. A second side does the same with
+one worker.
 
 The peer, after Hugging Face's `prepare_tfrecord_shards.py`: a `datasets.Dataset` that is in memory
 already, `map` with `num_proc=2` that tokenises with transformers' fast tokenizer, `map` with
 `num_proc=2` that groups batches of 1,000 (with `itertools.chain`, where the original's `sum` of
-lists takes quadratic time), then one `tf.train.Example` a row through `tf.io.TFRecordWriter`. The
-loss of every batch's last incomplete row is the original's too.
+lists takes quadratic time), then one `tf.train.Example` per sequence through
+`tf.io.TFRecordWriter`. The loss of every batch's last incomplete sequence is the original's too.
 
-A third side shows the limit: `encode_batch_fast` with all cores, and nothing done with its tokens.
+A last side shows the limit: `encode_batch_fast` with all cores, and nothing done with its tokens.
 
 Each side runs in a process of its own, in turn, several rounds; imports of the peer aren't counted.
 What is compared is tokens written per second of wall-clock. Tokens per second of processor time, of
 all threads and processes, stand beside it: on a machine that does other things too they vary less.
 
-    python benchmarks/shards.py --rounds 5
+    python benchmarks/shards.py --documents short --rounds 5
 """
 
 from __future__ import annotations
@@ -37,11 +39,11 @@ from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-ROW_LENGTH = 512
+SEQUENCE_LENGTH = 512
 VOCAB_SIZE = 10_048
-SHARD_ROWS = 16_384
+SHARD_SIZE = 16_384
 TOKENIZER_DOCUMENTS = 6_000
-TEXT_FILE = "docs.jsonl"
+DOCUMENTS = ("long", "short")
 TOKENIZER = "benchmark"
 
 
@@ -49,12 +51,12 @@ def main() -> None:
     """Prepares the text and the tokenizer once, then runs both sides in turn."""
     options = _options()
     if options.side:
-        print(json.dumps(_SIDES[options.side](options.folder)))
+        print(json.dumps(_SIDES[options.side](options.folder, options.documents)))
         return
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or Path(temporary)
-        _prepare(folder)
-        results = _compare(folder, options.rounds)
+        _prepare(folder, options.documents)
+        results = _compare(folder, options.documents, options.rounds)
     if options.json:
         print(json.dumps(results))
 
@@ -62,33 +64,43 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=5, help="times that each side runs")
+    parser.add_argument("--documents", choices=DOCUMENTS, default="long")
     parser.add_argument("--folder", type=Path, help="keep text and tokenizer there between calls")
     parser.add_argument("--json", action="store_true", help="print the results as one object")
     parser.add_argument("--side", choices=sorted(_SIDES), help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
-def _compare(folder: Path, rounds: int) -> dict[str, float]:
-    size = (folder / TEXT_FILE).stat().st_size
-    print(f"{size / 1e6:.1f} MB of documentation, {os.cpu_count()} cores, load {os.getloadavg()}")
+def _text_file(folder: Path, documents: str) -> Path:
+    return folder / f"{documents}.jsonl"
+
+
+def _compare(folder: Path, documents: str, rounds: int) -> dict[str, float]:
+    size = _text_file(folder, documents).stat().st_size
+    machine = f"{os.cpu_count()} cores, load {os.getloadavg()}"
+    print(f"{size / 1e6:.1f} MB in {documents} documents, {machine}")
     walls: dict[str, list[float]] = {side: [] for side in _SIDES}
     processors: dict[str, list[float]] = {side: [] for side in _SIDES}
     for number in range(1, rounds + 1):
         for side in _SIDES:
-            result = _run(side, folder)
+            result = _run(side, folder, documents)
             walls[side].append(result["tokens"] / result["seconds"])
             processors[side].append(result["tokens"] / result["processor_seconds"])
             print(
-                f"round {number}  {side:7}{walls[side][-1]:12,.0f} tokens/s"
+                f"round {number}  {side:11}{walls[side][-1]:12,.0f} tokens/s"
                 f"{processors[side][-1]:12,.0f} tokens per processor second",
                 flush=True,
             )
     bare = [mine / theirs for mine, theirs in zip(walls["studio"], walls["bare"], strict=True)]
     print(f"beside encode_batch_fast alone, wall-clock: median {median(bare):.2f}")
+    pairs = zip(walls["studio"], walls["one_worker"], strict=True)
+    workers = [all_cores / one for all_cores, one in pairs]
+    print(f"beside one worker, wall-clock: median {median(workers):.2f}")
     return {
         "wall_ratio": _report("wall-clock", walls),
         "cpu_ratio": _report("processor", processors),
         "of_bare": median(bare),
+        "of_one_worker": median(workers),
     }
 
 
@@ -102,8 +114,9 @@ def _report(clock: str, speeds: dict[str, list[float]]) -> float:
     return median(ratios)
 
 
-def _run(side: str, folder: Path) -> dict[str, float]:
+def _run(side: str, folder: Path, documents: str) -> dict[str, float]:
     command = [sys.executable, __file__, "--side", side, "--folder", str(folder)]
+    command += ["--documents", documents]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "TOKENIZERS_PARALLELISM": "true"}
     output = subprocess.run(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True
@@ -111,21 +124,23 @@ def _run(side: str, folder: Path) -> dict[str, float]:
     return json.loads(output.splitlines()[-1])
 
 
-def _prepare(folder: Path) -> None:
-    """Writes the documentation to a file and trains the tokenizer, where that isn't done yet."""
+def _prepare(folder: Path, documents: str) -> None:
+    """Writes the documentation to a file and trains the tokenizer, unless they exist."""
     from core.config import CorpusConfig, TokenizerConfig
     from core.corpus import open_corpus
     from core.tokenizer import train
     from core.workspace import Workspace
 
     workspace = Workspace(folder / "workspace")
-    text = folder / TEXT_FILE
+    text = _text_file(folder, documents)
     if not text.is_file():
         folder.mkdir(parents=True, exist_ok=True)
         corpus = open_corpus(CorpusConfig(source="docs"), workspace)
         with text.with_suffix(".draft").open("w", encoding="utf-8") as file:
             for _, document in corpus.labelled_documents():
-                file.write(json.dumps({"text": document}) + "\n")
+                for part in [document] if documents == "long" else document.splitlines():
+                    if part.strip():
+                        file.write(json.dumps({"text": part}) + "\n")
         text.with_suffix(".draft").rename(text)
     if not (workspace.folder("tokenizer") / TOKENIZER).is_dir():
         sample = CorpusConfig(source="files", path=str(text), limit=TOKENIZER_DOCUMENTS)
@@ -154,7 +169,7 @@ def _processor_seconds() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
-def run_studio(folder: Path) -> dict[str, float]:
+def run_studio(folder: Path, documents: str, workers: int | None = None) -> dict[str, float]:
     """Builds shards as a user does and returns tokens and seconds."""
     from core.config import CorpusConfig, ShardConfig
     from core.shards.build import build
@@ -162,24 +177,30 @@ def run_studio(folder: Path) -> dict[str, float]:
 
     workspace = Workspace(folder / "workspace")
     config = ShardConfig(
-        corpus=CorpusConfig(source="files", path=str(folder / TEXT_FILE)),
+        corpus=CorpusConfig(source="files", path=str(_text_file(folder, documents))),
         tokenizer=TOKENIZER,
-        max_seq_length=ROW_LENGTH,
-        shard_size=SHARD_ROWS,
+        max_seq_length=SEQUENCE_LENGTH,
+        shard_size=SHARD_SIZE,
+        workers=workers,
     )
     clock = Clock()
     counts = build(config, workspace).manifest.counts
     return {"tokens": counts["train_tokens"] + counts["validation_tokens"], **clock.read()}
 
 
-def run_peer(folder: Path) -> dict[str, float]:
+def run_one_worker(folder: Path, documents: str) -> dict[str, float]:
+    """Builds shards with one worker and returns tokens and seconds."""
+    return run_studio(folder, documents, workers=1)
+
+
+def run_peer(folder: Path, documents: str) -> dict[str, float]:
     """Does what the original script does and returns tokens and seconds."""
     import datasets
     from transformers import AutoTokenizer
 
     datasets.disable_progress_bars()
     datasets.disable_caching()
-    with (folder / TEXT_FILE).open(encoding="utf-8") as file:
+    with _text_file(folder, documents).open(encoding="utf-8") as file:
         texts = datasets.Dataset.from_dict({"text": [json.loads(line)["text"] for line in file]})
     tokenizer = AutoTokenizer.from_pretrained(folder / "workspace" / "tokenizers" / TOKENIZER)
     import tensorflow  # noqa: F401 - not part of the time
@@ -194,17 +215,17 @@ def run_peer(folder: Path) -> dict[str, float]:
         )
         grouped = tokenized.map(_group, batched=True, batch_size=1000, num_proc=2)
         tokens = sum(
-            _write_shard(grouped[first : first + SHARD_ROWS], f"{output}/dataset-{first}.tfrecord")
-            for first in range(0, len(grouped), SHARD_ROWS)
+            _write_shard(grouped[first : first + SHARD_SIZE], f"{output}/dataset-{first}.tfrecord")
+            for first in range(0, len(grouped), SHARD_SIZE)
         )
         return {"tokens": tokens, **clock.read()}
 
 
-def run_bare(folder: Path) -> dict[str, float]:
+def run_bare(folder: Path, documents: str) -> dict[str, float]:
     """Encodes the texts with all cores, does nothing else, and returns tokens and seconds."""
     import tokenizers
 
-    with (folder / TEXT_FILE).open(encoding="utf-8") as file:
+    with _text_file(folder, documents).open(encoding="utf-8") as file:
         texts = [json.loads(line)["text"] for line in file]
     file_name = folder / "workspace" / "tokenizers" / TOKENIZER / "tokenizer.json"
     tokenizer = tokenizers.Tokenizer.from_file(str(file_name))
@@ -219,29 +240,35 @@ def run_bare(folder: Path) -> dict[str, float]:
 
 def _group(examples: dict[str, list[list[int]]]) -> dict[str, list[list[int]]]:
     joined = {name: list(chain.from_iterable(lists)) for name, lists in examples.items()}
-    total = len(joined["input_ids"]) // ROW_LENGTH * ROW_LENGTH
+    total = len(joined["input_ids"]) // SEQUENCE_LENGTH * SEQUENCE_LENGTH
+    starts = range(0, total, SEQUENCE_LENGTH)
     return {
-        name: [values[start : start + ROW_LENGTH] for start in range(0, total, ROW_LENGTH)]
+        name: [values[first : first + SEQUENCE_LENGTH] for first in starts]
         for name, values in joined.items()
     }
 
 
-def _write_shard(rows: dict[str, list[list[int]]], path: str) -> int:
+def _write_shard(sequences: dict[str, list[list[int]]], path: str) -> int:
     import tensorflow as tf
 
     names = ("input_ids", "attention_mask")
     with tf.io.TFRecordWriter(path) as writer:
-        for values in zip(*(rows[name] for name in names), strict=True):
+        for values in zip(*(sequences[name] for name in names), strict=True):
             feature = {
                 name: tf.train.Feature(int64_list=tf.train.Int64List(value=value))
                 for name, value in zip(names, values, strict=True)
             }
             example = tf.train.Example(features=tf.train.Features(feature=feature))
             writer.write(example.SerializeToString())
-    return sum(map(len, rows["input_ids"]))
+    return sum(map(len, sequences["input_ids"]))
 
 
-_SIDES = {"studio": run_studio, "peer": run_peer, "bare": run_bare}
+_SIDES = {
+    "studio": run_studio,
+    "one_worker": run_one_worker,
+    "peer": run_peer,
+    "bare": run_bare,
+}
 
 if __name__ == "__main__":
     main()

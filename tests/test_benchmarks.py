@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ import pytest
 import benchmarks.__main__ as runner
 from benchmarks.__main__ import FOUND, RESULTS, SECTIONS, describe_times, render, table
 from benchmarks.growth import STAGES, text_file
+from benchmarks.large import LONGEST, SHORTEST, generate
 from benchmarks.start import PARTS, parts_of
 from benchmarks.time_to_loss import watch_gpu
 from core.corpus.cleaning.rules import RULES
@@ -260,3 +262,14 @@ def test_gpu_training_step_is_compared_with_its_peer(tmp_path: Path) -> None:
     assert found["shapes"]["batch"] == 8
     assert found["tokens_per_second"].keys() == {"ours", "torch"}
     assert min(found["tokens_per_second"].values()) > 0
+
+
+def test_generated_text_follows_the_words_of_a_real_one() -> None:
+    words = " ".join(f"{one} follows" for one in "abcde").split()
+    documents = generate(words)
+    text = [next(documents).split() for _ in range(2)]
+    assert text[0] != text[1]
+    for document in text:
+        assert SHORTEST <= len(document) <= LONGEST
+        pairs = set(pairwise(document))
+        assert pairs <= {*pairwise(words), (words[-1], words[0])}
