@@ -16,6 +16,8 @@ from core.targets.store import ObjectStore
 from tests.core.shards.bucket import BUCKET, BucketServer
 from tests.targets.hub_client import hub_process, open_there
 from tests.targets.hub_jobs_server import JobServer
+from tests.targets.s3_server import BUCKET as S3_BUCKET
+from tests.targets.s3_server import s3_server, use_s3
 from tests.targets.ssh_server import SshServer, running_ssh_server
 
 
@@ -35,7 +37,15 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[JobServer, A
         assert server.unknown_requests == []
 
 
-@pytest.fixture(params=["folder", "ssh", "bucket", "hub"])
+@pytest.fixture(scope="module")
+def s3_url() -> Iterator[str]:
+    for package in ("moto", "s3fs"):
+        pytest.importorskip(package, reason="pip install -r requirements-dev.txt")
+    with s3_server() as url:
+        yield url
+
+
+@pytest.fixture(params=["folder", "ssh", "gs", "s3", "hub"])
 def store(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[ObjectStore]:
@@ -49,6 +59,9 @@ def store(
         server, process = request.getfixturevalue("hub")
         server.buckets.clear()
         yield open_there(process, "hf://buckets/ada/runs/a folder")
+    elif request.param == "s3":
+        use_s3(request.getfixturevalue("s3_url"), monkeypatch)
+        yield open_store(f"s3://{S3_BUCKET}/{tmp_path.name}/a folder")
     else:
         pytest.importorskip("gcsfs")
         server = BucketServer()

@@ -21,6 +21,8 @@ from core.shards.read import open_shards
 from core.shards.storage import RemoteFolder, fetch_shards
 from core.workspace import Workspace
 from tests.core.shards.bucket import BucketServer
+from tests.targets.s3_server import BUCKET as S3_BUCKET
+from tests.targets.s3_server import s3_server, use_s3
 
 PLACE = "folder/shards"
 ADDRESS = f"gs://bucket/{PLACE}"
@@ -244,6 +246,27 @@ def test_rewritten_shards_without_a_manifest_are_fetched_again(
 def test_address_without_shards_is_reported(bucket: BucketServer, workspace: Workspace) -> None:
     with pytest.raises(ConfigError, match="There are no shards at gs://bucket/nothing"):
         open_shards("gs://bucket/nothing", workspace)
+
+
+@pytest.mark.slow(10)
+def test_shards_in_s3_equal_local_shards(
+    config: ShardConfig, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for package in ("moto", "s3fs"):
+        pytest.importorskip(package, reason="pip install -r requirements-dev.txt")
+    local = build(config.model_copy(update={"name": "local"}), workspace)
+    with s3_server() as url:
+        use_s3(url, monkeypatch)
+        address = f"s3://{S3_BUCKET}/{PLACE}"
+        there = build(remote(config, address), workspace)
+        assert there.fingerprint == local.fingerprint
+        shards = open_shards(address, workspace)
+        indices = np.arange(len(shards.train))
+        expected = open_shards("local", workspace)
+        assert np.array_equal(shards.train.take(indices), expected.train.take(indices))
+        other = config.model_copy(update={"max_seq_length": 24})
+        with pytest.raises(ConfigError, match="isn't empty"):
+            build(remote(other, address), workspace)
 
 
 def test_memory_addresses_are_supported(config: ShardConfig, workspace: Workspace) -> None:
