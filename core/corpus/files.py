@@ -184,14 +184,14 @@ class FilesSource:
             try:
                 table = ParquetTexts(whole.shown, stream, self._config.max_document_mb)
             except CorpusError:
-                return iter([whole])  # Whoever reads it reports the error.
+                return iter([whole])  # The reader reports the error.
             return cut_groups(whole, table.group_bytes, target_bytes)
 
     def _cut_json(self, whole: Stretch, target_bytes: int) -> Iterator[Stretch]:
         try:
             found = self._lenient()._find_lines_of_json(whole)
         except CorpusError:
-            found = None  # Whoever reads it reports the error.
+            found = None  # The reader reports the error.
         if found is None:
             yield whole
             return

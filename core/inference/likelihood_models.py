@@ -32,7 +32,7 @@ Ids = NDArray[np.int32]
 # More gain nothing on a CPU, whose caches they would leave.
 _TOKENS_AT_ONCE = {"cpu": 2048, "gpu": 1 << 16, "tpu": 1 << 16}
 _LOGITS_AT_ONCE = {"cpu": 1 << 24, "gpu": 1 << 28, "tpu": 1 << 28}
-# As fast as more, with less memory.
+# Larger batches are not faster.
 _GRAPH_TOKENS = 1024
 _FEWEST_STEPS = 4
 

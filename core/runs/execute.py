@@ -48,7 +48,7 @@ def execute_stage(
         if cause is not error:
             raise cause from error
         raise
-    # Of several hosts, only rank 0 has it.
+    # Only rank 0 of several hosts has it.
     if artifact.path.exists():
         made = find_stage(stage).makes_artifact(config)
         reporter.event("artifact", made=made, **describe_artifact(artifact))

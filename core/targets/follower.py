@@ -478,7 +478,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _follow(folder: RunFolder, workspace: Workspace) -> int:
     folder.write_processes(run=ProcessIdentity.of_this())
     try:
-        # As for a run of this machine: such as the place of the Hub's login.
+        # It includes the place of the Hub's login, for example.
         os.environ.update(folder.read_record().environment)
         start_reporters_of(folder, folder.read_record())
         Follower(folder, workspace).follow()

@@ -121,7 +121,7 @@ class CleaningSession:
         process.kill()
         process.wait()
         for stream in (process.stdin, process.stdout):
-            with suppress(OSError):  # What is left can't be written.
+            with suppress(OSError):  # The last bytes can't be written.
                 if stream:
                     stream.close()
 

@@ -19,7 +19,7 @@ from core.training.batches import SequenceSource
 from core.training.inputs import objective_name, objective_settings, open_inputs
 from core.workspace import Workspace
 
-# As many special tokens as our own tokenizers begin with.
+# Our tokenizers begin with so many special tokens.
 _SPECIAL_IDS = 5
 _BOS_ID, _EOS_ID, _PAD_ID, _MASK_ID = 1, 2, 3, 4
 _SENTINELS = 100
