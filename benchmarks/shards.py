@@ -2,11 +2,12 @@
 
 All sides get the documentation of the installed packages (real text, not repeated), the same
 Unigram tokenizer, and sequences of 512 tokens. With `--documents short`, each line of the
-documentation is a document of its own.
+documentation is a document of its own. With `--megabytes`, the text is that of `benchmarks.large`;
+its short documents have 12 words.
 
 The studio: `core.build_shards` as a user calls it, from a .jsonl file to the committed artifact:
-reading, splitting, encoding, packing, writing, hashing, syncing. A second side does the same with
-one worker.
+reading, splitting, encoding, packing, writing, hashing, syncing. A second side does the same on one
+core.
 
 The peer, after Hugging Face's `prepare_tfrecord_shards.py`: a `datasets.Dataset` that is in memory
 already, `map` with `num_proc=2` that tokenises with transformers' fast tokenizer, `map` with
@@ -20,7 +21,7 @@ Each side runs in a process of its own, in turn, several rounds; imports of the 
 What is compared is tokens written per second of wall-clock. Tokens per second of processor time, of
 all threads and processes, stand beside it: on a machine that does other things too they vary less.
 
-    python benchmarks/shards.py --documents short --rounds 5
+    python -m benchmarks.shards --documents short --rounds 5
 """
 
 from __future__ import annotations
@@ -33,11 +34,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from statistics import median
+from typing import TYPE_CHECKING
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from benchmarks.large import generate, read_words
+
+if TYPE_CHECKING:
+    from core.workspace import Workspace
 
 SEQUENCE_LENGTH = 512
 VOCAB_SIZE = 10_048
@@ -45,6 +51,7 @@ SHARD_SIZE = 16_384
 TOKENIZER_DOCUMENTS = 6_000
 DOCUMENTS = ("long", "short")
 TOKENIZER = "benchmark"
+_WORDS_OF_SHORT = 12
 
 
 def main() -> None:
@@ -55,7 +62,7 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or Path(temporary)
-        _prepare(folder, options.documents)
+        _prepare(folder, options.documents, options.megabytes)
         results = _compare(folder, options.documents, options.rounds)
     if options.json:
         print(json.dumps(results))
@@ -65,6 +72,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=5, help="times that each side runs")
     parser.add_argument("--documents", choices=DOCUMENTS, default="long")
+    parser.add_argument("--megabytes", type=float, help="size of a generated text")
     parser.add_argument("--folder", type=Path, help="keep text and tokenizer there between calls")
     parser.add_argument("--json", action="store_true", help="print the results as one object")
     parser.add_argument("--side", choices=sorted(_SIDES), help=argparse.SUPPRESS)
@@ -93,14 +101,14 @@ def _compare(folder: Path, documents: str, rounds: int) -> dict[str, float]:
             )
     bare = [mine / theirs for mine, theirs in zip(walls["studio"], walls["bare"], strict=True)]
     print(f"beside encode_batch_fast alone, wall-clock: median {median(bare):.2f}")
-    pairs = zip(walls["studio"], walls["one_worker"], strict=True)
+    pairs = zip(walls["studio"], walls["one_core"], strict=True)
     workers = [all_cores / one for all_cores, one in pairs]
-    print(f"beside one worker, wall-clock: median {median(workers):.2f}")
+    print(f"beside one core, wall-clock: median {median(workers):.2f}")
     return {
         "wall_ratio": _report("wall-clock", walls),
         "cpu_ratio": _report("processor", processors),
         "of_bare": median(bare),
-        "of_one_worker": median(workers),
+        "of_one_core": median(workers),
     }
 
 
@@ -115,7 +123,8 @@ def _report(clock: str, speeds: dict[str, list[float]]) -> float:
 
 
 def _run(side: str, folder: Path, documents: str) -> dict[str, float]:
-    command = [sys.executable, __file__, "--side", side, "--folder", str(folder)]
+    # A script's own processes would run it again, so a script gets none.
+    command = [sys.executable, "-m", "benchmarks.shards", "--side", side, "--folder", str(folder)]
     command += ["--documents", documents]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "TOKENIZERS_PARALLELISM": "true"}
     output = subprocess.run(
@@ -124,10 +133,9 @@ def _run(side: str, folder: Path, documents: str) -> dict[str, float]:
     return json.loads(output.splitlines()[-1])
 
 
-def _prepare(folder: Path, documents: str) -> None:
-    """Writes the documentation to a file and trains the tokenizer, unless they exist."""
+def _prepare(folder: Path, documents: str, megabytes: float | None) -> None:
+    """Writes the text to a file and trains the tokenizer, unless they exist."""
     from core.config import CorpusConfig, TokenizerConfig
-    from core.corpus import open_corpus
     from core.tokenizer import train
     from core.workspace import Workspace
 
@@ -135,17 +143,39 @@ def _prepare(folder: Path, documents: str) -> None:
     text = _text_file(folder, documents)
     if not text.is_file():
         folder.mkdir(parents=True, exist_ok=True)
-        corpus = open_corpus(CorpusConfig(source="docs"), workspace)
         with text.with_suffix(".draft").open("w", encoding="utf-8") as file:
-            for _, document in corpus.labelled_documents():
-                for part in [document] if documents == "long" else document.splitlines():
-                    if part.strip():
-                        file.write(json.dumps({"text": part}) + "\n")
+            for document in _documents(workspace, documents, megabytes):
+                file.write(json.dumps({"text": document}) + "\n")
         text.with_suffix(".draft").rename(text)
     if not (workspace.folder("tokenizer") / TOKENIZER).is_dir():
         sample = CorpusConfig(source="files", path=str(text), limit=TOKENIZER_DOCUMENTS)
         config = TokenizerConfig(name=TOKENIZER, corpus=sample, vocab_size=VOCAB_SIZE)
         train(config, workspace)
+
+
+def _documents(workspace: Workspace, documents: str, megabytes: float | None) -> Iterator[str]:
+    if megabytes:
+        left = megabytes * 1e6
+        for document in generate(read_words()):
+            if left <= 0:
+                return
+            left -= len(document)
+            yield from [document] if documents == "long" else _in_pieces(document)
+        return
+    from core.config import CorpusConfig
+    from core.corpus import open_corpus
+
+    corpus = open_corpus(CorpusConfig(source="docs"), workspace)
+    for _, document in corpus.labelled_documents():
+        for part in [document] if documents == "long" else document.splitlines():
+            if part.strip():
+                yield part
+
+
+def _in_pieces(document: str) -> Iterator[str]:
+    words = document.split(" ")
+    for first in range(0, len(words), _WORDS_OF_SHORT):
+        yield " ".join(words[first : first + _WORDS_OF_SHORT])
 
 
 class Clock:
@@ -188,8 +218,10 @@ def run_studio(folder: Path, documents: str, workers: int | None = None) -> dict
     return {"tokens": counts["train_tokens"] + counts["validation_tokens"], **clock.read()}
 
 
-def run_one_worker(folder: Path, documents: str) -> dict[str, float]:
-    """Builds shards with one worker and returns tokens and seconds."""
+def run_one_core(folder: Path, documents: str) -> dict[str, float]:
+    """Builds shards with one worker on one core and returns tokens and seconds."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     return run_studio(folder, documents, workers=1)
 
 
@@ -265,7 +297,7 @@ def _write_shard(sequences: dict[str, list[list[int]]], path: str) -> int:
 
 _SIDES = {
     "studio": run_studio,
-    "one_worker": run_one_worker,
+    "one_core": run_one_core,
     "peer": run_peer,
     "bare": run_bare,
 }

@@ -27,10 +27,12 @@ class Tally:
     longest_characters: int = 0
 
     def add(self, document: Document) -> None:
+        characters = len(document.text)
         self.documents += 1
         self.bytes += len(document.data)
-        self.characters += len(document.text)
-        self.longest_characters = max(self.longest_characters, len(document.text))
+        self.characters += characters
+        if characters > self.longest_characters:
+            self.longest_characters = characters
 
 
 def sum_tallies(tallies: Iterable[Tally]) -> Tally:

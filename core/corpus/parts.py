@@ -6,7 +6,7 @@ and the splits of the corpus.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -16,13 +16,40 @@ import numpy.typing as npt
 from core.corpus.documents import Document, Tally, as_document
 from core.corpus.report import ReadingReport
 from core.corpus.source import SourcePart, Split
+from core.parts.pool import count_workers
 
 PART_BYTES = 64 << 20
 SPLITS: tuple[Split, ...] = ("train", "validation")
+# More text than a part is divided into at least so many, so that all processes get work.
+_FEWEST_PARTS = 8
 
 
 def bytes_of_parts(part_mb: float) -> int:
     return round(part_mb * 2**20)
+
+
+def plan_parts(plan: Callable[[int], list[CorpusPart]], part_mb: float) -> list[CorpusPart]:
+    """Plans parts of a size, or smaller ones if there would be few.
+
+    The parts don't depend on the number of processes.
+    """
+    most = bytes_of_parts(part_mb)
+    parts = plan(most)
+    total = _known_bytes(parts)
+    return plan(total // _FEWEST_PARTS) if most < total < most * _FEWEST_PARTS else parts
+
+
+def count_useful(workers: int | None, part_mb: float, parts: Sequence[CorpusPart]) -> int:
+    """Returns the number of processes; little text isn't worth starting any."""
+    if workers is None and 0 < _known_bytes(parts) <= bytes_of_parts(part_mb):
+        return 1
+    return min(count_workers(workers), len(parts))
+
+
+def _known_bytes(parts: Sequence[CorpusPart]) -> int:
+    """Sums the bytes of all parts; 0 if those of a part are unknown."""
+    sizes = [part.bytes for part in parts]
+    return sum(sizes) if all(sizes) else 0
 
 
 @dataclass
@@ -123,6 +150,6 @@ class CorpusPart:
             else:
                 counts.dropped_documents += 1
                 counts.dropped_bytes += len(document.data)
-            if counts.documents == self.limit:
+            if self.limit is not None and counts.documents == self.limit:
                 break
         counts.report = getattr(self.part.source, "report", None)

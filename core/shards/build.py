@@ -22,12 +22,18 @@ from numpy.typing import NDArray
 from core.config import ShardConfig, fingerprint_of
 from core.cores import usable_cores
 from core.corpus import Corpus, open_corpus
-from core.corpus.parts import SPLITS, CorpusPart, PartCounts, bytes_of_parts
+from core.corpus.parts import (
+    SPLITS,
+    CorpusPart,
+    PartCounts,
+    bytes_of_parts,
+    count_useful,
+    plan_parts,
+)
 from core.corpus.source import Split
 from core.errors import ShardError
 from core.events import Reporter
 from core.objectives import create_objective
-from core.parts.pool import count_workers
 from core.parts.steps import SKIPPED, PartStep, run_step
 from core.parts.store import PartResult, PartStore, open_store
 from core.parts.workers import open_workers
@@ -135,7 +141,7 @@ def _plan(config: ShardConfig, corpus: Corpus, tokenizer: StudioTokenizer) -> _P
     splits: tuple[Split, ...] = SPLITS if config.split == "all" else (config.split,)
     if VALIDATION in splits:
         corpus.check_holds_out()
-    parts = corpus.parts(bytes_of_parts(config.part_mb), splits)
+    parts = plan_parts(partial(corpus.parts, splits=splits), config.part_mb)
     recipe = fingerprint_of(
         {
             "format": _FORMAT,
@@ -147,7 +153,7 @@ def _plan(config: ShardConfig, corpus: Corpus, tokenizer: StudioTokenizer) -> _P
             **({"destination": config.output_dir} if is_address(config.output_dir) else {}),
         }
     )
-    workers = _count_useful(config, parts)
+    workers = count_useful(config.workers, config.part_mb, parts)
     # A lone process can use several cores, too.
     cores = config.workers or usable_cores()
     threads = min(_MOST_THREADS, cores) if workers == 1 and not config.cluster else 1
@@ -170,14 +176,6 @@ def _pack_parts(
         needs_credentials=config.corpus.reads_elsewhere or bool(plan.packing.uploads),
     )
     return list(run_step(step, plan.parts, pool, reporter))
-
-
-def _count_useful(config: ShardConfig, parts: Sequence[CorpusPart]) -> int:
-    """Returns the number of processes; little text isn't worth starting any."""
-    workers = min(count_workers(config.workers), len(parts))
-    sizes = [part.bytes for part in parts]
-    is_little = all(sizes) and sum(sizes) <= bytes_of_parts(config.part_mb)
-    return 1 if is_little and config.workers is None else workers
 
 
 def _merge(
@@ -269,7 +267,7 @@ class PackedSplit:
 def _merge_split(
     packing: Packing, split: Split, results: Sequence[PartResult], folder: Path
 ) -> PackedSplit:
-    last = packing.new_packer(folder / split, packing.new_encoder(), _LAST_FILE)
+    last = packing.new_packer(folder / split, packing.open_encoder(), _LAST_FILE)
     total = PackedSplit(last.token_counts)
     for result in results:
         for path in sorted((result.folder / split).glob("*.tfrecord")):

@@ -198,8 +198,15 @@ class Batcher:
         self._parts: list[Part] = []
         self._size = 0
 
-    def add(self, document: str) -> Iterator[list[Part]]:
-        """Adds a document and yields full batches."""
+    def add(self, document: str) -> Iterable[list[Part]]:
+        """Adds a document; returns full batches, to be iterated."""
+        if len(document) > self._part_characters or self._encoder.marks_sentences:
+            return self._add_parts(document)
+        self._parts.append(Part(document))
+        self._size += len(document)
+        return self.finish() if self._size >= self._batch_characters else ()
+
+    def _add_parts(self, document: str) -> Iterator[list[Part]]:
         for part in self._cut(document):
             self._parts.append(part)
             self._size += len(part.text)

@@ -79,8 +79,9 @@ class Packing:
             np.zeros(tokenizer.vocab_size, np.int64),
         )
 
-    def new_encoder(self) -> DocumentEncoder:
-        return _encoder(self.layout, self.open_tokenizer())
+    def open_encoder(self) -> DocumentEncoder:
+        """Returns an encoder, which parts of one process share: it remembers words."""
+        return _open_encoder(self.layout, self.tokenizer, self.fingerprint)
 
 
 @lru_cache(maxsize=2)
@@ -95,6 +96,11 @@ def _open_tokenizer(folder: Path, fingerprint: str) -> StudioTokenizer:
             field="tokenizer",
         )
     return tokenizer
+
+
+@lru_cache(maxsize=1)
+def _open_encoder(layout: SequenceLayout, folder: Path, fingerprint: str) -> DocumentEncoder:
+    return _encoder(layout, _open_tokenizer(folder, fingerprint))
 
 
 def tail_file(split: Split) -> str:
@@ -120,13 +126,13 @@ def pack_part(
         total: Number of documents, if known.
     """
     counts = PartCounts()
-    encoder = packing.new_encoder()
+    encoder = packing.open_encoder()
     first = part.number * FILES_PER_PART
     packers = {one: packing.new_packer(folder / one, encoder, first) for one in packing.splits}
     progress = DocumentProgress(counts, reporter, total)
     words: dict[Split, int] = dict.fromkeys(packing.splits, 0)
     found = _counting_words(part.documents(counts), words)
-    documents = _lines(found) if packing.layout.line_by_line else _texts(found)
+    documents = _lines(found) if packing.layout.line_by_line else found
     batches = _batches(documents, encoder, packing.splits)
     for split, tokens in _encode_ahead(batches, encoder, packing.threads):
         packers[split].add(tokens)
@@ -237,22 +243,17 @@ def _record_layout(
 
 def _counting_words(
     documents: Iterable[tuple[Split, Document]], words: dict[Split, int]
-) -> Iterator[tuple[Split, Document]]:
-    """Yields the documents of the splits in `words`, and counts words between white space."""
+) -> Iterator[tuple[Split, str]]:
+    """Yields the texts of the splits in `words`, and counts words between white space."""
     for split, document in documents:
         if split in words:
             words[split] += len(document.text.split())
-            yield split, document
+            yield split, document.text
 
 
-def _texts(documents: Iterable[tuple[Split, Document]]) -> Iterator[tuple[Split, str]]:
-    for split, document in documents:
-        yield split, document.text
-
-
-def _lines(documents: Iterable[tuple[Split, Document]]) -> Iterator[tuple[Split, str]]:
-    for split, document in documents:
-        for line in document.text.split("\n"):
+def _lines(texts: Iterable[tuple[Split, str]]) -> Iterator[tuple[Split, str]]:
+    for split, text in texts:
+        for line in text.split("\n"):
             if line and not line.isspace():
                 yield split, line
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from core.config import TokenizerConfig, fingerprint_of
 from core.corpus import Corpus
-from core.corpus.parts import CorpusPart, PartCounts, bytes_of_parts
+from core.corpus.parts import CorpusPart, PartCounts, count_useful, plan_parts
 from core.corpus.source import Split
 from core.errors import CorpusError
 from core.events import Reporter
@@ -64,10 +64,10 @@ def count_corpus(
         RunError: Another process counts the same, or processes end again and again.
         RunStopped: The reporter asked for it.
     """
-    found = corpus.parts(bytes_of_parts(config.part_mb))
+    found = plan_parts(corpus.parts, config.part_mb)
     parts = [part for part in found if part.split == "train"]
     with open_store(cache, "tokenizer", _recipe(config, counter, corpus, parts)) as store:
-        useful = _count_useful(config, parts)
+        useful = count_useful(config.workers, config.part_mb, parts)
         function = partial(count_part, counter, config.memory_gb / useful)
         if len(parts) == 1 and not config.cluster:
             total = corpus.counts.get("train_documents")
@@ -98,14 +98,6 @@ def _pool_opener(config: TokenizerConfig, workers: int, reporter: Reporter) -> O
         reporter,
         needs_credentials=config.corpus.reads_elsewhere,
     )
-
-
-def _count_useful(config: TokenizerConfig, parts: list[CorpusPart]) -> int:
-    """Returns the number of processes; little text isn't worth starting any."""
-    workers = min(count_workers(config.workers), len(parts))
-    sizes = [part.bytes for part in parts]
-    is_little = all(sizes) and sum(sizes) <= bytes_of_parts(config.part_mb)
-    return 1 if is_little and config.workers is None else workers
 
 
 def count_part(

@@ -14,7 +14,7 @@ import pytest
 
 from core import CorpusConfig, Workspace
 from core.corpus import open_corpus
-from core.corpus.parts import CorpusPart, PartCounts
+from core.corpus.parts import CorpusPart, PartCounts, count_useful, plan_parts
 from core.errors import CorpusError
 
 
@@ -107,6 +107,21 @@ def test_limit_of_documents_counts_from_the_first(workspace: Workspace, tmp_path
     config = CorpusConfig(path=str(path), limit=300, validation_percent=30)
     whole, found, number = whole_and_parts(config, workspace, 500)
     assert found == whole and number == 1 and len(found) == 300
+
+
+@pytest.mark.parametrize(("kilobytes", "expected"), [(90, 1), (150, 8), (400, 8), (1000, 10)])
+def test_text_of_few_parts_is_divided_into_eight(
+    workspace: Workspace, tmp_path: Path, kilobytes: int, expected: int
+) -> None:
+    path = tmp_path / "text.txt"
+    path.write_text("a line of a text\n" * (kilobytes * 1000 // 17), "utf-8")
+    corpus = open_corpus(CorpusConfig(path=str(path)), workspace)
+    planned = plan_parts(corpus.parts, 100_000 / 2**20)
+    assert len(planned) in (expected, expected + 1)
+    assert [part.number for part in planned] == list(range(len(planned)))
+    assert count_useful(99, 100_000 / 2**20, planned) == len(planned)
+    if expected == 1:
+        assert count_useful(None, 100_000 / 2**20, planned) == 1
 
 
 def test_file_that_changed_after_planning_is_an_error(workspace: Workspace, tmp_path: Path) -> None:
