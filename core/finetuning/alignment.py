@@ -1,7 +1,8 @@
 """Aligns the words of sentences with subwords, and splits long sentences.
 
 The words are joined by spaces, so that the pieces are those of running text; each word is labelled
-at its first subword, as in https://arxiv.org/abs/1810.04805, section 5.3.
+at its first subword, as in https://arxiv.org/abs/1810.04805, section 5.3. A token for the space
+before a word is its first subword, as for transformers' tokenizers with `is_split_into_words`.
 """
 
 from __future__ import annotations
@@ -68,8 +69,8 @@ def align(encoding: Encoding, words: Sequence[str]) -> tuple[NDArray[np.int32], 
     begin = at = last = 0
     taken = -1
     for word in words:
-        end = begin + len(word)
-        while at < len(spans) and spans[at][2] <= begin:
+        end, space = begin + len(word), (begin - 1, begin)
+        while at < len(spans) and spans[at][2] <= begin and spans[at][1:] != space:
             last = spans[at][0]
             at += 1
         is_there = at < len(spans) and spans[at][1] < end

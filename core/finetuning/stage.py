@@ -85,12 +85,12 @@ class _Finetuning:
     def __init__(
         self, config: FinetuneConfig, subject: Subject, splits: Splits, reporter: Reporter
     ) -> None:
-        self._config = config
+        architecture = hf.read_architecture(subject.folder)
+        self._config = config.for_width(architecture.hidden_size)
         self._subject = subject
         self._splits = splits
         self._reporter = reporter
         self._task: Task = make_task(config, splits)
-        architecture = hf.read_architecture(subject.folder)
         kind = "token" if config.task == "token_classification" else "sequence"
         names = self._task.labels.names if self._task.labels else ()
         self._classifier = ClassifierConfig(architecture, kind, names)  # type: ignore[arg-type]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -24,12 +26,20 @@ def test_each_word_is_labelled_at_its_first_subword(workspace: Workspace, algori
     encoding = tokenizer.encode(" ".join(WORDS))
     positions, has_own = align(encoding, WORDS)
     assert has_own.all() and (np.diff(positions) > 0).all()
-    text = " ".join(WORDS)
     begin = 0
     for word, position in zip(WORDS, positions, strict=True):
         start, stop = encoding.offsets[position]
-        assert text[start:stop].strip() and begin - 1 <= start <= begin < stop, word
+        assert begin - 1 <= start <= begin <= stop and stop > start, word
         begin += len(word) + 1
+
+
+def test_words_begin_at_the_tokens_of_transformers(tmp_path: Path) -> None:
+    tokenizer = make_tokenizer(Workspace(tmp_path), "unigram").backend
+    theirs = tokenizer.encode(WORDS, is_pretokenized=True)
+    ours = tokenizer.encode(" ".join(WORDS))
+    assert ours.ids == theirs.ids
+    first = [theirs.word_ids.index(number) for number in range(len(WORDS))]
+    assert align(ours, WORDS)[0].tolist() == first
 
 
 def test_word_that_the_tokenizer_removes_shares_the_token_before() -> None:

@@ -133,6 +133,21 @@ def test_unsuitable_options_are_refused(values: dict[str, Any], problem: str) ->
         read_splits(FinetuneConfig(**values))
 
 
+@pytest.mark.parametrize(
+    ("given", "width", "rates"),
+    [
+        ("", 128, [1e-3, 3e-3]),
+        (" ", 512, [3e-4, 1e-3]),
+        ("", 768, [5e-5, 3e-4]),
+        ("2e-5 2e-5", 128, [2e-5]),
+    ],
+)
+def test_learning_rates_suit_the_width_unless_some_are_given(
+    given: str, width: int, rates: list[float]
+) -> None:
+    assert FinetuneConfig(learning_rates=given).for_width(width).rates == rates
+
+
 def test_label_must_be_a_number_for_regression(tmp_path: Path) -> None:
     path = write(tmp_path, "a.jsonl", [{"text": "a", "label": "good"}] * 3)
     with pytest.raises(StudioError, match="has no number in the column 'label'"):
