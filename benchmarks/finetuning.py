@@ -39,6 +39,7 @@ from benchmarks.sides import (
 )
 
 PAD_ID, SPECIAL_IDS, CLASSES = 3, 5, 2
+DROPOUT = 0.1
 SHARDS, TRIAL, MODEL = "text", "trial", "pretrained"
 _TRIAL_STEPS = 60
 _STEPS = 20
@@ -176,7 +177,11 @@ def prepare_ours(setup: Mapping[str, Any]) -> Callable[[int], None]:
     config = FinetuneConfig(per_replica_batch_size=setup["batch"], device="cpu")
     devices = select_backend(train_config(config))
     architecture = resolve_architecture(
-        TrainConfig(size=setup["size"]), vocab_size=setup["vocab_size"],
+        TrainConfig(
+            preset="classic", size=setup["size"], hidden_dropout_prob=DROPOUT,
+            attention_probs_dropout_prob=DROPOUT,
+        ),
+        vocab_size=setup["vocab_size"],
         row_length=setup["length"], pad_id=PAD_ID,
     )  # fmt: skip
     labels = tuple(map(str, range(CLASSES)))
@@ -200,18 +205,12 @@ def prepare_ours(setup: Mapping[str, Any]) -> Callable[[int], None]:
 def prepare_torch(setup: Mapping[str, Any]) -> Callable[[int], None]:
     """Returns the peer's fine-tuning step."""
     import torch
-    from transformers import RobertaConfig, RobertaForSequenceClassification
+    from transformers import RobertaForSequenceClassification
 
-    from benchmarks.peer import Mode, fastest_mode
-    from core.models.family import SIZES
+    from benchmarks.peer import Mode, fastest_mode, peer_config
 
-    layers, width = SIZES[setup["size"]]
-    config = RobertaConfig(
-        vocab_size=setup["vocab_size"], hidden_size=width, num_hidden_layers=layers,
-        num_attention_heads=width // 64, intermediate_size=4 * width, pad_token_id=PAD_ID,
-        max_position_embeddings=setup["length"] + PAD_ID + 1, type_vocab_size=1,
-        layer_norm_eps=1e-5, num_labels=CLASSES,
-    )  # fmt: skip
+    shape = (setup["size"], setup["vocab_size"], setup["length"])
+    config = peer_config(*shape, PAD_ID, DROPOUT, num_labels=CLASSES)
     model = RobertaForSequenceClassification._from_config(config, attn_implementation="sdpa")
     model.train()
     weights = list(model.parameters())

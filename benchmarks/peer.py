@@ -39,12 +39,22 @@ EVERY_MODE = tuple(Mode(*one) for one in itertools.product((False, True), repeat
 
 def peer_model(size: str, vocab_size: int, length: int, pad_id: int, dropout: float) -> Any:
     """Returns the peer's model, ready to train, with the dimensions that ours has at a size."""
-    from transformers import RobertaConfig, RobertaForMaskedLM
+    from transformers import RobertaForMaskedLM
+
+    config = peer_config(size, vocab_size, length, pad_id, dropout)
+    return RobertaForMaskedLM._from_config(config, attn_implementation="sdpa").train()
+
+
+def peer_config(
+    size: str, vocab_size: int, length: int, pad_id: int, dropout: float, **more: Any
+) -> Any:
+    """Returns a RoBERTa's config with the dimensions that ours has at a size."""
+    from transformers import RobertaConfig
 
     from core.models.family import SIZES
 
     layers, width = SIZES[size]  # type: ignore[index]
-    config = RobertaConfig(
+    return RobertaConfig(
         vocab_size=vocab_size,
         hidden_size=width,
         num_hidden_layers=layers,
@@ -56,8 +66,8 @@ def peer_model(size: str, vocab_size: int, length: int, pad_id: int, dropout: fl
         layer_norm_eps=1e-5,
         hidden_dropout_prob=dropout,
         attention_probs_dropout_prob=dropout,
+        **more,
     )
-    return RobertaForMaskedLM._from_config(config, attn_implementation="sdpa").train()
 
 
 def peer_step(model: Any, optimizer: Any, mode: Mode) -> Callable[[Any, Any], Any]:

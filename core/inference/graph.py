@@ -148,7 +148,7 @@ def _inputs(
     texts: Sequence[Ids], masks: Sequence[NDArray[np.intp]], options: EmbeddingOptions
 ) -> list[Ids]:
     starts = np.cumsum([0, *map(len, texts)][:-1])
-    places = [_position_ids(ids, options) for ids in texts]
+    places = [position_ids(ids, options) for ids in texts]
     own = [np.full(len(ids), start) for ids, start in zip(texts, starts, strict=True)]
     positions = [start + found for start, found in zip(starts, masks, strict=True)]
     parts = [np.concatenate(one) for one in (texts, places, own, positions)]
@@ -156,9 +156,10 @@ def _inputs(
     return [row[None] for row in rows]
 
 
-def _position_ids(ids: Ids, options: EmbeddingOptions) -> NDArray[np.integer[Any]]:
+def position_ids(ids: Ids, options: EmbeddingOptions) -> NDArray[np.integer[Any]]:
+    """Returns a family's position ids of token ids (..., L)."""
     pad = options.padding_position
     if pad is None:
-        return np.arange(len(ids)) + options.first_position
+        return np.broadcast_to(np.arange(ids.shape[-1]) + options.first_position, ids.shape)
     is_token = ids != pad
-    return np.cumsum(is_token) * is_token + pad
+    return np.cumsum(is_token, axis=-1) * is_token + pad

@@ -21,11 +21,12 @@ from core.backends.openvino.encoder_decoder import (
 )
 from core.backends.openvino.graph import build_graph
 from core.config import TrainConfig
-from core.inference.graph import read_finite_weights
+from core.inference.graph import position_ids, read_finite_weights
 from core.inference.models import bucket_size, choose_backend, load_model
 from core.models import hf
 from core.models.architecture import Architecture, EncoderDecoderArchitecture
 from core.models.families import find_family
+from core.models.options import EmbeddingOptions
 
 Ids = NDArray[np.int32]
 
@@ -104,17 +105,13 @@ class EncoderGraph(GraphLikelihood):
     def _inputs(self, inputs: Mapping[str, Ids], targets: Ids) -> Iterator[NDArray[Any]]:
         ids = inputs["input_ids"]
         one_text = np.zeros_like(ids)
-        for one in (ids, self._position_ids(ids), one_text, inputs["masked_positions"], targets):
+        places = position_ids(ids, self._embeddings)
+        for one in (ids, places, one_text, inputs["masked_positions"], targets):
             yield np.ascontiguousarray(one, np.int32)
 
-    def _position_ids(self, ids: Ids) -> NDArray[np.integer[Any]]:
-        options = find_family(self._architecture.model_type).options(self._architecture)
-        pad = options.embeddings.padding_position
-        if pad is None:
-            first = options.embeddings.first_position
-            return np.broadcast_to(np.arange(ids.shape[1]) + first, ids.shape)
-        is_token = ids != pad
-        return np.cumsum(is_token, axis=1) * is_token + pad
+    @cached_property
+    def _embeddings(self) -> EmbeddingOptions:
+        return find_family(self._architecture.model_type).options(self._architecture).embeddings
 
 
 class EncoderDecoderGraph(GraphLikelihood):

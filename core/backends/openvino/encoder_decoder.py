@@ -9,14 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.backends.openvino.compilation import import_openvino
-from core.backends.openvino.layers import GraphLayers, Node, Weights
+from core.backends.openvino.layers import HIDE, GraphLayers, Node, Weights
 from core.models.architecture import EncoderDecoderArchitecture
 from core.models.distances import distance_buckets
 from core.models.families import find_family
 from core.models.options import ModelOptions, RelativePositions
-
-# Infinity minus itself would be NaN.
-_HIDE = np.float32(-1e9)
 
 
 def build_scoring_graph(weights: Weights, architecture: EncoderDecoderArchitecture) -> Any:
@@ -49,7 +46,7 @@ def decoder_bias(
     """Computes biases that mask later tokens, float32 (1, N or 1, S, S)."""
     relative = _options(architecture).relative
     back = np.arange(length)[:, None] - np.arange(length)[None, :]
-    later = np.where(back < 0, _HIDE, np.float32(0))[None, None]
+    later = np.where(back < 0, HIDE, np.float32(0))[None, None]
     if relative is None:
         return later
     buckets = _buckets_of(relative, relative.buckets, back)
@@ -111,7 +108,7 @@ class _Builder(GraphLayers):
             name = f"encoder/layer_{index}"
             attend = self._self_attention(f"{name}/attention", bias, None)
             hidden = self.add(hidden, attend, f"{name}/attention_norm")
-            hidden = self._fed_forward(name, hidden)
+            hidden = self.add_feed_forward(name, hidden)
         return self._finished("encoder", hidden)
 
     def _decode(self, ids: Node, bias: Node, memory: Node, positions: Node) -> Node:
@@ -125,7 +122,7 @@ class _Builder(GraphLayers):
             hidden = self.add(hidden, attend, f"{name}/attention_norm", wanted)
             look = self._cross_attention(f"{name}/cross_attention", memory)
             hidden = self.add(hidden, look, f"{name}/cross_attention_norm")
-            hidden = self._fed_forward(name, hidden)
+            hidden = self.add_feed_forward(name, hidden)
         return self._finished("decoder", hidden)
 
     def _embeddings(self, half: str, ids: Node) -> Node:
@@ -162,12 +159,6 @@ class _Builder(GraphLayers):
             return self.attend(name, query, key, value, None)
 
         return attend
-
-    def _fed_forward(self, name: str, hidden: Node) -> Node:
-        def feed_forward(hidden: Node) -> Node:
-            return self.feed_forward(f"{name}/feed_forward", hidden)
-
-        return self.add(hidden, feed_forward, f"{name}/output_norm")
 
     def _finished(self, half: str, hidden: Node) -> Node:
         return self.norm(f"{half}/final_norm", hidden) if self.options.norm_first else hidden

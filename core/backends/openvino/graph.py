@@ -8,14 +8,11 @@ from typing import Any
 import numpy as np
 
 from core.backends.openvino.compilation import import_openvino
-from core.backends.openvino.layers import GraphLayers, Node, Weights
+from core.backends.openvino.layers import HIDE, GraphLayers, Node, Weights
 from core.models.architecture import Architecture
 from core.models.families import find_family
 from core.models.options import LayerAttention
 from core.models.rotary import rotary_tables
-
-# Infinity minus itself would be NaN.
-_HIDE = -1e9
 
 
 def build_graph(
@@ -97,7 +94,7 @@ class _Builder(GraphLayers):
 
     def _hide(self, hidden: Node) -> Node:
         ops = self.ops
-        return ops.select(hidden, ops.constant(np.float32(_HIDE)), ops.constant(np.float32(0)))
+        return ops.select(hidden, ops.constant(HIDE), ops.constant(np.float32(0)))
 
     def _rotation(self, theta: float, places: Node) -> tuple[Node, Node]:
         tables = rotary_tables(self._found.max_seq_length, self._found.head_size, theta)
@@ -121,11 +118,8 @@ class _Builder(GraphLayers):
         def attend(hidden: Node) -> Node:
             return self._attention(f"{name}/attention", hidden, bias, rotation, wanted)
 
-        def feed_forward(hidden: Node) -> Node:
-            return self.feed_forward(f"{name}/feed_forward", hidden)
-
         hidden = self.add(hidden, attend, f"{name}/attention_norm", wanted)
-        return self.add(hidden, feed_forward, f"{name}/output_norm")
+        return self.add_feed_forward(name, hidden)
 
     def _attention(self, name: str, hidden: Node, bias: Node, rotation: Any, wanted: Any) -> Node:
         parts = self.split(self.dense(f"{name}/qkv", hidden), 3)

@@ -15,6 +15,8 @@ from core.models.options import BlockOptions
 Node = Any
 Weights = Mapping[str, NDArray[np.float32]]
 
+# Infinity minus itself would be NaN.
+HIDE = np.float32(-1e9)
 _GELU = {"gelu": "erf", "gelu_new": "tanh"}
 
 
@@ -90,6 +92,14 @@ class GraphLayers:
         fused = self.dense(f"{name}/gated_up", hidden)
         gate, linear = self.ops.split(fused, self.ints(2), 2).outputs()
         return self.dense(f"{name}/down", self.ops.multiply(self.gelu(gate), linear))
+
+    def add_feed_forward(self, block: str, hidden: Node) -> Node:
+        """Adds a block's feed-forward part to its input, with the block's last norm."""
+
+        def feed_forward(hidden: Node) -> Node:
+            return self.feed_forward(f"{block}/feed_forward", hidden)
+
+        return self.add(hidden, feed_forward, f"{block}/output_norm")
 
     def split(self, fused: Node, count: int) -> list[Node]:
         """Splits the outputs of a fused kernel, each (B, T, N * D)."""
