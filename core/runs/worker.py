@@ -58,6 +58,8 @@ _LOG_FILE = "worker.log"
 _KEPT_WARNINGS = 20
 _LOCK_PATIENCE_SECONDS = 0.5
 _LOCK_POLL_SECONDS = 0.02
+# A supervisor ends within this time after it has written the run's exit.
+_ENDING_SECONDS = 10.0
 _RETRY_SECONDS = 1.0
 # Libraries may print a long stack trace after their message.
 _SIGN_LINES = 40
@@ -164,8 +166,7 @@ class Worker:
     def _resume(self, payload: dict[str, Any]) -> None:
         row = self.store.find_run(payload["run"])
         folder = RunFolder.of(self.workspace, row.id)
-        # A follower that has written its exit ends within moments.
-        is_running = folder.is_running() and not (row.remote and folder.read_exit())
+        is_running = _is_still_running(folder)
         if not row.has_ended or is_running:
             raise RunError(
                 f"The run {row.id} can't be resumed",
@@ -513,6 +514,14 @@ def _remote_of(record: RunRecord) -> dict[str, Any]:
     """Returns the place of a run on another machine; {} for one of this machine."""
     places = {"mirror": record.follows, "target": record.config.get("target", "")}
     return {name: place for name, place in places.items() if place}
+
+
+def _is_still_running(folder: RunFolder) -> bool:
+    """Returns whether the run is alive; one that has written its exit may end first."""
+    deadline = time.monotonic() + (_ENDING_SECONDS if folder.read_exit() else 0)
+    while (is_running := folder.is_running()) and time.monotonic() < deadline:
+        time.sleep(_LOCK_POLL_SECONDS)
+    return is_running
 
 
 def _was_preempted(finished: dict[str, Any] | None, exited: dict[str, Any] | None) -> bool:

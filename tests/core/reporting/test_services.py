@@ -73,8 +73,9 @@ def start(workspace: Workspace, name: str, report_to: str = "") -> RunFolder:
 
 
 def hold_when_begun(folder: RunFolder) -> int:
-    """Stops the training's process after its first figures; returns its id."""
-    wait_for(lambda: folder.events.exists() and b'"metrics"' in folder.events.read_bytes())
+    """Stops the training's process after its first loss; returns its id."""
+    # The utilisation of a slow start precedes it.
+    wait_for(lambda: folder.events.exists() and b'"loss"' in folder.events.read_bytes())
     process = folder.read_process()
     assert process is not None
     os.kill(process.pid, signal.SIGSTOP)

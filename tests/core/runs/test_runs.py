@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -167,6 +168,25 @@ def test_another_process_with_the_runs_pid_is_not_mistaken_for_it_or_killed(
     time.sleep(0.5)
     assert here.is_alive()
     stranger.communicate(b"\n")
+
+
+@pytest.mark.slow(4)
+def test_resuming_waits_for_a_supervisor_that_is_about_to_end(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    supervisor = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    folder = RunFolder.of(workspace, "tokenizer-old")
+    config = quick_config(tmp_path).model_dump(mode="json")
+    folder.write_record(RunRecord(id="tokenizer-old", stage="tokenizer", config=config))
+    alive = ProcessIdentity.of(supervisor.pid)
+    folder.write_processes(run=alive, supervisor=alive)
+    folder.write_exit(None, signal.SIGSEGV)
+    Store.open(workspace).add_request("register", {"run": "tokenizer-old"})
+    ensure_worker(workspace)
+    assert wait_until_ended(workspace, "tokenizer-old").state == "failed"
+    threading.Timer(1.0, supervisor.communicate, (b"\n",)).start()
+    resume_run(workspace, "tokenizer-old")
+    assert wait_until_ended(workspace, "tokenizer-old").state == "done"
 
 
 @pytest.mark.slow(4)
