@@ -22,8 +22,9 @@ _UNUSED = {
     "openvino": ("openvino_telemetry",),
 }
 _LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-# Errors only.
-_LOG_SETTINGS = {_LOG_LEVEL: "2", "GRPC_VERBOSITY": "ERROR"}
+# Logs errors only. oneDNN's kernels train 15 % faster (`benchmarks/throughput.py`), but are the
+# default only on CPUs with AVX-512.
+_SETTINGS = {_LOG_LEVEL: "2", "GRPC_VERBOSITY": "ERROR", "TF_ENABLE_ONEDNN_OPTS": "1"}
 # Without a driver, TensorFlow's messages about CUDA say nothing else.
 _GPU_DRIVERS = ("proc/driver/nvidia", "dev/nvidia*", "dev/dxg", "dev/kfd")
 _TPU_DRIVERS = ("dev/accel[0-9]*", "dev/vfio/[0-9]*")
@@ -34,7 +35,7 @@ def import_for(engine: str, module: str) -> ModuleType:
 
     Limits threads to the container's cores; environment variables already set stay.
     """
-    for name, value in {**thread_settings(), **_LOG_SETTINGS}.items():
+    for name, value in {**thread_settings(), **_SETTINGS}.items():
         os.environ.setdefault(name, value)
     loads_tensorflow = engine == "tensorflow" and "tensorflow" not in sys.modules
     has_driver = _exists(_GPU_DRIVERS)

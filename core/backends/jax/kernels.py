@@ -362,18 +362,36 @@ def _tanh_argument(values: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _dropout(inputs: Tensor, rate: float, seed: Tensor) -> Tensor:
-    keys = _mix(seed.astype(jnp.uint32))
-    bits = _mix(_mix(_places(inputs.shape) ^ keys[0]) + keys[1])
-    kept = (bits >= np.uint32(drop_below(rate))).astype(inputs.dtype)
-    return inputs * kept * jnp.asarray(1.0 / (1.0 - rate), inputs.dtype)
+    return _drop(_kept(inputs, rate, seed), inputs, rate)
 
 
 def _dropout_forward(inputs: Tensor, rate: float, seed: Tensor) -> Any:
-    return _dropout(inputs, rate, seed), seed
+    if not _is_on_cpu():
+        return _dropout(inputs, rate, seed), (None, seed)
+    # XLA would compute the mask for each use of the outputs, and again for the gradient.
+    kept = jax.lax.optimization_barrier(_kept(inputs, rate, seed))
+    return _drop(kept, inputs, rate), (kept, seed)
 
 
-def _dropout_backward(rate: float, seed: Tensor, upstream: Tensor) -> Any:
-    return _dropout(upstream, rate, seed), None
+def _dropout_backward(rate: float, saved: Any, upstream: Tensor) -> Any:
+    kept, seed = saved
+    kept = _kept(upstream, rate, seed) if kept is None else kept
+    return _drop(kept, upstream, rate), None
+
+
+def _kept(inputs: Tensor, rate: float, seed: Tensor) -> Tensor:
+    keys = _mix(seed.astype(jnp.uint32))
+    bits = _mix(_mix(_places(inputs.shape) ^ keys[0]) + keys[1])
+    return bits >= np.uint32(drop_below(rate))
+
+
+def _drop(kept: Tensor, values: Tensor, rate: float) -> Tensor:
+    return values * kept.astype(values.dtype) * jnp.asarray(1.0 / (1.0 - rate), values.dtype)
+
+
+def _is_on_cpu() -> bool:
+    described = jax.sharding.get_abstract_mesh().abstract_device
+    return (described or jax.devices()[0]).device_kind == "cpu"
 
 
 def _row_mean(values: Tensor) -> Tensor:
