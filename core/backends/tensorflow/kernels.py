@@ -50,10 +50,30 @@ def dense(
         kernel = kernel[:, slice(*columns)]
         bias = None if bias is None else bias[slice(*columns)]
     # Two axes, or TensorFlow sums one kernel gradient per example.
-    outputs = tf.matmul(ops.reshape(inputs, (-1, inputs.shape[-1])), kernel)
+    outputs = _product(ops.reshape(inputs, (-1, inputs.shape[-1])), tf.convert_to_tensor(kernel))
     if bias is not None:
         outputs = tf.custom_gradient(_add_bias)(outputs, tf.convert_to_tensor(bias))
     return ops.reshape(outputs, (*ops.shape(inputs)[:-1], kernel.shape[-1]))
+
+
+def _product(inputs: Tensor, kernel: Tensor) -> Tensor:
+    if _is_there("GPU") or _is_there("TPU"):
+        return tf.matmul(inputs, kernel)
+
+    def multiply(inputs: Tensor, kernel: Tensor) -> Any:
+        def gradient(upstream: Tensor) -> tuple[Tensor, Tensor]:
+            pull = tf.matmul(upstream, kernel, transpose_b=True)
+            return pull, _kernel_gradient(inputs, upstream)
+
+        return tf.matmul(inputs, kernel), gradient
+
+    return tf.custom_gradient(multiply)(inputs, kernel)
+
+
+@_compiled
+def _kernel_gradient(inputs: Tensor, upstream: Tensor) -> Tensor:
+    # oneDNN takes 1.5 times as long as XLA for this transposition.
+    return tf.matmul(inputs, upstream, transpose_a=True)
 
 
 def _add_bias(inputs: Tensor, bias: Tensor) -> Any:

@@ -136,9 +136,9 @@ def test_unsuitable_options_are_refused(values: dict[str, Any], problem: str) ->
 @pytest.mark.parametrize(
     ("given", "width", "rates"),
     [
-        ("", 128, [1e-3, 3e-3]),
-        (" ", 512, [3e-4, 1e-3]),
-        ("", 768, [5e-5, 3e-4]),
+        ("", 128, [3e-4, 1e-3, 3e-3]),
+        (" ", 512, [1e-4, 3e-4, 1e-3]),
+        ("", 768, [3e-5, 1e-4, 3e-4]),
         ("2e-5 2e-5", 128, [2e-5]),
     ],
 )
