@@ -50,35 +50,31 @@ def dense(
         kernel = kernel[:, slice(*columns)]
         bias = None if bias is None else bias[slice(*columns)]
     # Two axes, or TensorFlow sums one kernel gradient per example.
-    outputs = _product(ops.reshape(inputs, (-1, inputs.shape[-1])), tf.convert_to_tensor(kernel))
-    if bias is not None:
-        outputs = tf.custom_gradient(_add_bias)(outputs, tf.convert_to_tensor(bias))
+    rows, kernel = ops.reshape(inputs, (-1, inputs.shape[-1])), tf.convert_to_tensor(kernel)
+    given = [tf.matmul(rows, kernel), rows, kernel]
+    given += [] if bias is None else [tf.convert_to_tensor(bias)]
+    outputs = tf.custom_gradient(_finish_dense)(*given)
     return ops.reshape(outputs, (*ops.shape(inputs)[:-1], kernel.shape[-1]))
 
 
-def _product(inputs: Tensor, kernel: Tensor) -> Tensor:
-    if _is_there("GPU") or _is_there("TPU"):
-        return tf.matmul(inputs, kernel)
+def _finish_dense(product: Tensor, inputs: Tensor, kernel: Tensor, bias: Any = None) -> Any:
+    """Adds the bias; computes the gradients of the product, too."""
 
-    def multiply(inputs: Tensor, kernel: Tensor) -> Any:
-        def gradient(upstream: Tensor) -> tuple[Tensor, Tensor]:
-            pull = tf.matmul(upstream, kernel, transpose_b=True)
-            return pull, _kernel_gradient(inputs, upstream)
+    def gradient(upstream: Tensor) -> tuple[Tensor | None, ...]:
+        pull = tf.matmul(upstream, kernel, transpose_b=True)
+        found = (None, pull, _kernel_gradient(inputs, upstream))
+        # The gradient of `bias_add` is slow.
+        return found if bias is None else (*found, _column_sum(upstream))
 
-        return tf.matmul(inputs, kernel), gradient
+    # `bias_add` fuses with the matmul.
+    return product if bias is None else tf.nn.bias_add(product, bias), gradient
 
-    return tf.custom_gradient(multiply)(inputs, kernel)
 
-
-@_compiled
 def _kernel_gradient(inputs: Tensor, upstream: Tensor) -> Tensor:
-    # oneDNN takes 1.5 times as long as XLA for this transposition.
-    return tf.matmul(inputs, upstream, transpose_a=True)
-
-
-def _add_bias(inputs: Tensor, bias: Tensor) -> Any:
-    # `bias_add` fuses with the matmul, but its gradient is slow.
-    return tf.nn.bias_add(inputs, bias), lambda upstream: (upstream, _column_sum(upstream))
+    if _is_there("GPU"):
+        return tf.matmul(inputs, upstream, transpose_a=True)
+    # On a CPU oneDNN takes 1.5 times as long as XLA for this transposition.
+    return _transposed_product(inputs, upstream)
 
 
 def matmul_with_rows(inputs: Tensor, table: Tensor) -> Tensor:
@@ -255,6 +251,11 @@ def pair_over_chunks(
 
 def gather_positions(hidden: Tensor, positions: Tensor) -> Tensor:
     return tf.gather(hidden, positions, batch_dims=1)
+
+
+@_compiled
+def _transposed_product(left: Tensor, right: Tensor) -> Tensor:
+    return tf.matmul(left, right, transpose_a=True)
 
 
 @_compiled
