@@ -58,7 +58,7 @@ _LOG_FILE = "worker.log"
 _KEPT_WARNINGS = 20
 _LOCK_PATIENCE_SECONDS = 0.5
 _LOCK_POLL_SECONDS = 0.02
-# A supervisor ends within this time after it has written the run's exit.
+# A supervisor or follower ends within this time after it has written the run's exit.
 _ENDING_SECONDS = 10.0
 _RETRY_SECONDS = 1.0
 # Libraries may print a long stack trace after their message.
@@ -166,13 +166,12 @@ class Worker:
     def _resume(self, payload: dict[str, Any]) -> None:
         row = self.store.find_run(payload["run"])
         folder = RunFolder.of(self.workspace, row.id)
-        is_running = _is_still_running(folder)
-        if not row.has_ended or is_running:
+        if not row.has_ended or _is_still_running(row, folder):
             raise RunError(
                 f"The run {row.id} can't be resumed",
                 expected="a run that has ended",
                 received=f"a run that is {row.state}"
-                + (" with a live process" if is_running else ""),
+                + (" with a live process" if folder.is_running() else ""),
                 fix="stop it first, or wait for its end",
             )
         record = folder.read_record()
@@ -516,9 +515,11 @@ def _remote_of(record: RunRecord) -> dict[str, Any]:
     return {name: place for name, place in places.items() if place}
 
 
-def _is_still_running(folder: RunFolder) -> bool:
-    """Returns whether the run is alive; one that has written its exit may end first."""
-    deadline = time.monotonic() + (_ENDING_SECONDS if folder.read_exit() else 0)
+def _is_still_running(row: RunRow, folder: RunFolder) -> bool:
+    """Returns whether the run is alive, after waiting for a process that is about to end."""
+    # A script, which has no supervisor, goes on after its run.
+    ends = folder.read_exit() and (row.remote or folder.read_process("supervisor"))
+    deadline = time.monotonic() + (_ENDING_SECONDS if ends else 0)
     while (is_running := folder.is_running()) and time.monotonic() < deadline:
         time.sleep(_LOCK_POLL_SECONDS)
     return is_running

@@ -149,14 +149,19 @@ def test_run_continues_after_its_worker_is_killed(workspace: Workspace, tmp_path
     assert wait_until_ended(workspace, run_id).state == "done"
 
 
+def write_old_run(workspace: Workspace, tmp_path: Path) -> RunFolder:
+    folder = RunFolder.of(workspace, "tokenizer-old")
+    config = quick_config(tmp_path).model_dump(mode="json")
+    folder.write_record(RunRecord(id="tokenizer-old", stage="tokenizer", config=config))
+    return folder
+
+
 def test_another_process_with_the_runs_pid_is_not_mistaken_for_it_or_killed(
     workspace: Workspace, tmp_path: Path
 ) -> None:
     stranger = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     here = ProcessIdentity.of(stranger.pid)
-    folder = RunFolder.of(workspace, "tokenizer-old")
-    config = quick_config(tmp_path).model_dump(mode="json")
-    folder.write_record(RunRecord(id="tokenizer-old", stage="tokenizer", config=config))
+    folder = write_old_run(workspace, tmp_path)
     old = ProcessIdentity(stranger.pid, here.started - 5000, here.boot_id)
     folder.write_processes(run=old, supervisor=old)
     store = Store.open(workspace)
@@ -175,9 +180,7 @@ def test_resuming_waits_for_a_supervisor_that_is_about_to_end(
     workspace: Workspace, tmp_path: Path
 ) -> None:
     supervisor = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    folder = RunFolder.of(workspace, "tokenizer-old")
-    config = quick_config(tmp_path).model_dump(mode="json")
-    folder.write_record(RunRecord(id="tokenizer-old", stage="tokenizer", config=config))
+    folder = write_old_run(workspace, tmp_path)
     alive = ProcessIdentity.of(supervisor.pid)
     folder.write_processes(run=alive, supervisor=alive)
     folder.write_exit(None, signal.SIGSEGV)
