@@ -188,6 +188,23 @@ class FinetuneConfig(StageConfig):
         0.1, "Share of the steps in which the learning rate rises.", group="Training", ge=0, le=1
     )
     weight_decay: float = option(0.01, "AdamW's weight decay.", group="Training", ge=0, le=1)
+    dropout: float = option(
+        0.1,
+        "Dropout of hidden states and attention; few examples are soon overfitted.",
+        group="Training",
+        ge=0,
+        lt=1,
+    )
+    r_drop: float = option(
+        0.0,
+        "Weight of R-Drop: two dropout masks should lead to the same prediction; 0: off.",
+        details="Each batch is computed twice, which doubles the duration. It helps most with few "
+        "examples; the authors tried 0.5, 1 and 5.",
+        title="R-Drop",
+        group="Training",
+        ge=0,
+        le=100,
+    )
     engine: Literal["auto", "tensorflow", "jax"] = option(
         "auto", "Library that computes.", group="Device", identity=False
     )

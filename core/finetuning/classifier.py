@@ -37,8 +37,10 @@ class Classifier(LanguageModel):
         *,
         seed: int,
         dtype: str = "float32",
+        r_drop: float = 0.0,
     ) -> None:
         super().__init__(name="classifier", dtype=dtype)
+        self.r_drop = r_drop
         self.architecture = architecture
         self.head = head
         self.outputs = outputs
@@ -77,8 +79,22 @@ class Classifier(LanguageModel):
         return ops.cast(self.output_dense(self.states(inputs)), "float32")
 
     def summed_loss(self, inputs: Mapping[str, Tensor], labels: Tensor, weights: Tensor) -> Tensor:
-        """Sums weighted cross-entropies in nats, or squared errors."""
-        return ops.sum(self._losses_of(self.call(inputs), labels) * weights)
+        """Sums weighted cross-entropies in nats, or squared errors, and R-Drop's penalty."""
+        logits = self.call(inputs)
+        loss = ops.sum(self._losses_of(logits, labels) * weights)
+        if not self.r_drop:
+            return loss
+        first, second = ops.split(logits, 2)
+        distances = self._distances_between(first, second) * ops.split(weights, 2)[0]
+        # The batch is there twice, so the authors' sum of both losses is their mean here.
+        return loss + self.r_drop * ops.sum(distances)
+
+    def _distances_between(self, first: Tensor, second: Tensor) -> Tensor:
+        """Computes half the symmetric divergence of predictions, (B, K), or of unit Gaussians."""
+        if self.regresses:
+            return 0.5 * ops.square(first[..., 0] - second[..., 0])
+        one, other = ops.log_softmax(first, axis=-1), ops.log_softmax(second, axis=-1)
+        return 0.5 * ops.sum((ops.exp(one) - ops.exp(other)) * (one - other), axis=-1)
 
     def evaluate_batch(
         self, inputs: Mapping[str, Tensor], labels: Tensor, weights: Tensor

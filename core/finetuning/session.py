@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -64,7 +65,10 @@ class Session:
     def step(self, data: LabelledSequences, chosen: NDArray[np.intp], step: int) -> Any:
         """Updates the weights with a batch; returns the loss, on the device."""
         number = (self._trainings * _STEPS_PER_TRAINING + step) & 0x7FFFFFFF
-        return self._backend.train_step(self._backend.put(self._collate(data, chosen), number))
+        batch = self._collate(data, chosen)
+        if self.config.r_drop:
+            batch = {name: np.concatenate([rows, rows]) for name, rows in batch.items()}
+        return self._backend.train_step(self._backend.put(batch, number))
 
     def fetch(self, losses: list[Any]) -> NDArray[np.float32]:
         """Waits for losses."""
@@ -97,13 +101,19 @@ class Session:
     def _model(self, seed: int) -> Classifier:
         from core.finetuning.classifier import Classifier
 
+        rate = self.config.dropout
         return Classifier(
-            self.classifier.architecture,
+            replace(
+                self.classifier.architecture,
+                hidden_dropout_prob=rate,
+                attention_probs_dropout_prob=rate,
+            ),
             self.classifier.head,
             self.classifier.kind,
             self.classifier.outputs,
             seed=seed,
             dtype=self._policy,
+            r_drop=self.config.r_drop,
         )
 
     def _build(self) -> tuple[Classifier, keras.optimizers.Optimizer]:

@@ -24,6 +24,9 @@ from core.backends.constants import (
 
 Tensor = Any
 
+# From this width on, compiling a kernel's gradient is worth its time.
+_WORTH_COMPILING = 256
+
 
 def _compiled(function: Callable) -> Callable:
     """Compiles with XLA; a TPU compiles everything anyway."""
@@ -75,10 +78,10 @@ def _finish_dense(product: Tensor, inputs: Tensor, kernel: Tensor, bias: Any = N
 
 
 def _kernel_gradient(inputs: Tensor, upstream: Tensor) -> Tensor:
-    if not _is_on_cpu():
-        return tf.matmul(inputs, upstream, transpose_a=True)
     # On a CPU oneDNN takes 1.5 times as long as XLA for this transposition.
-    return _transposed_product(inputs, upstream)
+    if _is_on_cpu() and min(inputs.shape[-1], upstream.shape[-1]) >= _WORTH_COMPILING:
+        return _transposed_product(inputs, upstream)
+    return tf.matmul(inputs, upstream, transpose_a=True)
 
 
 def matmul_with_rows(inputs: Tensor, table: Tensor) -> Tensor:

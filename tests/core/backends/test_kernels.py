@@ -25,6 +25,8 @@ def plain_norm(x, scale, bias):
 pairs = {
     "dense": (kernels.dense, lambda x, w, b: ops.matmul(x, w) + b,
               (random(3, 5, 8), random(8, 6), random(6))),
+    "wide_dense": (kernels.dense, lambda x, w, b: ops.matmul(x, w) + b,
+                   (random(2, 3, 256), random(256, 256), random(256))),
     "layer_norm": (lambda x, s, b: kernels.layer_norm(x, s, b, 1e-5), plain_norm,
                    (random(3, 5, 8), random(8), random(8))),
     "gelu": (kernels.gelu, lambda x: 0.5 * x * (1 + ops.erf(x / np.sqrt(2).astype(np.float32))),
