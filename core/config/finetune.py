@@ -9,6 +9,13 @@ from pydantic_core import PydanticCustomError
 
 from core.config.base import StageConfig
 from core.config.options import option, split_names
+from core.config.reporting import (
+    WebhookFormat,
+    project_option,
+    report_to_option,
+    webhook_format_option,
+    webhook_option,
+)
 
 FinetuneTask = Literal["classification", "regression", "token_classification"]
 GlueTask = Literal[
@@ -180,7 +187,8 @@ class FinetuneConfig(StageConfig):
     patience: int = option(
         2,
         "Stop after this many epochs without a better result on the development set.",
-        details="The weights of the best epoch are kept.",
+        details="The weights of the last epoch are kept whose result is within a standard error of "
+        "the best one.",
         group="Training",
         ge=1,
     )
@@ -205,6 +213,10 @@ class FinetuneConfig(StageConfig):
         ge=0,
         le=100,
     )
+    report_to: str = report_to_option()
+    project: str = project_option()
+    webhook: str = webhook_option()
+    webhook_format: WebhookFormat = webhook_format_option()
     engine: Literal["auto", "tensorflow", "jax"] = option(
         "auto", "Library that computes.", group="Device", identity=False
     )

@@ -15,15 +15,19 @@ from core.config.options import (
     LICENSES,
     MIRROR_PATTERN,
     OBJECTIVE_OPTIONS,
-    PROJECT_PATTERN,
-    REPORT_PATTERN,
     TARGET_PATTERN,
-    WEBHOOK_PATTERN,
     Family,
     Size,
     option,
 )
-from core.config.word_marks import parse_word_marks
+from core.config.reporting import (
+    WebhookFormat,
+    project_option,
+    report_to_option,
+    webhook_format_option,
+    webhook_option,
+)
+from core.config.word_marks import BABYLM, NO_MARKS, parse_word_marks
 from core.errors import ConfigError
 from core.presets import TRAINING_PRESETS
 
@@ -576,9 +580,10 @@ class TrainConfig(StageConfig):
     )
     checkpoint_words: str = option(
         "",
-        "Words seen at which the model is kept for good: babylm, or numbers such as 1M 2M 10M.",
-        details="babylm: each million words to 10 million, each 10 million to 100 million, each "
-        "100 million to a billion. Words are separated by white space; those seen are derived from "
+        "Words seen at which the model is kept for good: babylm, none, or numbers such as 1M 10M.",
+        details="Empty: babylm with evaluate_every, else none. babylm: each million words to 10 "
+        "million, each 10 million to 100 million, each 100 million to a billion. Words are "
+        "separated by white space; those seen are derived from "
         "the tokens seen and the counts of the shards: docs/evaluation.md.",
         title="Checkpoints by words",
         group="Checkpoints",
@@ -635,52 +640,10 @@ class TrainConfig(StageConfig):
         identity=False,
     )
 
-    report_to: str = option(
-        "",
-        "Services that receive the figures: trackio, wandb, mlflow.",
-        details=(
-            "Several with commas. Sent by a process of its own, which can't disturb the run. "
-            "Needs requirements-reporting.txt: docs/reporting.md."
-        ),
-        title="Report to",
-        group="Reporting",
-        choices=("", "trackio", "wandb", "mlflow", "trackio, wandb", "trackio, mlflow"),
-        pattern=REPORT_PATTERN,
-        is_list=True,
-        identity=False,
-    )
-    project: str = option(
-        "",
-        "Project or experiment of these services; empty: pretrain-studio.",
-        title="Project",
-        group="Reporting",
-        pattern=PROJECT_PATTERN,
-        identity=False,
-    )
-    webhook: str = option(
-        "",
-        "Address that is told of the run's end, preemptions, alerts and limits.",
-        details=(
-            "A secret: it is kept in memory only. STUDIO_WEBHOOK_URL sets it for all runs. "
-            "Slack, Discord or JSON: docs/reporting.md."
-        ),
-        group="Reporting",
-        pattern=WEBHOOK_PATTERN,
-        secret=True,
-        identity=False,
-    )
-    webhook_format: Literal["auto", "slack", "discord", "json"] = option(
-        "auto",
-        "Format of the webhook's messages.",
-        options={
-            "auto": ("Automatic", "by the address"),
-            "slack": ("Slack", ""),
-            "discord": ("Discord", ""),
-            "json": ("JSON", "an object with event, run, state and figures"),
-        },
-        group="Reporting",
-        identity=False,
-    )
+    report_to: str = report_to_option()
+    project: str = project_option()
+    webhook: str = webhook_option()
+    webhook_format: WebhookFormat = webhook_format_option()
 
     damaged_records: Literal["stop", "skip"] = option(
         "stop",
@@ -842,6 +805,10 @@ class TrainConfig(StageConfig):
     def _check_words(cls, text: str) -> str:
         parse_word_marks(text)
         return text
+
+    @property
+    def word_marks(self) -> str:
+        return self.checkpoint_words or (BABYLM if self.evaluate_every else NO_MARKS)
 
     @field_validator("mixture", mode="before")
     @classmethod

@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 from core.config.options import split_names
 
 BABYLM = "babylm"
+NO_MARKS = "none"
 _MILLION = 1_000_000
 # Source: the guidelines of the BabyLM challenge of 2025, https://babylm.github.io/guidelines.html
 BABYLM_MARKS = tuple(
@@ -21,13 +22,15 @@ _FACTORS = {"": 1, "k": 1000, "m": _MILLION, "g": 1000 * _MILLION, "b": 1000 * _
 
 
 def parse_word_marks(text: str) -> tuple[int, ...]:
-    """Reads `babylm` or numbers such as 500k, 1M or 2000000; returns them ascending.
+    """Reads `babylm`, `none` or numbers such as 500k, 1M or 2000000; returns them ascending.
 
     Raises:
         PydanticCustomError: The text is something else.
     """
     if text.strip().lower() == BABYLM:
         return BABYLM_MARKS
+    if text.strip().lower() == NO_MARKS:
+        return ()
     marks = sorted({_read(one) for one in split_names(text)})
     if len(marks) > _MOST_MARKS:
         raise _unreadable(f"at most {_MOST_MARKS} numbers")
@@ -38,7 +41,7 @@ def _read(text: str) -> int:
     match = _NUMBER.fullmatch(text)
     mark = round(float(match[1]) * _FACTORS[match[2].lower()]) if match else 0
     if mark < 1:
-        raise _unreadable("babylm, or numbers of words such as 500k 1M 2000000")
+        raise _unreadable("babylm, none, or numbers of words such as 500k 1M 2000000")
     return mark
 
 

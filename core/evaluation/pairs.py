@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from core.config import CorpusConfig, EvaluateConfig
 from core.corpus.files import FilesSource
+from core.corpus.finding import DATA_SUFFIXES
 from core.corpus.hub import HubSource
 from core.errors import ConfigError, CorpusError
 from core.events import Reporter
@@ -93,10 +96,28 @@ def _records(config: EvaluateConfig) -> Iterator[_Record]:
         source = FilesSource(
             CorpusConfig(source="files", path=config.path, encoding=config.encoding)
         )
+        named = _named(source.paths)
         for row in source.rows("train"):
-            yield _Record(row.place, row.path.name.partition(".")[0], row.values)
+            yield _Record(row.place, named[row.path], row.values)
         return
     yield from _hub_records(config)
+
+
+def _named(paths: Sequence[Path]) -> dict[Path, str]:
+    """Names files without suffixes, and with their folders where these differ alone."""
+    short = {path: _without_suffixes(path.name) for path in paths}
+    if len(set(short.values())) == len(short):
+        return short
+    common = Path(os.path.commonpath([path.parent for path in paths]))
+    return {path: (path.parent.relative_to(common) / short[path]).as_posix() for path in paths}
+
+
+def _without_suffixes(name: str) -> str:
+    stem, suffix = os.path.splitext(name)
+    while suffix.lower() in DATA_SUFFIXES:
+        name = stem
+        stem, suffix = os.path.splitext(name)
+    return name
 
 
 def _hub_records(config: EvaluateConfig) -> Iterator[_Record]:

@@ -7,6 +7,9 @@ from typing import get_args
 from core.config.finetune import FinetuneTask
 from core.workspace import Manifest
 
+# Precedes the names of figures of the same architecture from random weights.
+RANDOM_INIT = "random_init_"
+
 METRICS = {
     "accuracy": "Accuracy",
     "f1": "F1",

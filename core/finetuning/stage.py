@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from core.config.finetune import FinetuneConfig
@@ -17,6 +18,7 @@ from core.finetuning.encoding import TextEncoder
 from core.finetuning.examples import Example, Splits
 from core.finetuning.glue import with_glue
 from core.finetuning.heads import find_head
+from core.finetuning.names import RANDOM_INIT
 from core.finetuning.saving import (
     ClassifierConfig,
     read_body_weights,
@@ -125,6 +127,7 @@ class _Finetuning:
         self._pretrained = search(
             trainer, self._config, weights, "fine-tuning the model", keep=True
         )
+        trainer.prefix = RANDOM_INIT
         random = search(trainer, self._config, {}, "fine-tuning random weights", keep=False)
         return {
             **self._results(test, self._pretrained, random),
@@ -161,7 +164,8 @@ class _Finetuning:
         return {
             **_summary("", per_seed),
             **{f"majority_{name}": value for name, value in majority.items()},
-            **_summary("random_init_", of_random),
+            **_summary(RANDOM_INIT, of_random),
+            **_means("eval_", [one.validation for one in pretrained.trained]),
             "metric": self._task.metric,
             "task": self._config.task,
             "model": self._subject.name,
@@ -189,6 +193,10 @@ def _summary(prefix: str, results: Sequence[Mapping[str, float]]) -> dict[str, f
         if len(results) > 1:
             found[f"{prefix}{name}_std"] = spread
     return found
+
+
+def _means(prefix: str, results: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {f"{prefix}{name}": fmean(one[name] for one in results) for name in results[0]}
 
 
 def _are_pairs(splits: Splits) -> bool:

@@ -1,4 +1,9 @@
-"""Trains a classifier once, with early stopping on the development set."""
+"""Trains a classifier once, with early stopping on the development set.
+
+The last epochs have the lowest learning rate, and a development set of some hundred examples often
+can't tell them from the best one. So the last epoch is kept whose score is within a standard error
+of the best score.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +21,16 @@ from core.finetuning.session import Session, State, make_schedule
 from core.finetuning.tasks import Outputs, Prepared, Task
 
 _LOGS_PER_EPOCH = 10
+_SHARES = ("accuracy", "f1", "f1_macro", "span_f1")
+_CORRELATIONS = ("pearson", "spearman", "matthews")
 
 
 @dataclass(frozen=True)
 class Trained:
-    """The best epoch of a training.
+    """The epoch of a training that is kept.
 
     Attributes:
+        validation: Metrics and loss on the development set.
         score: The task's metric on the development set.
         outputs: Logits for the test set.
         weights: None unless they were to be kept.
@@ -56,7 +64,11 @@ class Progress:
 
 
 class Trainer:
-    """Trains from given weights, and remembers the data."""
+    """Trains from given weights, and remembers the data.
+
+    Attributes:
+        prefix: Precedes the names of the reported figures.
+    """
 
     def __init__(
         self,
@@ -74,10 +86,11 @@ class Trainer:
         self._test = test
         self._progress = progress
         self._lengths = [len(one.ids) for one in train.data.sequences]
+        self.prefix = ""
         self.steps_per_epoch = -(-len(self._lengths) // session.batch_size)
 
     def run(self, pretrained: State, rate: float, seed: int, note: str, *, keep: bool) -> Trained:
-        """Trains with a learning rate and a seed; keeps the best epoch.
+        """Trains with a learning rate and a seed.
 
         Args:
             pretrained: Weights by variable path; empty: all random.
@@ -90,23 +103,31 @@ class Trainer:
         config, first = self._session.config, self._progress.done
         steps = config.num_train_epochs * self.steps_per_epoch
         self._session.start(pretrained, make_schedule(config, rate, steps), seed)
-        best: Trained | None = None
+        kept: Trained | None = None
+        best, best_epoch = -math.inf, 0
         for epoch in range(1, config.num_train_epochs + 1):
             self._run_epoch(epoch, seed, rate, steps, note)
-            score, validation = self._evaluate(epoch)
-            if best is None or score > best.score:
+            validation = self._evaluate()
+            score = validation[self._task.metric]
+            if score > best:
+                best, best_epoch = score, epoch
+            if kept is None or score >= best - self._standard_error(best):
                 outputs = self._session.predict(self._test.data)
                 weights = self._session.weights() if keep else None
-                best = Trained(rate, seed, epoch, score, validation, outputs, weights)
-            elif epoch - best.epoch >= config.patience:
+                kept = Trained(rate, seed, epoch, score, validation, outputs, weights)
+            if epoch - best_epoch >= config.patience:
                 break
-        assert best is not None
+        assert kept is not None
         self._progress.skip_to(first + steps)
         self._progress.reporter.note(
-            f"{note}: learning rate {rate:g}, seed {seed}: {self._task.metric} {best.score:.4f} on "
-            f"the development set after epoch {best.epoch}"
+            f"{note}: learning rate {rate:g}, seed {seed}: {self._task.metric} {kept.score:.4f} on "
+            f"the development set after epoch {kept.epoch}"
         )
-        return best
+        return kept
+
+    def _standard_error(self, score: float) -> float:
+        labels = sum(float(one.sum()) for one in self._validation.data.weights)
+        return standard_error(self._task.metric, score, labels)
 
     def _run_epoch(self, epoch: int, seed: int, rate: float, steps: int, note: str) -> None:
         schedule = make_schedule(self._session.config, rate, steps)
@@ -123,15 +144,27 @@ class Trainer:
                 _check_finite(loss, rate)
                 figures = {"loss": loss, "learning_rate": float(schedule.at(step - 1)),
                            "epoch": step / len(batches)}  # fmt: skip
-                self._progress.reporter.metrics(self._progress.done, figures)
+                self._report(figures)
 
-    def _evaluate(self, epoch: int) -> tuple[float, dict[str, float]]:
+    def _evaluate(self) -> dict[str, float]:
         outputs = self._session.predict(self._validation.data)
         found = self._task.measure(self._validation, outputs)
-        figures = {"eval_loss": mean_loss(self._validation, outputs, self._task)}
-        figures |= {f"eval_{name}": value for name, value in found.items()}
-        self._progress.reporter.metrics(self._progress.done, figures)
-        return found[self._task.metric], found
+        found = {"loss": mean_loss(self._validation, outputs, self._task), **found}
+        self._report({f"eval_{name}": value for name, value in found.items()})
+        return found
+
+    def _report(self, figures: dict[str, float]) -> None:
+        named = {f"{self.prefix}{name}": value for name, value in figures.items()}
+        self._progress.reporter.metrics(self._progress.done, named)
+
+
+def standard_error(metric: str, score: float, labels: float) -> float:
+    """Approximates the standard error of a share or a correlation; 0 for other metrics."""
+    if metric in _CORRELATIONS:
+        return (1 - score**2) / math.sqrt(max(labels - 1, 1))
+    if metric in _SHARES:
+        return math.sqrt(score * (1 - score) / max(labels, 1))
+    return 0.0
 
 
 def mean_loss(prepared: Prepared, outputs: Outputs, task: Task) -> float:

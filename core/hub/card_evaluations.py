@@ -86,10 +86,22 @@ def _describe(counts: Mapping[str, Any]) -> str:
 
 def _data_of(config: Mapping[str, Any]) -> _Data:
     """Names the data; of a local path, only its last part."""
+    part = _part_of(config)
+    shown = f" ({part})" if part else ""
     if path := str(config.get("path") or ""):
         name = PurePath(path).name
-        return _Data(PurePath(path).stem or "text", name, None, None)
+        return _Data(PurePath(path).stem or "text", name + shown, part or None, None)
     dataset = str(config.get("dataset_name"))
     title = "BLiMP" if dataset == BLIMP else dataset
-    configuration = str(config.get("dataset_config") or "")
-    return _Data(dataset, title, configuration or None, str(config.get("split") or "") or None)
+    # The Hub shows results with equal configurations as those of the same data.
+    configuration = ", ".join(filter(None, [str(config.get("dataset_config") or ""), part]))
+    split = str(config.get("split") or "") or None
+    return _Data(dataset, title + shown, configuration or None, split)
+
+
+def _part_of(config: Mapping[str, Any]) -> str:
+    """Describes which part of the data was evaluated, if not all."""
+    limit = config.get("limit")
+    if not limit:
+        return ""
+    return f"first {limit:,} " + ("documents" if config["task"] == "text" else "of each paradigm")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from core.finetuning.names import RANDOM_INIT
 from core.models.families import objectives_of_family
 
 _ACCURACY = {
@@ -46,6 +47,8 @@ METRIC_TITLES = {
 
 def metric_title(name: str) -> str:
     """Returns the title of a metric or result."""
+    if name.startswith(RANDOM_INIT):
+        return f"{metric_title(name.removeprefix(RANDOM_INIT))} of random weights"
     return METRIC_TITLES.get(name) or name.replace("_", " ").replace("/", ": ").capitalize()
 
 

@@ -65,6 +65,8 @@ class Driver:
         self._grid = GridSampler(self._space)
         self._random = RandomSampler(self._space, self.config.seed)
         self.trials = list(folder.read_trials())
+        # A resumed sweep gets another chance, as its error may have been corrected.
+        self._failed_before = sum(one.state == "failed" for one in self.trials)
         self._keeper = WorkerKeeper(workspace, _LOOK_SECONDS)
         self._values: dict[str, dict[int, float]] = {}
         self._is_full = ""
@@ -213,7 +215,8 @@ class Driver:
     def _start_next(self, places: int) -> str:
         """Starts a trial; returns why there is none, or ""."""
         if len(self.trials) >= self.config.max_runs:
-            return "max_runs"
+            is_whole = self.config.method == "grid" and len(self.trials) >= len(self._grid)
+            return "all_settings" if is_whole else "max_runs"
         limits, used_up = budget.limits_of_next(self.config, self.trials, places)
         if used_up:
             return used_up
@@ -281,7 +284,8 @@ class Driver:
 
     def _has_failed(self) -> bool:
         ended = [one for one in self.trials if not one.is_open]
-        return len(ended) >= _MOST_FIRST_FAILURES and all(one.state == "failed" for one in ended)
+        failed = sum(one.state == "failed" for one in ended)
+        return failed == len(ended) and failed - self._failed_before >= _MOST_FIRST_FAILURES
 
     def _end_if_idle(self, state: str, reason: str) -> bool:
         if any(one.state == "active" for one in self.trials):

@@ -270,7 +270,7 @@ class TrainingRun:
         )
         self._words_per_step = rate.per_token * self._plan.tokens_per_step
         self._reporter.note(f"Words seen are derived from tokens seen: {rate.describe()}")
-        marks = parse_word_marks(self._config.checkpoint_words)
+        marks = parse_word_marks(self._config.word_marks)
         return steps_of_marks(marks, self._words_per_step)
 
     def _sample_predictions(self) -> SamplePredictions | None:
@@ -760,9 +760,9 @@ class TrainingRun:
             f"tokens, {plan.num_train_epochs:.3g} epochs, "
             f"{plan.tokens_per_parameter(parameters):.3g} tokens per parameter"
         )
-        if self._inputs.sources.is_mixture:
+        if self._inputs.sources.from_mixture:
             epochs = describe_epochs(self._inputs.sources.epochs(plan.total_sequences))
-            self._reporter.note(f"The mixture reads {epochs}")
+            self._reporter.note(f"The mixture reads {epochs}", mixture=True)
         settings = resolved_settings(self._config, plan, self._inputs, self._devices, self._parts)
         self._reporter.event("resolved", settings=settings, tokens_per_step=plan.tokens_per_step)
         if plan.warmup_steps >= plan.num_train_steps:

@@ -11,7 +11,7 @@ let shown = null;
 let asked = ""; // the action that was asked for, until the state changes
 
 const ACTIVE = ["running"];
-const REASONS = { max_runs: "all trials", all_settings: "all settings tried", max_hours: "limit of hours", max_cost: "limit of dollars", trials_failed: "no trial succeeded" };
+const REASONS = { max_runs: "limit of runs", all_settings: "all settings tried", max_hours: "limit of hours", max_cost: "limit of dollars", trials_failed: "no trial succeeded" };
 const stateOf = (one) => (one.reason ? `${one.state} · ${REASONS[one.reason] ?? one.reason}` : one.state).replaceAll("_", " ");
 const METHODS = { grid: "Grid", random: "Random", tpe: "TPE" };
 const PRUNERS = { median: "median pruning", halving: "successive halving" };

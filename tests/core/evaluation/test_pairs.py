@@ -67,6 +67,19 @@ def test_file_is_the_paradigm_of_pairs_without_one(tmp_path: Path) -> None:
     assert [pair.paradigm for pair in pairs] == ["islands", "negation"]
 
 
+def test_files_of_one_name_are_different_paradigms(tmp_path: Path) -> None:
+    bare = {"sentence_good": "a", "sentence_bad": "b"}
+    for name in ("v1.0.jsonl", "v1.1.jsonl"):
+        write(tmp_path / name, bare)
+    pairs = read_pairs(EvaluateConfig(path=str(tmp_path)))
+    assert [pair.paradigm for pair in pairs] == ["v1.0", "v1.1"]
+    for name in ("ko", "en"):
+        (tmp_path / "x" / name).mkdir(parents=True)
+        write(tmp_path / "x" / name / "islands.jsonl", bare)
+    pairs = read_pairs(EvaluateConfig(path=str(tmp_path / "x"), limit=1))
+    assert [pair.paradigm for pair in pairs] == ["en/islands", "ko/islands"]
+
+
 def test_other_field_names_are_options(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", {"gut": "a", "schlecht": "b", "Art": 3, "Gruppe": "x"})
     (pair,) = read_pairs(

@@ -517,6 +517,7 @@ def test_card_carries_the_evaluations_of_its_weights(
     (private / "text.txt").write_text("The small house sleeps.\n")
     evaluate(path=str(private / "pairs.jsonl"), name="earlier")
     pairs = evaluate(path=str(private / "pairs.jsonl"))
+    evaluate(path=str(private / "pairs.jsonl"), limit=1)
     text = evaluate(path=str(private / "text.txt"), task="text")
     other = write_checkpoint(tmp_path / "other", load("unigram", workspace), seed=1)
     evaluate(path=str(private / "text.txt"), task="text", model=str(other), name="of-another")
@@ -524,8 +525,11 @@ def test_card_carries_the_evaluations_of_its_weights(
     facts = gather_facts(mine.folder("model") / "plain", mine)
     card = ModelCard(model_card(facts, CardNotes("me/plain")))
     found = {
-        (one.dataset_type, one.metric_name): one.metric_value for one in card.data.eval_results
+        (one.dataset_type, one.metric_name): one.metric_value
+        for one in card.data.eval_results
+        if "first 1" not in one.dataset_name
     }
+    assert "| pairs.jsonl (first 1 of each paradigm) |" in card.text
     assert found == {
         ("pairs", "Accuracy (a tie counts half)"): pairs["accuracy"],
         ("pairs", "Official accuracy (a tie counts as right)"): pairs["official_accuracy"],

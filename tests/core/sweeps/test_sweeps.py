@@ -23,6 +23,7 @@ from core.runs.folder import RunFolder
 from core.runs.worker import child_environment
 from core.store import Store
 from core.sweeps.client import create_sweep, parse_sweep, resume_sweep, start_sweep, stop_sweep
+from core.sweeps.driver import Driver
 from core.sweeps.folder import SweepFolder, Trial
 from core.sweeps.samplers import RandomSampler
 from core.sweeps.space import parse_space
@@ -133,6 +134,18 @@ def test_trials_that_all_fail_end_the_sweep(workspace: Workspace) -> None:
     found = described(workspace)
     assert (found["state"], found["reason"], found["best"]) == ("failed", "trials_failed", None)
     assert 5 <= len(found["trials"]) < 30 and found["error"]["problem"] == "The toy fails"
+
+
+def test_resumed_sweep_tries_again_after_its_failures(workspace: Workspace) -> None:
+    folder = create_sweep(workspace, parse_sweep(TOML.replace("max_runs = 3", "max_runs = 12")))
+    for number in range(5):
+        folder.write_trial(Trial(number, {}, "", f"toy-{number}", "failed"))
+    driver = Driver(workspace, folder)
+    assert not driver._has_failed()
+    driver.trials += [Trial(number, {}, "", f"toy-{number}", "failed") for number in range(5, 9)]
+    assert not driver._has_failed()
+    driver.trials.append(Trial(9, {}, "", "toy-9", "failed"))
+    assert driver._has_failed()
 
 
 def test_missing_sweep_and_wrong_commands_are_errors(

@@ -30,7 +30,14 @@ def test_babylm_keeps_each_million_then_each_ten_then_each_hundred() -> None:
 def test_numbers_of_words_have_units() -> None:
     assert parse_word_marks("2M, 500k 1500000") == (500_000, 1_500_000, 2 * MILLION)
     assert parse_word_marks("0.5m 1G") == (500_000, 1000 * MILLION)
-    assert parse_word_marks("") == ()
+    assert parse_word_marks("") == parse_word_marks("none") == ()
+
+
+def test_evaluations_during_training_come_with_checkpoints_by_words() -> None:
+    evaluated = {"shards": "rows", "evaluate_every": 5, "evaluate_pairs_path": "a.jsonl"}
+    assert TrainConfig(**evaluated).word_marks == "babylm"
+    assert TrainConfig(**evaluated, checkpoint_words="none").word_marks == "none"
+    assert TrainConfig(shards="rows").word_marks == "none"
 
 
 @pytest.mark.parametrize("text", ["many", "0", "-1M", "1e6", "1M;2M"])
