@@ -10,7 +10,7 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 
 EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 130
 _FOLLOW_SECONDS = 0.3
+# Marks of the notes that the command line prints.
+_SHOWN_NOTES = ("reading", "cleaning", "mixture")
 _LOOK_SECONDS = 5.0
 _MOST_LINES = 1_000_000
 _NO_VALUE = ("none", "null", "")
@@ -724,8 +726,7 @@ class _Follower:
 
         events = RunFolder.of(self._workspace, self._run_id).events
         new, self._events_read = read_events(events, self._events_read)
-        notes = [one for one in new if one["kind"] == "note"]
-        return [str(one["message"]) for one in notes if one.get("reading") or one.get("cleaning")]
+        return shown_notes(new)
 
     def _metric_lines(self) -> list[str]:
         rows = self._store.metrics_since(self._run_id, self._last_metric)
@@ -734,6 +735,12 @@ class _Follower:
             self._last_metric = row.number
             by_event.setdefault((row.number, row.step), []).append(f"{row.name} {row.value:.5g}")
         return [f"  step {step}: " + ", ".join(parts) for (_, step), parts in by_event.items()]
+
+
+def shown_notes(events: Iterable[dict[str, Any]]) -> list[str]:
+    """Returns the notes among a run's events that the command line prints."""
+    notes = [one for one in events if one["kind"] == "note"]
+    return [str(one["message"]) for one in notes if any(map(one.get, _SHOWN_NOTES))]
 
 
 def run_summary(row: RunRow, workspace: Workspace) -> dict[str, Any]:

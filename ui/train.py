@@ -393,7 +393,7 @@ def _facts(
 
 def _source_rows(inputs: TrainingInputs, plan: recipe.Plan) -> list[tuple[str, str]]:
     """Shows each source of a mixture with its share and epochs."""
-    if not inputs.sources.is_mixture:
+    if not inputs.sources.from_mixture:
         return []
     epochs = inputs.sources.epochs(plan.total_sequences)
     return [

@@ -47,7 +47,8 @@ class NamedSource(SourceConfig):
     def _check_name(cls, name: str) -> str:
         if not _NAME.fullmatch(name):
             raise ValueError(
-                "1 to 60 letters, digits, dots, dashes or underscores; a letter or digit first"
+                "1 to 60 of the letters a-z and A-Z, digits, dots, dashes or underscores; a letter "
+                "or digit first"
             )
         return name
 
@@ -83,8 +84,8 @@ def values_of_source(text: str) -> dict[str, Any]:
             expected="a name and an address, such as web=data/*.txt, wiki=hub:owner/dataset, "
             "old=corpus:NAME or python=docs:",
             received=repr(text),
-            fix="write a name of letters, digits, dots, dashes and underscores, then = and the "
-            "address",
+            fix="write a name of the letters a-z and A-Z, digits, dots, dashes and underscores, "
+            "then = and the address",
             field="sources",
         )
     return {"name": name, **_values_of_address(address)}

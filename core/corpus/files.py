@@ -42,7 +42,7 @@ from core.corpus.unpack import (
     open_regular,
     unpacked,
 )
-from core.errors import ConfigError, CorpusError
+from core.errors import ConfigError, CorpusError, StudioError
 
 T = TypeVar("T")
 
@@ -51,6 +51,7 @@ _SAMPLED_ROWS = 200
 _HASHED_BYTES = 1 << 30
 _HASHED_END_BYTES = 1 << 20
 _COPIED_BYTES = 1 << 20
+_DAMAGES = (OSError, EOFError, zlib.error, csv.Error)
 # The first versions didn't end lines here.
 _LONE_RETURN = re.compile(rb"\r[^\r\n]")
 
@@ -93,6 +94,11 @@ class FilesSource:
         )  # fmt: skip
         self.report.skipped += [one for one in found.skipped if one not in self.report.skipped]
         return found.files
+
+    @property
+    def paths(self) -> list[Path]:
+        """The files of the training part; those of an archive have one path."""
+        return list(dict.fromkeys(file.path for file in self._files["train"]))
 
     @cached_property
     def identity(self) -> Any:
@@ -218,15 +224,24 @@ class FilesSource:
     @contextmanager
     def _opened(self, file: TextFile) -> Iterator[tuple[IO[bytes], str]]:
         """Yields a file's stream, unpacked, and its compression."""
-        if isinstance(file, Stretch):
-            file.check_unchanged()
-        if isinstance(file, Stretch) and file.is_cut:
-            with open_regular(file.path) as stream:
-                is_groups = file.format == "parquet"
-                yield stream if is_groups else Range.of(stream, file.start, file.stop), ""
+        if not isinstance(file, Stretch):
+            with unpacked(file.packed, self._config.max_unpack_ratio) as opened:
+                yield opened
             return
-        with unpacked(file.packed, self._config.max_unpack_ratio) as opened:
+        file.check_unchanged()
+        with self._opened_stretch(file) as opened:
             yield opened
+        file.check_unchanged()
+
+    @contextmanager
+    def _opened_stretch(self, stretch: Stretch) -> Iterator[tuple[IO[bytes], str]]:
+        if not stretch.is_cut:
+            with unpacked(stretch.packed, self._config.max_unpack_ratio) as opened:
+                yield opened
+            return
+        with open_regular(stretch.path) as stream:
+            is_groups = stretch.format == "parquet"
+            yield stream if is_groups else Range.of(stream, stretch.start, stretch.stop), ""
 
     def documents_by_file(self, part: str) -> Iterator[tuple[str, Iterator[str]]]:
         """Yields each file's name and documents."""
@@ -430,7 +445,7 @@ class FilesSource:
             times = [] if by_content else [file.path.stat().st_mtime_ns]
             hashes = self._hashes_of(file, size, by_content)
             member = [file.member] if file.member else []
-            return [file.format, size, *times, *hashes, *member, *self._departures(file)]
+            return [file.format, size, *times, *hashes, *member, *self._known_departures(file)]
 
     def _hashes_of(self, file: TextFile, size: int, by_content: bool) -> list[str]:
         if file.path not in self._hashes:
@@ -441,6 +456,12 @@ class FilesSource:
             if any(one.has_lone_return for one in found):
                 self._with_lone_returns.add(file.path)
         return self._hashes[file.path]
+
+    def _known_departures(self, file: TextFile) -> list[str]:
+        try:
+            return self._departures(file)
+        except (*_DAMAGES, StudioError):
+            return []  # The reader reports the error, or skips the part.
 
     def _departures(self, file: TextFile) -> list[str]:
         """Lists departures from the first versions; files without any keep their identity."""
@@ -555,7 +576,7 @@ def _first_delimiter(lines: list[str]) -> str:
 def _naming(file: TextFile) -> Iterator[None]:
     try:
         yield
-    except (OSError, EOFError, zlib.error, csv.Error) as error:
+    except _DAMAGES as error:
         is_packed = file.path.suffix.lower() in SUFFIXES
         received = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise CorpusError(

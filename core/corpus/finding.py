@@ -37,6 +37,7 @@ _PACKED_SUFFIXES = (*SUFFIXES, ".zip")
 # The first versions read these beside the uncompressed file.
 _READ_BESIDE = {".gz"}
 _COMPRESSED = ", also with .gz, .zst, .xz, .bz2 or .zip"
+DATA_SUFFIXES = (*_FORMATS, *_PACKED_SUFFIXES)
 _KNOWN = ", ".join(_FORMATS) + _COMPRESSED
 _KNOWN_IN_FOLDERS = ", ".join(sorted(_FORMATS.keys() - _NOT_IN_FOLDERS)) + _COMPRESSED
 _NOT_UNPACKED = (".lz4", ".7z", ".rar")

@@ -240,9 +240,12 @@ class Corpus:
                 if split not in splits if has_own else split == "validation":
                     continue
                 limit, below = member.config.limit, 0 if has_own else self._threshold
-                first = SourcePart(member.source, f"the first {limit} documents", 0)
                 with naming_source(member.name):
-                    found = [first] if limit else list(member.source.parts(split, target_bytes))
+                    found = (
+                        [_limited_part(member.source, split, limit)]
+                        if limit
+                        else list(member.source.parts(split, target_bytes))
+                    )
                 for part in found:
                     number = len(planned)
                     planned.append(
@@ -586,6 +589,14 @@ def _check_text(member: Member, skipped_bytes: int | None = None) -> None:
         raise _empty_error(config, field)
 
 
+def _limited_part(source: Source, split: Split, limit: int) -> SourcePart:
+    """Returns all files as they are now, so that later changes are noticed."""
+    if isinstance(source, FilesSource):
+        (whole,) = source.parts(split, _UNLIMITED)
+        source = whole.source
+    return SourcePart(source, f"the first {limit} documents", 0)
+
+
 def _first_of(reader: PartReader) -> Document | None:
     return next(iter(reader), None)
 
@@ -627,7 +638,10 @@ def _describe_counts(name: str, part: str, counts: Mapping[str, int]) -> str:
 def _fingerprint(config: CorpusConfig, members: Sequence[Member]) -> str:
     if config.source != "several":
         return _fingerprint_of_source(config, members[0].source)
-    parts = [[one.name, _fingerprint_of_source(one.config, one.source)] for one in members]
+    parts = []
+    for one in members:
+        with naming_source(one.name):
+            parts.append([one.name, _fingerprint_of_source(one.config, one.source)])
     dropping = _drops_overlapping(config)
     return fingerprint_of({"source": "several", "parts": parts, "drops_overlapping": dropping})
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from core.corpus.parts import CorpusPart
+from core.corpus.source import Split
 from core.errors import CorpusError, StudioError
 from core.events import Reporter
 from core.parts.pool import BrokenPoolError
@@ -22,7 +23,10 @@ PartFunction = Callable[[CorpusPart, Path], dict[str, Any]]
 OpenPool = Callable[[], AbstractContextManager[TaskMap]]
 
 SKIPPED = "skipped"
-_MOST_CRASHES = 3
+MOST_CRASHES = 3
+# Of less text, fractions of a megabyte are shown.
+_ROUNDED_BYTES = 10_000_000
+CRASHED = "A process ended unexpectedly; its part is done again"
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ class PartStep:
                 raise _named(error, part) from error
             shutil.rmtree(attempt)
             attempt.mkdir()
-            return {SKIPPED: str(_named(error, part))}
+            return {SKIPPED: _named(error, part).to_dict()}
 
 
 def run_step(
@@ -63,26 +67,68 @@ def run_step(
     """Yields the result of each part in order; work that a crash ended is done again.
 
     Raises:
-        CorpusError: A part can't be read.
+        CorpusError: A part can't be read, or all parts of a source's split were skipped.
         RunError: Processes end again and again.
     """
     progress = PartProgress(parts, step.store.count_finished(), reporter)
+    skipped: dict[int, CorpusError] = {}
     done = crashes = 0  # Crashes without a finished part in between.
     while done < len(parts):
         try:
             with open_pool() as run:
                 for result in run(step, parts[done:]):
+                    if SKIPPED in result.values:
+                        skipped[done] = _error_of(result.values[SKIPPED])
+                        reporter.warn(f"A part was skipped. {skipped[done]}")
                     done += 1
                     crashes = 0
                     progress.report(done)
-                    if SKIPPED in result.values:
-                        reporter.warn(f"A part was skipped. {result.values[SKIPPED]}")
                     yield result
         except BrokenPoolError:
             crashes += 1
-            if crashes >= _MOST_CRASHES:
+            if crashes >= MOST_CRASHES:
                 raise
-            reporter.warn("A process ended unexpectedly; its part is done again")
+            reporter.warn(CRASHED)
+    _check_any_read(step.store, parts, skipped)
+
+
+def _error_of(stored: Mapping[str, Any] | str) -> CorpusError:
+    """Reads a skipped part's error; earlier versions stored its text."""
+    if isinstance(stored, str):
+        return CorpusError(stored, expected="a readable part", received="a damaged one", fix="")
+    return CorpusError(**stored)
+
+
+def _check_any_read(
+    store: PartStore, parts: Sequence[CorpusPart], skipped: Mapping[int, CorpusError]
+) -> None:
+    """Raises the first error of a split without a part that was read; these are tried again.
+
+    Args:
+        skipped: Errors by the part's place.
+    """
+    places: dict[tuple[str, Split], list[int]] = {}
+    for place, part in enumerate(parts):
+        places.setdefault((part.source, part.split), []).append(place)
+    for (source, split), own in places.items():
+        if not all(place in skipped for place in own):
+            continue
+        for place in own:
+            store.forget(parts[place].number)
+        raise _nothing_read(source, split, len(own), skipped[own[0]])
+
+
+def _nothing_read(source: str, split: Split, count: int, first: CorpusError) -> CorpusError:
+    text = "training" if split == "train" else "validation"
+    whose = f"The source {source}" if source else "The corpus"
+    parts = "its only part was" if count == 1 else f"all of its {count:,} parts were"
+    return CorpusError(
+        f"{whose} has no {text} document: {parts} skipped",
+        expected=first.expected,
+        received=f"{first.problem}: {first.received}",
+        fix=first.fix,
+        field=first.field,
+    )
 
 
 class PartProgress:
@@ -106,8 +152,9 @@ class PartProgress:
         total = len(self._sizes)
         if total == 1:
             return  # It reports its documents.
-        megabytes = sum(self._sizes[:done]) / 1e6
-        note = f"{megabytes:,.0f} of {sum(self._sizes) / 1e6:,.0f} MB" if sum(self._sizes) else ""
+        size, whole = sum(self._sizes[:done]), sum(self._sizes)
+        digits = 0 if whole >= _ROUNDED_BYTES else 2
+        note = f"{size / 1e6:,.{digits}f} of {whole / 1e6:,.{digits}f} MB" if whole else ""
         new = done - self._finished
         seconds = time.monotonic() - self._start
         eta = seconds / new * (total - done) if new > 0 else None

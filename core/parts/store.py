@@ -76,7 +76,7 @@ class PartStore:
         try:
             yield attempt
         except OSError as error:
-            raise _not_written(attempt, error) from error
+            raise part_not_written(attempt.parent, error) from error
         finally:
             shutil.rmtree(attempt, ignore_errors=True)
 
@@ -182,9 +182,9 @@ def _hash_files(folder: Path) -> dict[str, list[Any]]:
     return found
 
 
-def _not_written(attempt: Path, error: OSError) -> RunError:
+def part_not_written(folder: Path, error: OSError) -> RunError:
     return RunError(
-        f"A part can't be written below {attempt.parent}",
+        f"A part can't be written below {folder}",
         expected="a file system with room for the finished parts",
         received=error.strerror or str(error),
         fix="free some space, then start the same command again: the finished parts are kept",

@@ -10,7 +10,7 @@ from core.errors import RunError
 
 _PACKAGES = (
     "numpy", "tokenizers", "pyarrow", "pydantic", "orjson", "ijson", "ftfy", "py3langid",
-    "charset-normalizer", "scipy",
+    "charset-normalizer", "scipy", "datasets", "huggingface_hub", "fsspec",
 )  # fmt: skip
 _MISSING = "not installed"
 

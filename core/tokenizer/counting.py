@@ -13,7 +13,6 @@ from core.config import TokenizerConfig, fingerprint_of
 from core.corpus import Corpus
 from core.corpus.parts import CorpusPart, PartCounts, count_useful, plan_parts
 from core.corpus.source import Split
-from core.errors import CorpusError
 from core.events import Reporter
 from core.parts.pool import count_workers, open_pool
 from core.parts.steps import SKIPPED, OpenPool, PartStep, run_step
@@ -76,7 +75,6 @@ def count_corpus(
         open_some = _pool_opener(config, useful, reporter)
         results = list(run_step(step, parts, open_some, reporter))
         read = [one for one in results if SKIPPED not in one.values]
-        _check_any_part(parts, read)
         counts: list[tuple[Split, PartCounts]] = [
             ("train", PartCounts.from_json(one.values["read"])) for one in read
         ]
@@ -156,14 +154,3 @@ def _paths_of(results: Iterable[PartResult]) -> list[Path]:
         for result in results
         for number in range(result.values["files"])
     ]
-
-
-def _check_any_part(parts: list[CorpusPart], read: list[PartResult]) -> None:
-    if not read:
-        raise CorpusError(
-            "No part of the text can be read",
-            expected="at least one readable part",
-            received=f"{len(parts):,} parts that were skipped",
-            fix="set skip_failing_parts to false to see why",
-            field="skip_failing_parts",
-        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from core.training.recipe import (
     predictions_per_sequence,
     resolve_learning_rate,
 )
+from core.training.sources import find_most_sequences
 from core.workspace import Workspace
 
 # https://arxiv.org/abs/2203.15556, table 3.
@@ -92,7 +94,9 @@ def suggest(
         for size, one in inputs.items()
     }
     corpus_tokens = train_rows * row_length
-    reads = {size: min(budget, _MOST_EPOCHS * corpus_tokens) for size, budget in budgets.items()}
+    allowed = _find_allowed_tokens(config, rows)
+    most = min(allowed, _MOST_EPOCHS * corpus_tokens)
+    reads = {size: min(budget, most) for size, budget in budgets.items()}
     held = {
         size: one
         for size, one in inputs.items()
@@ -100,6 +104,7 @@ def suggest(
     }
     wished, size = _choose_size(reads, inputs), _choose_size(reads, held or inputs)
     wanted, read = budgets[size], reads[size]
+    _check_one_step_is_allowed(config, allowed, fewest_tokens)
     _check_one_step_is_affordable(read, fewest_tokens, hours)
     architecture = inputs[size].architecture
     parts = replicas * config.gradient_accumulation_steps
@@ -112,8 +117,11 @@ def suggest(
     epochs = steps * tokens_per_step / corpus_tokens
     settled = resolve_learning_rate(config.model_copy(update={"learning_rate": None}), architecture)
     assert settled.learning_rate is not None
-    seen = _describe_token_budget(architecture, read, wanted, hours, flops)
-    remarks = _remarks(epochs, wanted, read)
+    is_limited = read == allowed < wanted
+    seen = _describe_token_budget(
+        architecture, read, wanted, hours, flops, epochs=read / corpus_tokens
+    )
+    remarks = [_too_often(config, wanted, read)] if is_limited else _remarks(epochs, wanted, read)
     if wished not in held:
         remarks.append(_too_large(wished, memory_bytes))
     settings: dict[str, tuple[Any, str]] = {
@@ -256,6 +264,23 @@ def _check_budget(hours: float | None, tokens: int | None) -> None:
         )
 
 
+def _find_allowed_tokens(config: TrainConfig, inputs: TrainingInputs) -> int:
+    sequences = find_most_sequences(config, inputs.sources)
+    return sys.maxsize if sequences is None else sequences * inputs.shards.row_length
+
+
+def _check_one_step_is_allowed(config: TrainConfig, allowed: int, fewest: int) -> None:
+    if allowed >= fewest:
+        return
+    raise ConfigError(
+        "One training step reads a source of the mixture too often",
+        expected=f"at most {config.max_source_epochs:g} epochs of each source",
+        received=f"a step of {fewest:,} tokens, of which the limit allows {allowed:,}",
+        fix="raise max_source_epochs, or add text to the smallest source",
+        field="max_source_epochs",
+    )
+
+
 def _check_one_step_is_affordable(read: int, fewest: int, hours: float | None) -> None:
     if read >= fewest:
         return
@@ -386,12 +411,18 @@ def _more_dropout(config: TrainConfig, epochs: float) -> dict[str, tuple[Any, st
 
 
 def _describe_token_budget(
-    architecture: Architecture, read: int, wanted: int, hours: float | None, flops: float | None
+    architecture: Architecture,
+    read: int,
+    wanted: int,
+    hours: float | None,
+    flops: float | None,
+    *,
+    epochs: float,
 ) -> str:
     body = _body_parameters(architecture)
     seen = f"It trains on {read:,} tokens"
     if read < wanted:
-        seen += f", {_MOST_EPOCHS} epochs of the text"
+        seen += f", {epochs:.3g} epochs of the text"
     elif hours is not None:
         seen += f" in {hours:g} hours at about {(flops or 0) / 1e9:,.0f} GFLOP/s"
     return f"{seen}: {read / body:,.0f} for each of its {body:,} non-embedding parameters"
@@ -407,6 +438,14 @@ def _why_batch(part: int, replicas: int, accumulated: int) -> str:
     return (
         f"{why} A step trains on {part * replicas * accumulated:,} sequences: {part:,} x "
         f"{replicas} devices x {accumulated} accumulation steps."
+    )
+
+
+def _too_often(config: TrainConfig, wanted: int, read: int) -> str:
+    return (
+        f"The budget allows {wanted:,} tokens, but after {read:,} a source of the mixture has been "
+        f"read {config.max_source_epochs:g} times, the limit max_source_epochs; more text of this "
+        "source or a lower weight helps."
     )
 
 

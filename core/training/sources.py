@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,8 @@ from core.training.mixture import (
     integer_shares,
     temperature_weights,
 )
-from core.workspace import Workspace, damaged_files, write_atomically
+from core.workspace import MANIFEST_FILE, Workspace, damaged_files, write_atomically
+from core.workspace.names import relative_name
 from core.workspace.places import make_folder
 
 if TYPE_CHECKING:
@@ -50,10 +52,16 @@ class TrainingSource:
 
 @dataclass(frozen=True)
 class TrainingSources:
-    """The sources of a run; `epoch_length` counts training sequences."""
+    """The sources of a run.
+
+    Attributes:
+        epoch_length: Training sequences.
+        from_mixture: Whether the user gave a mixture, perhaps of one source.
+    """
 
     all: tuple[TrainingSource, ...]
     epoch_length: int
+    from_mixture: bool = False
 
     @property
     def first(self) -> TrainingSource:
@@ -160,7 +168,7 @@ def open_sources(
             names, opened, shares, _validation(config, opened), strict=True
         )
     )
-    return TrainingSources(sources, _epoch_length(config, sources))
+    return TrainingSources(sources, _epoch_length(config, sources), from_mixture=True)
 
 
 def check_unchanged(sources: TrainingSources, workspace: Workspace) -> None:
@@ -168,8 +176,10 @@ def check_unchanged(sources: TrainingSources, workspace: Workspace) -> None:
 
     Raises ShardError for a changed or missing file.
     """
-    for one in sources.all if sources.is_mixture else ():
+    for one in sources.all if sources.from_mixture else ():
         shards = one.shards
+        if not (shards.path / MANIFEST_FILE).is_file():
+            continue  # Nothing states the hashes.
         stamp = json.dumps([shards.path.as_posix(), _stamps(shards)])
         known = workspace.cache / _VERIFIED_FOLDER / f"{fingerprint_of(stamp)}.json"
         if known.exists():
@@ -192,18 +202,38 @@ def check_epochs(config: TrainConfig, sources: TrainingSources, sequences: int) 
     Args:
         sequences: All training sequences that the run reads.
     """
-    if not sources.is_mixture:
+    if not sources.from_mixture:
         return
     epochs = sources.epochs(sequences)
     name = max(epochs, key=lambda one: epochs[one])
-    if epochs[name] > config.max_source_epochs * (1 + 1e-6):
+    if epochs[name] > _most_epochs(config):
         raise ConfigError(
             f"The run would read the source {name} too often",
             expected=f"at most {config.max_source_epochs:g} epochs of each source",
             received=describe_epochs(epochs),
-            fix=f"train for fewer steps, lower the weight of {name}, or raise max_source_epochs",
+            fix="train for fewer steps, "
+            + (f"lower the weight of {name}, " if sources.is_mixture else "")
+            + "or raise max_source_epochs",
             field="max_source_epochs",
         )
+
+
+def find_most_sequences(config: TrainConfig, sources: TrainingSources) -> int | None:
+    """Returns how many sequences a run may read of a mixture; None: any number."""
+    if not sources.from_mixture:
+        return None
+    lengths = sum(len(one.train_rows) for one in sources.all)
+    too_many = int(_most_epochs(config) * lengths) + 1
+    first_refused = bisect_right(
+        range(too_many + 1),
+        _most_epochs(config),
+        key=lambda sequences: max(sources.epochs(sequences).values()),
+    )
+    return first_refused - 1
+
+
+def _most_epochs(config: TrainConfig) -> float:
+    return config.max_source_epochs * (1 + 1e-6)
 
 
 def describe_epochs(epochs: dict[str, float]) -> str:
@@ -294,9 +324,11 @@ def _held_out(shards: Shards) -> float:
 
 
 def _stamps(shards: Shards) -> list[list[Any]]:
+    """Returns a stamp of each file; the time of its last change of status can't be set."""
     stamps = []
-    for rows in (shards.train, shards.validation):
-        for file in rows.files:
-            found = file.path.stat()
-            stamps.append([file.path.name, found.st_size, found.st_mtime_ns])
+    for name in (MANIFEST_FILE, *shards.manifest.files):
+        path = shards.path / relative_name(name, f"The manifest of {shards.path}")
+        if path.is_file():  # Otherwise it is reported as missing.
+            found = path.stat()
+            stamps.append([name, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino])
     return stamps

@@ -124,7 +124,8 @@ def check_name(name: str) -> None:
     if not _NAME.fullmatch(name):
         raise ConfigError(
             "The name is not valid",
-            expected="1 to 96 letters, digits, dots, dashes, underscores; a letter or digit first",
+            expected="1 to 96 of the letters a-z and A-Z, digits, dots, dashes, underscores; a "
+            "letter or digit first",
             received=repr(name),
             fix="choose another name, or leave it empty",
             field="name",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,15 @@ from core.corpus.cleaning.language import chosen_languages
 from core.corpus.cleaning.part_task import SPLIT_FOLDERS
 from core.corpus.cleaning.parts import DamagedPartError
 from core.corpus.cleaning.pipeline import Cleaning
-from core.corpus.cleaning.report import Report, title_of_step
+from core.corpus.cleaning.report import Report, SourceCounts, title_of_step
 from core.corpus.cleaning.spooling import Spooler, bytes_read_at_once
 from core.corpus.cleaning.work_folder import WorkFolder, open_work_folder
 from core.corpus.reading import Corpus, open_corpus
 from core.errors import CorpusError
 from core.events import Reporter
+from core.parts.pool import BrokenPoolError
+from core.parts.steps import CRASHED, MOST_CRASHES
+from core.parts.store import part_not_written
 from core.parts.versions import find_versions
 from core.parts.workers import open_workers
 from core.workspace import Artifact, Workspace
@@ -41,6 +45,7 @@ def clean(config: CleanConfig, workspace: Workspace, reporter: Reporter | None =
     Raises:
         ConfigError: A name is taken or unknown.
         CorpusError: The corpus has no text, or nothing is left of it.
+        RunError: The disk is full, or processes end again and again.
         RunStopped: The next cleaning with the same options and text continues.
     """
     reporter = reporter or Reporter()
@@ -52,9 +57,11 @@ def clean(config: CleanConfig, workspace: Workspace, reporter: Reporter | None =
             skipped = bytes_read_at_once() if config.skip_failing_parts else None
             corpus = open_corpus(config.corpus, workspace, reporter, skipped_bytes=skipped)
             shelf = workspace.cache / "cleaning"
-            work = stack.enter_context(open_work_folder(shelf, _recipe(config, corpus, references)))
-            report = _clean(config, corpus, references, work, reporter)
-            _take_over(work, draft.folder)
+            recipe = _recipe(config, corpus, references)
+            with _explaining_full_disk(shelf):
+                work = stack.enter_context(open_work_folder(shelf, recipe))
+                report = _clean(config, corpus, references, work, reporter)
+                _take_over(work, draft.folder)
             draft.config = config.model_dump(mode="json")
             draft.inputs = {"corpus": corpus.input_fingerprint}
             draft.counts = {**report.summary(), **_facts_of(work)}
@@ -98,20 +105,44 @@ def _clean(
 ) -> Report:
     if work.has_begun:
         reporter.note("Continuing after the finished parts of an interrupted cleaning")
+    attempt = partial(_attempt, config, corpus, references, work, reporter)
     try:
-        report = _attempt(config, corpus, references, work, reporter)
+        report = _retried(attempt, work, reporter)
     except DamagedPartError as error:
         if not work.has_begun:
             raise
         reporter.warn(f"Starting over: {error.problem} ({error.received})")
         work.clear()
-        report = _attempt(config, corpus, references, work, reporter)
+        report = _retried(attempt, work, reporter)
     try:
-        _check_any_text(report)
+        _check_any_text(report, corpus.source_names)
     except CorpusError:
         work.remove()
         raise
     return report
+
+
+def _retried(attempt: Callable[[], Report], work: WorkFolder, reporter: Reporter) -> Report:
+    """Repeats an attempt that a crash ended; each begins after the finished parts."""
+    crashes = finished = 0  # Crashes without a finished part in between.
+    while True:
+        try:
+            return attempt()
+        except BrokenPoolError:
+            before, finished = finished, work.count_finished()
+            crashes = 1 if finished > before else crashes + 1
+            if crashes >= MOST_CRASHES:
+                raise
+            reporter.warn(CRASHED)
+
+
+@contextmanager
+def _explaining_full_disk(shelf: Path) -> Iterator[None]:
+    """Raises RunError; errors of the sources are not OSError."""
+    try:
+        yield
+    except OSError as error:
+        raise part_not_written(shelf, error) from error
 
 
 def _attempt(
@@ -171,8 +202,9 @@ def _references(config: CleanConfig, workspace: Workspace) -> list[CleanedSource
     ]
 
 
-def _check_any_text(report: Report) -> None:
-    for name, one in report.by_source.items():
+def _check_any_text(report: Report, sources: Iterable[str]) -> None:
+    for name in sources:
+        one = report.by_source.get(name, SourceCounts())
         if not one.kept["train_documents"]:
             raise _nothing_left(f"Cleaning leaves no training document of the source {name}",
                                 one.read["documents"], one.removed)  # fmt: skip

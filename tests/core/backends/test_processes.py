@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from core.__main__ import shown_notes
 from core.config import CorpusConfig, ShardConfig
 from core.events import Reporter, read_events
 from core.shards.build import build
@@ -245,6 +246,8 @@ def test_mixture_resumes_bit_exactly_on_any_number_of_processes(
     ]
     assert weights[0] == weights[1]
     assert losses_of(whole[0]) == losses_of(stopped[0])
+    (note,) = shown_notes(events_of(whole[0]))
+    assert note.startswith("The mixture reads ")
     counts = said[0]["counts"]
     assert counts["eval_loss"] == pytest.approx(
         0.75 * counts["eval_loss/rows"] + 0.25 * counts["eval_loss/more"]

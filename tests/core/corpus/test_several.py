@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shlex
 from pathlib import Path
@@ -237,6 +238,7 @@ def test_shown_command_makes_the_same_sources(line: str) -> None:
         ("--add a=x --add A=y", ["Two sources are named a"]),
         ("--add x", ["A source can't be read", "'x'"]),
         ("--add 'a b=x'", ["A source can't be read"]),
+        ("--add ü=x", ["A source can't be read", "a-z and A-Z"]),
         ('--add \'{"path": "x"\'', ["A source can't be read", "JSON"]),
         ("--source several", ["The corpus has no sources"]),
         ("--add a=x --only b", ["The corpus has no source 'b'", "one of a"]),
@@ -400,3 +402,17 @@ def test_command_line_reports_counts_by_source(
     sources = json.loads(said.out)["metrics"]["sources"]
     assert sources["web"]["read"]["documents"] == 300
     assert "Source code: documents read 120" in said.err
+
+
+def test_damaged_small_file_is_skipped_with_its_part(tmp_path: Path, workspace: Workspace) -> None:
+    (tmp_path / "a.txt").write_text("\n".join(sentences(300)))
+    data = gzip.compress("\n".join(sentences(300, seed=1)).encode())
+    (tmp_path / "z.txt.gz").write_bytes(data[:-100])
+    config = CorpusConfig(path=str(tmp_path / "*"))
+    with pytest.raises(CorpusError, match=r"z\.txt\.gz can't be read"):
+        list(open_corpus(config, workspace).documents("train"))
+    corpus = open_corpus(config, workspace, skipped_bytes=1_000)
+    assert len(list(corpus.labelled_documents())) == 300
+    sources = [NamedSource(name="x", path=str(tmp_path / "z.txt.gz"))]
+    with pytest.raises(CorpusError, match=r"^Source x: "):
+        open_corpus(CorpusConfig(sources=sources), workspace)

@@ -6,16 +6,22 @@ import json
 import pickle
 import random
 import zipfile
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from core import CorpusConfig, Workspace
+from core import CorpusConfig, NamedSource, Workspace
 from core.corpus import open_corpus
 from core.corpus.parts import CorpusPart, PartCounts, count_useful, plan_parts
 from core.errors import CorpusError
+from core.events import Reporter
+from core.parts.pool import open_pool
+from core.parts.steps import PartProgress, PartStep, run_step
+from core.parts.store import PartStore
 
 
 @pytest.fixture
@@ -192,3 +198,66 @@ def test_counts_of_a_corpus_with_skipped_parts_are_not_kept(
     assert not corpus.counts
     list(corpus.labelled_documents())
     assert corpus.counts["documents"] == 1000
+
+
+@pytest.mark.parametrize("limit", [None, 990])
+def test_file_that_changes_while_its_only_part_is_read_is_an_error(
+    workspace: Workspace, tmp_path: Path, limit: int | None
+) -> None:
+    path = tmp_path / "text.txt"
+    path.write_text("".join(f"line {n}\n" for n in range(1000)))
+    (part,) = open_corpus(CorpusConfig(path=str(path), limit=limit), workspace).parts()
+    if limit:
+        path.write_text("other\n" * 1000)
+    documents = part.documents(PartCounts())
+    with pytest.raises(CorpusError, match="has changed while it was read"):
+        next(documents)
+        path.write_text("other\n" * 1000)
+        list(documents)
+
+
+def refuse(part: CorpusPart, folder: Path) -> dict[str, Any]:
+    raise CorpusError("It is broken", expected="text", received="noise", fix="repair it")
+
+
+def test_step_of_which_all_parts_are_skipped_ends_with_the_first_error(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    for name in ("good", "bad"):
+        (tmp_path / f"{name}.txt").write_text("".join(f"{name} {n}\n" for n in range(300)))
+    sources = [
+        NamedSource(name=name, path=str(tmp_path / f"{name}.txt")) for name in ("good", "bad")
+    ]
+    parts = open_corpus(CorpusConfig(sources=sources), workspace).parts(1_000)
+    store = PartStore(tmp_path / "store", "recipe")
+    for part in parts:
+        if part.source == "good":
+            with store.writing(part.number) as attempt:
+                store.finish(part.number, attempt, {})
+    finished = store.count_finished()
+    reporter = Reporter()
+    pool = partial(open_pool, 1, reporter)
+    step = PartStep(refuse, store, skip_failing=True)
+    with pytest.raises(CorpusError, match="The source bad has no training document: all") as caught:
+        list(run_step(step, parts, pool, reporter))
+    assert "It is broken" in caught.value.received and caught.value.fix == "repair it"
+    assert 0 < finished == store.count_finished() < len(parts)
+
+
+class Sizes(Reporter):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def progress(self, *values: Any, **fields: Any) -> None:
+        self.notes.append(values[3])
+
+
+def test_progress_of_little_text_has_fractions_of_a_megabyte(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    path = tmp_path / "text.txt"
+    path.write_text("a line of a text\n" * 3000)
+    parts = open_corpus(CorpusConfig(path=str(path)), workspace).parts(30_000)
+    reporter = Sizes()
+    PartProgress(parts, 0, reporter).report(1)
+    assert reporter.notes == ["0.03 of 0.05 MB"]

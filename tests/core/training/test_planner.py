@@ -20,6 +20,7 @@ from core.models.family import Size
 from core.models.registry import count_parameters, resolve_architecture
 from core.training import planner, recipe
 from core.training.planner import _body_parameters, flops_per_token, open_sizes, sizes_of, suggest
+from core.training.sources import TrainingSources
 from tests.core.training.test_trainer import make_inputs
 
 LENGTH = 128
@@ -46,6 +47,10 @@ class Inputs:
     @property
     def objective(self) -> Inputs:
         return self
+
+    @property
+    def sources(self) -> TrainingSources:
+        return TrainingSources((), self.epoch_length)
 
 
 def inputs_of(rows: int, family: str = "roberta") -> Mapping[Size, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from core.events import Reporter
 from core.shards.build import build
 from core.targets.blobs import collect_inputs
 from core.training.inputs import TrainingInputs, open_inputs
+from core.training.planner import suggest
 from core.training.sources import check_epochs, check_unchanged, describe_epochs
 from core.workspace import Workspace
 from tests.core.training.test_trainer import make_inputs
@@ -178,3 +180,54 @@ def test_all_sources_travel_to_another_machine(workspace: Workspace, tmp_path: P
     bare = TrainConfig(preset="custom", mixture=f"rows=3 {tmp_path}/bare=1")
     with pytest.raises(StudioError, match=r"can't be (sent|mixed)"):
         collect_inputs(bare, workspace)
+
+
+def test_mixture_of_one_source_is_checked_and_single_shards_are_not(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(workspace.folder("shards") / "more", copy)
+    alone = TrainConfig(preset="custom", shards=str(copy), max_source_epochs=0.5)
+    mixed = TrainConfig(preset="custom", mixture=f"{copy}=1", max_source_epochs=0.5)
+    sources = [open_inputs(config, workspace).sources for config in (alone, mixed)]
+    path = next((copy / "train").iterdir())
+    path.write_bytes(path.read_bytes()[:-1] + b"\0")
+    check_epochs(alone, sources[0], sources[0].epoch_length)
+    check_unchanged(sources[0], workspace)
+    with pytest.raises(ConfigError, match="read the source copy too often") as raised:
+        check_epochs(mixed, sources[1], sources[1].epoch_length)
+    assert "weight" not in raised.value.fix
+    with pytest.raises(ShardError, match="The source copy of the mixture has changed"):
+        check_unchanged(sources[1], workspace)
+
+
+@pytest.mark.parametrize("name", ["train/*", "token_counts.npy", "tokenizer/tokenizer.json"])
+def test_changed_file_with_its_old_time_is_noticed(
+    workspace: Workspace, tmp_path: Path, name: str
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(workspace.folder("shards") / "more", copy)
+    sources = opened(workspace, f"rows=1 {copy}=1").sources
+    check_unchanged(sources, workspace)
+    path = next(copy.glob(name))
+    before = path.stat()
+    path.write_bytes(path.read_bytes()[:-1] + b"\x7f")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(ShardError, match="The source copy of the mixture has changed"):
+        check_unchanged(sources, workspace)
+
+
+def test_suggested_steps_keep_the_limit_of_epochs(workspace: Workspace) -> None:
+    config = TrainConfig(preset="custom", mixture="rows=1 more=1", max_source_epochs=2)
+    inputs = open_inputs(config, workspace)
+    found = suggest(config, {"tiny": inputs}, tokens=10**8)
+    batch = found.values["per_replica_batch_size"]
+    steps = found.values["num_train_steps"]
+    check_epochs(config, inputs.sources, steps * batch)
+    with pytest.raises(ConfigError):
+        check_epochs(config, inputs.sources, (steps + 1) * batch)
+    assert any("max_source_epochs" in remark for remark in found.remarks)
+    strict = config.model_copy(update={"max_source_epochs": 1e-4})
+    with pytest.raises(ConfigError, match="One training step reads a source") as raised:
+        suggest(strict, {"tiny": inputs}, tokens=10**8)
+    assert raised.value.field == "max_source_epochs"

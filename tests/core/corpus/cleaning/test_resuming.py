@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
+import multiprocessing
 import os
 import random
+import resource
 import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +24,7 @@ from core.corpus.cleaning.parts import write_batch
 from core.corpus.cleaning.stage import clean
 from core.corpus.cleaning.work_folder import open_work_folder
 from core.disk_usage import measure_disk_usage
-from core.errors import CorpusError
+from core.errors import CorpusError, RunError
 from core.events import Reporter, RunStopped, StopMode
 from core.workspace import Artifact
 from tests.core.corpus.cleaning.support import batch_of, clean_config, pages, write_documents
@@ -244,3 +248,90 @@ def test_unreadable_part_is_named_and_can_be_skipped(broken: Path, workspace: Wo
     counts = corpus.manifest.counts
     assert counts["parts_skipped"] == 1
     assert 3000 < counts["read"]["documents"] < 6000
+
+
+def truncated(folder: Path, lines: int) -> Path:
+    """A compressed file without its end; of many lines, the first can be read."""
+    folder.mkdir()
+    text = "".join(f"{random.Random(n).random()}\n" for n in range(lines))
+    data = gzip.compress(text.encode())
+    (folder / "z.txt.gz").write_bytes(data[:-2000])
+    return folder / "z.txt.gz"
+
+
+@pytest.mark.parametrize("lines", [2_000, 30_000])
+def test_source_that_is_skipped_as_a_whole_is_an_error(
+    tmp_path: Path, workspace: Workspace, lines: int
+) -> None:
+    bad = truncated(tmp_path / "bad", lines)
+    good = write_documents(tmp_path / "a.jsonl", sentences(300))
+    sources = [{"name": "a", "path": str(good)}, {"name": "x", "path": str(bad)}]
+    for skips in (False, True):
+        config = clean_config(good, corpus={"sources": sources}, skip_failing_parts=skips)
+        with pytest.raises(CorpusError, match=r"[Ss]ource x") as caught:
+            clean(config, workspace)
+        assert "z.txt.gz can't be read" in str(caught.value)
+
+
+def test_lone_part_is_skipped_as_a_whole(tmp_path: Path, workspace: Workspace) -> None:
+    bad = truncated(tmp_path / "bad", 2_000)
+    (bad.parent / "a.txt").write_text("\n".join(sentences(300)))
+    config = clean_config(bad.parent / "*", skip_failing_parts=True)
+    reporter = Listening()
+    with pytest.raises(CorpusError, match="its only part was skipped") as caught:
+        clean(config, workspace, reporter)
+    assert "z.txt.gz can't be read" in caught.value.received
+    assert any("A part was skipped" in line for line in reporter.said)
+
+
+class Acting(Listening):
+    """Does something once, when a step begins."""
+
+    def __init__(self, step: str, act: Callable[[], object]) -> None:
+        super().__init__()
+        self.step = step
+        self.act: Callable[[], object] | None = act
+
+    def progress(self, *values: Any, **more: Any) -> None:
+        if self.act and values[3].startswith(self.step):
+            act, self.act = self.act, None
+            act()
+
+
+def test_file_that_changes_while_it_is_cleaned_is_an_error(
+    tmp_path: Path, workspace: Workspace
+) -> None:
+    path = write_documents(tmp_path / "a.jsonl", sentences(1000))
+    reporter = Acting("reading", lambda: write_documents(path, sentences(1000, seed=1)))
+    with pytest.raises(CorpusError, match=r"a\.jsonl has changed while it was read"):
+        clean(clean_config(path), workspace, reporter)
+    assert not list(workspace.folder("corpus").iterdir())
+
+
+def test_full_disk_is_explained_and_finished_parts_are_kept(
+    text: Path, workspace: Workspace
+) -> None:
+    """A limit of file sizes stands for the disk."""
+    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+    limited = (5_000, unlimited[1])
+    reporter = Acting("filtering", lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limited))
+    try:
+        with pytest.raises(RunError, match="A part can't be written") as caught:
+            clean(config_of(text), workspace, reporter)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+    assert "the finished parts are kept" in caught.value.fix
+    assert len(saved_in(workspace)) == 1
+
+
+@pytest.mark.long
+def test_parts_of_a_killed_worker_are_done_again(
+    text: Path, workspace: Workspace, whole: tuple[Artifact, float]
+) -> None:
+    def kill() -> None:
+        multiprocessing.active_children()[0].kill()
+
+    reporter = Acting("", kill)
+    corpus = clean(config_of(text, workers=2), workspace, reporter)
+    assert any("A process ended unexpectedly" in line for line in reporter.said)
+    assert outcome(corpus) == outcome(whole[0])
