@@ -57,6 +57,8 @@ def main() -> None:
     parser.add_argument("--size", default="mini")
     parser.add_argument("--vocab-size", type=int, default=8_000)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--learning-rates", default="3e-4", help="empty: the usual three")
+    parser.add_argument("--r-drop", type=float, default=2.0, help="doubles the time; 0: off")
     parser.add_argument("--batch", type=int, default=32, help="examples in a step")
     parser.add_argument("--length", type=int, default=32, help="tokens of an example in a step")
     parser.add_argument("--rounds", type=int, default=5)
@@ -92,7 +94,8 @@ def finetune(options: argparse.Namespace) -> dict[str, Any]:
     said = core(
         options.folder, "finetune", "--model", MODEL, "--train-path", str(options.train),
         "--test-path", str(options.test), "--num-seeds", str(options.seeds),
-        "--max-seq-length", "64",
+        "--max-seq-length", "64", "--learning-rates", options.learning_rates,
+        "--r-drop", str(options.r_drop),
     )  # fmt: skip
     metrics = said["metrics"]
     shown = {name: value for name, value in metrics.items() if "accuracy" in name}

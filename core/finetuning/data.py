@@ -8,7 +8,7 @@ from pathlib import PurePath
 
 import numpy as np
 
-from core.config.finetune import FinetuneConfig
+from core.config.finetune import FinetuneConfig, FinetuneTask
 from core.errors import ConfigError, CorpusError
 from core.finetuning.conll import read_sentences
 from core.finetuning.examples import Example, Sentence, Splits
@@ -20,6 +20,11 @@ _HELD_OUT = 0.1
 _MOST_HELD_OUT = 2000
 _CHECKED = 20
 _HOLD_OUT_SEED = 20_190_106
+_ENOUGH: dict[FinetuneTask, str] = {
+    "classification": "at least 2 examples of some class",
+    "regression": "at least 3 examples",
+    "token_classification": "at least 2 sentences",
+}
 _TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
 _PACKED = (".gz", ".zst", ".xz", ".bz2", ".zip")
 
@@ -44,7 +49,7 @@ def read_splits(config: FinetuneConfig) -> Splits:
     validation = _read(config, config.validation_path, config.validation_split, "validation_path")
     test = _read(config, config.test_path, config.test_split, "test_path")
     if not validation:
-        train, validation = hold_out(train)
+        train, validation = hold_out(train, config.task)
     name = _name_of(config.test_path, config.test_split) if test else "development set"
     return Splits(train, validation, test or validation, name)
 
@@ -56,21 +61,52 @@ def check_files(config: FinetuneConfig) -> None:
             _read(config, path, "", field, _CHECKED)
 
 
-def hold_out(examples: Found) -> tuple[Found, Found]:
-    """Holds out a tenth of the examples, at random but always the same ones."""
+def hold_out(examples: Found, task: FinetuneTask) -> tuple[Found, Found]:
+    """Holds out a tenth of the examples, at random but always the same ones.
+
+    Each class keeps a training example. Held-out numbers differ, so that they have a correlation.
+
+    Raises:
+        CorpusError: There are too few examples.
+    """
     count = min(_MOST_HELD_OUT, max(1, round(_HELD_OUT * len(examples))))
-    if len(examples) < 2:
+    order = np.random.default_rng(_HOLD_OUT_SEED).permutation(len(examples)).tolist()
+    if task == "classification":
+        order = _without_last_of_class(examples, order)
+    if task == "regression":
+        order = _with_different_numbers_first(examples, order)
+        count = max(2, count)
+    chosen = set(order[:count])
+    if not 0 < len(chosen) < len(examples):
         raise CorpusError(
-            "There are too few training examples",
-            expected="at least 2, of which one is held out for early stopping",
-            received=str(len(examples)),
-            fix="add examples",
+            "There are too few training examples to hold some out for early stopping",
+            expected=_ENOUGH[task],
+            received=f"{len(examples)}",
+            fix="add examples, or set validation_path to a development set",
             field="train_path",
         )
-    order = np.random.default_rng(_HOLD_OUT_SEED).permutation(len(examples))
-    chosen = set(order[:count].tolist())
     kept = [one for number, one in enumerate(examples) if number not in chosen]
     return kept, [examples[number] for number in sorted(chosen)]
+
+
+def _without_last_of_class(examples: Found, order: Sequence[int]) -> list[int]:
+    """Leaves out the last example of each class."""
+    last = {_label_of(examples[number]): number for number in order}
+    return [number for number in order if last[_label_of(examples[number])] != number]
+
+
+def _with_different_numbers_first(examples: Found, order: list[int]) -> list[int]:
+    """Moves the first number that differs from the very first to the second place."""
+    others = (one for one in order if _label_of(examples[one]) != _label_of(examples[order[0]]))
+    second = next(others, None)
+    if second is None:
+        return order
+    return [order[0], second, *(one for one in order[1:] if one != second)]
+
+
+def _label_of(example: Example | Sentence) -> str:
+    assert isinstance(example, Example)
+    return example.label
 
 
 def _read(
@@ -101,13 +137,22 @@ def _examples(
         return read_word_lists(config, records)
     found = read_examples(config, records)
     names = TASKS[config.glue].labels if config.glue else ()
-    return (_with_name(one, names) for one in found) if names else found
+    return (_with_name(one, names, config.glue) for one in found) if names else found
 
 
-def _with_name(example: Example, names: Sequence[str]) -> Example:
-    """Replaces the number of a GLUE class by its name."""
-    is_number = example.label.isdecimal() and int(example.label) < len(names)
-    return example._replace(label=names[int(example.label)]) if is_number else example
+def _with_name(example: Example, names: Sequence[str], task: str) -> Example:
+    """Replaces the number of a GLUE class by its name; raises CorpusError for other labels."""
+    by_number = {str(number): name for number, name in enumerate(names)}
+    label = by_number.get(example.label, example.label)
+    if label not in names:
+        raise CorpusError(
+            f"{example.place} has a label that the GLUE task {task} lacks",
+            expected=", ".join((*names, *by_number)),
+            received=example.label,
+            fix="correct the label, or set task, text_column and label_column instead of glue",
+            field="label_column",
+        )
+    return example._replace(label=label)
 
 
 def _is_table(path: str) -> bool:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+NO_TAG = ""
+
 
 class Example(NamedTuple):
     """A text or a pair of texts with its class or number; `place` names it in errors."""
@@ -16,7 +18,7 @@ class Example(NamedTuple):
 
 
 class Sentence(NamedTuple):
-    """The words of a sentence and their tags."""
+    """The words of a sentence and their tags; words with NO_TAG are neither learned nor counted."""
 
     words: tuple[str, ...]
     tags: tuple[str, ...]

@@ -5,9 +5,12 @@ Source: https://arxiv.org/abs/1804.07461, table 1; https://huggingface.co/datase
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from core.config import changed_values
 from core.config.finetune import FinetuneConfig
+from core.errors import ConfigError
 
 GLUE = "nyu-mll/glue"
 
@@ -48,7 +51,11 @@ TASKS = {
 
 
 def with_glue(config: FinetuneConfig) -> FinetuneConfig:
-    """Returns the config with the dataset and columns of its GLUE task."""
+    """Returns the config with the dataset and columns of its GLUE task.
+
+    Raises:
+        ConfigError: An option has another value than the task's.
+    """
     if not config.glue:
         return config
     facts = TASKS[config.glue]
@@ -65,4 +72,19 @@ def with_glue(config: FinetuneConfig) -> FinetuneConfig:
             "train_split": "train",
             "test_split": config.test_split or facts.test_split,
         }
+    _check_not_contradicted(config, values)
     return config.model_copy(update=values)
+
+
+def _check_not_contradicted(config: FinetuneConfig, values: Mapping[str, str]) -> None:
+    changed = changed_values(config)
+    for name, value in values.items():
+        if name in changed and changed[name] != value:
+            raise ConfigError(
+                f"{name} contradicts glue: the GLUE task {config.glue} sets {name} itself",
+                expected=f"no value, or {value!r}" if value else "no value",
+                received=repr(changed[name]),
+                fix=f"leave out {name}; for data of your own without GLUE's columns and labels, "
+                "leave out glue",
+                field=name,
+            )

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from core.finetuning.spans import span_f1, uses_spans
+from core.finetuning.examples import NO_TAG
+from core.finetuning.spans import span_f1
 
 Classes = NDArray[np.int64]
 Numbers = NDArray[np.float64]
@@ -84,9 +85,20 @@ def ranks(values: Numbers) -> Numbers:
 
 
 def tagging_metrics(
-    truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
+    truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], *, has_spans: bool
 ) -> dict[str, float]:
-    """Computes the accuracy over words and macro F1 over tags; with BIO tags also F1 of spans."""
+    """Computes the accuracy over words, macro F1 over tags, and F1 of spans.
+
+    Words with NO_TAG as their truth aren't counted.
+
+    Args:
+        has_spans: Whether the tags are of the kind BIO; others have no figures of spans.
+    """
+    predicted = [
+        [tag for right, tag in zip(*pair, strict=True) if right != NO_TAG]
+        for pair in zip(truth, predicted, strict=True)
+    ]
+    truth = [[tag for tag in tags if tag != NO_TAG] for tags in truth]
     names = sorted({tag for tags in (*truth, *predicted) for tag in tags})
     numbers = {name: number for number, name in enumerate(names)}
     flat = [
@@ -98,7 +110,7 @@ def tagging_metrics(
         "accuracy": _share(np.trace(table), table.sum()),
         "f1_macro": float(f1_by_class(table).mean()),
     }
-    return {**found, **span_f1(truth, predicted)} if uses_spans(names) else found
+    return {**found, **span_f1(truth, predicted)} if has_spans else found
 
 
 def _share(part: Any, whole: Any) -> float:

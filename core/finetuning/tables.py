@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import PurePath
@@ -23,6 +24,9 @@ from core.foreign_files import shown
 from core.tokenizer.roles import without_lone_surrogates
 
 Records = Iterator[tuple[str, Mapping[str, Any]]]
+
+# Sums of larger numbers' squared errors, and of their gradients, can overflow float32.
+_LARGEST_NUMBER = 1e15
 
 
 def file_records(config: FinetuneConfig, path: str, field: str) -> Records:
@@ -58,7 +62,13 @@ def read_examples(config: FinetuneConfig, records: Records) -> Iterator[Example]
     texts = find_text_columns(columns, config.text_column, config.text_pair_column)
     label = find_label_column(columns, config.label_column)
     for place, values in records:
-        found = tuple(_text(values.get(name), name, place) for name in texts)
+        first, *second = texts
+        # GLUE's QQP has an empty second question: https://github.com/huggingface/datasets/issues/277
+        can_be_empty = bool(config.glue)
+        found = (
+            _text(values.get(first), first, place),
+            *(_text(values.get(one), one, place, can_be_empty=can_be_empty) for one in second),
+        )
         yield Example(found, _label(values.get(label), label, place, config), place)
 
 
@@ -79,6 +89,8 @@ def read_word_lists(config: FinetuneConfig, records: Records) -> Iterator[Senten
                 fix="correct the data, or set text_column and label_column",
                 field="text_column",
             )
+        if not found:
+            continue
         yield Sentence(
             tuple(_text(one, words, place) for one in found),
             tuple(_label(one, tags, place, config) for one in named),
@@ -93,39 +105,63 @@ def _with_columns(records: Records) -> tuple[Sequence[str], Records]:
     return list(map(str, first[1])), chain([first], records)
 
 
-def _text(value: Any, column: str, place: str) -> str:
-    if isinstance(value, str):
+def _text(value: Any, column: str, place: str, *, can_be_empty: bool = False) -> str:
+    if isinstance(value, str) and (value.strip() or can_be_empty):
         return without_lone_surrogates(value)
     raise CorpusError(
         f"{place} has no text in the column {column!r}",
-        expected="text",
+        expected="text that isn't empty",
         received=shown(value),
-        fix="correct the data, or set text_column and text_pair_column to columns of text",
+        fix="correct or remove the row, or set text_column and text_pair_column to columns of text",
         field="text_column",
     )
 
 
 def _label(value: Any, column: str, place: str, config: FinetuneConfig) -> str:
-    is_plain = isinstance(value, str | int | float) and str(value).strip()
-    if is_plain and not (config.task == "regression" and not _is_number(value)):
-        return without_lone_surrogates(
-            str(int(value) if isinstance(value, bool) else value).strip()
-        )
+    if config.task == "regression":
+        return _number(value, column, place)
+    if label := _class(value):
+        return label
     raise CorpusError(
-        f"{place} has no {'number' if config.task == 'regression' else 'label'} in the column "
-        f"{column!r}",
-        expected="a number" if config.task == "regression" else "a class",
+        f"{place} has no label in the column {column!r}",
+        expected="a class",
         received=shown(value),
         fix="correct the data, or set label_column to the right column",
         field="label_column",
     )
 
 
-def _is_number(value: Any) -> bool:
+def _class(value: Any) -> str:
+    """Returns the name of a class; 1.0 and true are 1, as programs exchange them."""
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            return ""
+        value = int(value) if value.is_integer() else value
+    if isinstance(value, bool):
+        value = int(value)
+    return (
+        without_lone_surrogates(str(value).strip()) if isinstance(value, str | int | float) else ""
+    )
+
+
+def _number(value: Any, column: str, place: str) -> str:
     try:
-        return abs(float(value)) < float("inf")
+        number = float(value) if isinstance(value, str | int | float) else math.nan
     except ValueError:
-        return False
+        number = math.nan
+    except OverflowError:
+        number = math.inf
+    if abs(number) <= _LARGEST_NUMBER:
+        return repr(number)
+    raise CorpusError(
+        f"{place} has {'no' if math.isnan(number) else 'too large a'} number in the column "
+        f"{column!r}",
+        expected=f"a number from {-_LARGEST_NUMBER:g} to {_LARGEST_NUMBER:g}, whose squared errors "
+        "are within float32's range",
+        received=shown(value),
+        fix="correct or rescale the number, or set label_column to the right column",
+        field="label_column",
+    )
 
 
 class _renamed:

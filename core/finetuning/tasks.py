@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
@@ -10,13 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.config.finetune import FinetuneConfig
+from core.errors import CorpusError
 from core.finetuning.alignment import Window
 from core.finetuning.batches import LabelledSequences
 from core.finetuning.encoding import TextEncoder, TokenSequence, check_not_empty
-from core.finetuning.examples import Example, Sentence, Splits
+from core.finetuning.examples import NO_TAG, Example, Sentence, Splits
 from core.finetuning.glue import TASKS
 from core.finetuning.labels import Labels, check_known
 from core.finetuning.metrics import classification_metrics, regression_metrics, tagging_metrics
+from core.finetuning.spans import spans_of, uses_spans
 
 Outputs = Sequence[NDArray[np.float32]]
 
@@ -36,7 +39,8 @@ class Task(Protocol):
     Attributes:
         labels: The classes; None for regression.
         outputs: Logits per text or token.
-        metric: Selects the best epoch and learning rate; higher is better.
+        metric: Selects the best epoch and learning rate; higher is better. Its value on the
+            development set depends on what is predicted.
     """
 
     labels: Labels | None
@@ -58,16 +62,20 @@ class Classification:
 
     def __init__(self, splits: Splits, config: FinetuneConfig) -> None:
         train = cast("Sequence[Example]", splits.train)
+        validation = cast("Sequence[Example]", splits.validation)
         self.labels: Labels | None = Labels.of(one.label for one in train)
         if config.glue:
             self.labels = Labels(TASKS[config.glue].labels)
         for name, part in (
-            ("The development set", splits.validation),
-            ("The test set", splits.test),
+            ("The development set", validation),
+            ("The test set", cast("Sequence[Example]", splits.test)),
         ):
-            check_known(self.labels, [one.label for one in cast("Sequence[Example]", part)], name)
+            check_known(self.labels, [one.label for one in part], name)
         self.outputs = len(self.labels)
-        self.metric = TASKS[config.glue].metrics[0] if config.glue else "accuracy"
+        # Of one class, Matthews correlation and F1 may be 0 whatever is predicted.
+        has_classes = len({one.label for one in validation}) > 1
+        is_official = bool(config.glue) and has_classes
+        self.metric = TASKS[config.glue].metrics[0] if is_official else "accuracy"
 
     def prepare(self, examples: Sequence[Any], encoder: TextEncoder) -> Prepared:
         assert self.labels is not None
@@ -100,6 +108,17 @@ class Regression:
     outputs = 1
     metric = "pearson"
 
+    def __init__(self, splits: Splits) -> None:
+        if len(np.unique(_values(splits.validation))) < 2:
+            raise CorpusError(
+                "The development set has no two different numbers, so their correlation, which "
+                "selects the best epoch, is undefined",
+                expected="at least 2 examples with different numbers",
+                received=f"{len(splits.validation)} with the number {splits.validation[0][1]}",
+                fix="set validation_path or validation_split to a larger development set",
+                field="validation_path",
+            )
+
     def prepare(self, examples: Sequence[Any], encoder: TextEncoder) -> Prepared:
         values = [np.array([float(one.label)], np.float32) for one in examples]
         return _prepared_texts(examples, values, encoder)
@@ -117,9 +136,15 @@ class Tagging:
 
     def __init__(self, splits: Splits) -> None:
         train = cast("Sequence[Sentence]", splits.train)
-        self.labels: Labels | None = Labels.of(tag for one in train for tag in one.tags)
+        self.labels: Labels | None = Labels.of(
+            tag for one in train for tag in one.tags if tag != NO_TAG
+        )
         self.outputs = len(self.labels)
-        self.metric = "span_f1" if "span_f1" in self.baseline(train, train) else "accuracy"
+        self._has_spans = uses_spans(self.labels.names)
+        validation = cast("Sequence[Sentence]", splits.validation)
+        # Without a span in the development set, their F1 is 0 whatever is predicted.
+        is_telling = self._has_spans and any(spans_of(one.tags) for one in validation)
+        self.metric = "span_f1" if is_telling else "accuracy"
 
     def prepare(self, examples: Sequence[Any], encoder: TextEncoder) -> Prepared:
         windows = encoder.windows([one.words for one in examples])
@@ -131,7 +156,8 @@ class Tagging:
 
     def measure(self, prepared: Prepared, outputs: Outputs) -> dict[str, float]:
         tags = self.tags_of(prepared, outputs)
-        return tagging_metrics([one.tags for one in prepared.examples], tags)
+        truth = [one.tags for one in prepared.examples]
+        return tagging_metrics(truth, tags, has_spans=self._has_spans)
 
     def tags_of(self, prepared: Prepared, outputs: Outputs) -> list[list[str]]:
         """Returns each word's predicted tag, by sentence."""
@@ -140,18 +166,16 @@ class Tagging:
 
     def baseline(self, train: Sequence[Any], test: Sequence[Any]) -> dict[str, float]:
         assert self.labels is not None
-        counts = dict.fromkeys(self.labels.names, 0)
-        for one in train:
-            for tag in one.tags:
-                counts[tag] += 1
-        most = max(counts, key=lambda name: counts[name])
+        counts = Counter(tag for one in train for tag in one.tags)
+        most = max(self.labels.names, key=lambda name: counts[name])
         truth = [one.tags for one in test]
-        return tagging_metrics(truth, [[most] * len(tags) for tags in truth])
+        constant = [[most] * len(tags) for tags in truth]
+        return tagging_metrics(truth, constant, has_spans=self._has_spans)
 
     def _labels(
         self, tags: Sequence[str], window: Window
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """Labels first subwords; unknown tags, which only tests have, weigh nothing."""
+        """Labels first subwords; missing tags, and unknown ones of tests, weigh nothing."""
         assert self.labels is not None
         numbers = {name: number for number, name in enumerate(self.labels.names)}
         labels = np.zeros(len(window.ids), np.int32)
@@ -168,7 +192,9 @@ def make_task(config: FinetuneConfig, splits: Splits) -> Task:
     """Makes the task that a config names."""
     if config.task == "token_classification":
         return Tagging(splits)
-    return Classification(splits, config) if config.task == "classification" else Regression()
+    if config.task == "classification":
+        return Classification(splits, config)
+    return Regression(splits)
 
 
 def join_windows(

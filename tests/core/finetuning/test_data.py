@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from core.config.finetune import FinetuneConfig
-from core.errors import ConfigError, StudioError
+from core.errors import ConfigError, CorpusError, StudioError
 from core.finetuning.data import hold_out, read_splits
 from core.finetuning.examples import Example, Sentence
 from core.finetuning.glue import with_glue
@@ -105,8 +105,84 @@ def test_tags_are_read_from_column_files(tmp_path: Path) -> None:
     assert second[:2] == (("#",), ("O",))
     by_place = config.model_copy(update={"label_column": "2"})
     assert read_splits(by_place).test[0].tags == ("NNP", "VBZ")  # type: ignore[union-attr]
-    with pytest.raises(StudioError, match="line without a tag"):
-        read_splits(config.model_copy(update={"label_column": "9"}))
+    for column in ("1", "9", "upos"):
+        with pytest.raises(ConfigError, match="a number from 2 to 3"):
+            read_splits(config.model_copy(update={"label_column": column}))
+
+
+def read_tagged(folder: Path, name: str, text: str, **values: Any) -> list[Any]:
+    """Writes a file of tagged words and reads it."""
+    path = folder / name
+    path.write_text(text)
+    config = FinetuneConfig(
+        task="token_classification", train_path=str(path), test_path=str(path), **values
+    )
+    return [(one[0], one[1]) for one in read_splits(config).test]
+
+
+def row_of(number: str, word: str, upos: str = "X", xpos: str = "_") -> str:
+    return "\t".join([number, word, word, upos, xpos, "_", "0", "root", "_", "SpaceAfter=No"])
+
+
+GOOD = f"{row_of('1', 'a')}\n{row_of('2', 'b')}\n\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "number"),
+    [
+        ("a.conllu", GOOD + row_of("1", "c").rpartition("\t")[0], 4),
+        ("a.conllu", row_of("1", "New York").replace("\t", " ") + "\n" + GOOD, 1),
+        ("a.conll-u", "# text = x\ncat\tNOUN\n", 2),
+        ("a.txt", GOOD + row_of("1", "c") + "\n2\tcat\n", 5),
+        ("a.conll", GOOD + "1 New York _ _\n", 4),
+        ("a.conll", "# text = x\n" + GOOD + row_of("one", "c"), 5),
+        ("a.conllu", GOOD + row_of("1", ""), 4),
+        ("a.txt", "EU B-ORG\nruns O\n\nNew York B-LOC\n", 4),
+        ("a.txt", "EU\tB-ORG\nruns O\n", 2),
+        ("a.txt", "EU\tB-ORG\nruns\t\n", 2),
+        ("a.txt", "EU\tB-ORG\n\tO\n", 2),
+    ],
+)
+def test_malformed_line_is_reported_by_number(
+    tmp_path: Path, name: str, text: str, number: int
+) -> None:
+    with pytest.raises(CorpusError, match=f"Line {number} of .*{name} is malformed") as caught:
+        read_tagged(tmp_path, name, text)
+    assert caught.value.field in ("train_path", "test_path")
+
+
+def test_words_without_a_tag_have_no_label_in_conllu(tmp_path: Path) -> None:
+    lines = [row_of("1", "a", "_", "DT"), row_of("2", "b", ""), row_of("3", "c", "NOUN")]
+    text = "\n".join([*lines, "", row_of("1", "d", "_"), "", row_of("1", "e", "VERB"), "", ""])
+    assert read_tagged(tmp_path, "a.conllu", text) == [
+        (("a", "b", "c"), ("", "", "NOUN")), (("e",), ("VERB",)),
+    ]  # fmt: skip
+    with pytest.raises(CorpusError, match=r"No word of .* has a tag in the column upos"):
+        read_tagged(tmp_path, "a.conllu", f"{row_of('1', 'a', '_')}\n\n{row_of('1', 'b', '')}\n")
+
+
+def test_underscore_is_a_tag_in_column_files(tmp_path: Path) -> None:
+    assert read_tagged(tmp_path, "a.txt", "a _\n\nb X\n") == [(("a",), ("_",)), (("b",), ("X",))]
+
+
+@pytest.mark.parametrize(
+    ("text", "tags"),
+    [
+        ("#\tO\n\nEU\tB-ORG\n", ("O", "B-ORG")),
+        ("# O\n\nEU B-ORG\n", ("O", "B-ORG")),
+        (
+            "# text = a b\n# newpar\n# a remark\n# O\n\n# sent_id = 2\na B\n\n#x B\n",
+            ("O", "B", "B"),
+        ),
+        ("# id 7\tdomain=train\na _ _ O\n\nb _ _ X\n", ("O", "X")),
+        ("# sent_id = 1\na _ _ O\n\n# sent_id = 2\nb _ _ X\n", ("O", "X")),
+    ],
+)
+def test_word_number_sign_is_told_from_comments(
+    tmp_path: Path, text: str, tags: tuple[str, ...]
+) -> None:
+    found = read_tagged(tmp_path, "a.txt", text)
+    assert tuple(tag for _, (tag,) in found) == tags
 
 
 def test_lists_of_words_are_read_from_tables(tmp_path: Path) -> None:
@@ -148,10 +224,64 @@ def test_learning_rates_suit_the_width_unless_some_are_given(
     assert FinetuneConfig(learning_rates=given).for_width(width).rates == rates
 
 
-def test_label_must_be_a_number_for_regression(tmp_path: Path) -> None:
-    path = write(tmp_path, "a.jsonl", [{"text": "a", "label": "good"}] * 3)
-    with pytest.raises(StudioError, match="has no number in the column 'label'"):
+@pytest.mark.parametrize(
+    ("label", "problem"),
+    [
+        ("good", "no number"),
+        (float("nan"), "no number"),
+        pytest.param(int("9" * 400), "too large a number", id="400 digits"),
+        (1e39, "too large a number"),
+        ("-1e39", "too large a number"),
+        ("inf", "too large a number"),
+    ],
+)
+def test_label_must_be_a_number_within_float32_for_regression(
+    tmp_path: Path, label: Any, problem: str
+) -> None:
+    rows = [{"text": "a", "label": 1}, {"text": "a", "label": label}]
+    path = write(tmp_path, "a.jsonl", rows)
+    with pytest.raises(CorpusError, match=rf"Line 2 of .* has {problem}.*float32") as caught:
         read_splits(FinetuneConfig(train_path=path, task="regression"))
+    assert caught.value.field == "label_column"
+
+
+@pytest.mark.parametrize("name", ["test.jsonl", "test.parquet"])
+def test_whole_floats_and_integers_are_the_same_class(tmp_path: Path, name: str) -> None:
+    train = write(tmp_path, "train.jsonl")
+    test = write(tmp_path, name, [{"text": "a", "label": 1.0}, {"text": "b", "label": 0.5}])
+    found = read_splits(FinetuneConfig(train_path=train, test_path=test)).test
+    assert [one.label for one in found] == ["1", "0.5"]  # type: ignore[union-attr]
+
+
+def test_label_must_not_be_nan(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.jsonl", [{"text": "a", "label": float("nan")}])
+    with pytest.raises(CorpusError, match=r"Line 1 of .* has no label"):
+        read_splits(FinetuneConfig(train_path=path))
+
+
+@pytest.mark.parametrize("empty", ["", "  "])
+@pytest.mark.parametrize("name", ["a.tsv", "a.jsonl"])
+def test_empty_text_is_refused_with_its_row(tmp_path: Path, name: str, empty: str) -> None:
+    path = write(tmp_path, name, [*ROWS, {"label": 1, "text": empty}])
+    with pytest.raises(CorpusError, match=r"11 of .* has no text in the column 'text'"):
+        read_splits(FinetuneConfig(train_path=path))
+
+
+def test_one_of_a_pair_may_be_empty_only_in_glue(tmp_path: Path) -> None:
+    rows = [{"question1": "a", "question2": "", "label": 1}] * 2
+    path = write(tmp_path, "a.jsonl", rows)
+    with pytest.raises(CorpusError, match="has no text in the column 'question2'"):
+        read_splits(FinetuneConfig(train_path=path))
+    config = with_glue(FinetuneConfig(glue="qqp", train_path=path))
+    assert read_splits(config).train[0][0] == ("a", "")
+
+
+def test_lists_must_not_have_empty_words(tmp_path: Path) -> None:
+    rows = [{"tokens": [], "tags": []}, {"tokens": ["a", ""], "tags": ["O", "O"]}]
+    path = write(tmp_path, "a.jsonl", rows)
+    config = FinetuneConfig(task="token_classification", train_path=path)
+    with pytest.raises(CorpusError, match=r"Line 2 of .* has no text in the column 'tokens'"):
+        read_splits(config)
 
 
 def test_classes_are_ordered_by_number_or_alphabet() -> None:
@@ -163,10 +293,31 @@ def test_classes_are_ordered_by_number_or_alphabet() -> None:
 
 def test_held_out_examples_are_always_the_same() -> None:
     examples = [Example((str(number),), "0") for number in range(50)]
-    train, validation = hold_out(examples)
+    train, validation = hold_out(examples, "classification")
     assert (len(train), len(validation)) == (45, 5)
-    assert hold_out(examples) == (train, validation)
+    assert hold_out(examples, "classification") == (train, validation)
     assert sorted([*train, *validation]) == sorted(examples)
+
+
+def test_each_class_keeps_a_training_example() -> None:
+    for rare in range(30):
+        examples = [Example((str(number),), "ab"[number % 2]) for number in range(30)]
+        examples[rare] = examples[rare]._replace(label="c")
+        train, validation = hold_out(examples, "classification")
+        assert (len(train), len(validation)) == (27, 3)
+        assert examples[rare] in train
+    with pytest.raises(CorpusError, match="at least 2 examples of some class"):
+        hold_out([Example(("x",), "a"), Example(("y",), "b")], "classification")
+
+
+def test_held_out_numbers_differ() -> None:
+    for odd in range(12):
+        examples = [Example((str(number),), str(float(number == odd))) for number in range(12)]
+        train, validation = hold_out(examples, "regression")
+        assert (len(train), len(validation)) == (10, 2)
+        assert examples[odd] in validation
+    with pytest.raises(CorpusError, match="at least 3 examples"):
+        hold_out(examples[:2], "regression")
 
 
 def test_glue_task_sets_dataset_columns_and_metric() -> None:
@@ -175,3 +326,34 @@ def test_glue_task_sets_dataset_columns_and_metric() -> None:
         "regression", "nyu-mll/glue", "stsb", "validation",
     )  # fmt: skip
     assert (config.text_column, config.text_pair_column) == ("sentence1", "sentence2")
+
+
+@pytest.mark.parametrize(
+    ("values", "field"),
+    [
+        ({"glue": "cola", "text_column": "text"}, "text_column"),
+        ({"glue": "cola", "text_pair_column": "other"}, "text_pair_column"),
+        ({"glue": "mrpc", "label_column": "class", "train_path": "a.tsv"}, "label_column"),
+        ({"glue": "cola", "task": "regression"}, "task"),
+        ({"glue": "cola", "dataset_name": "me/other"}, "dataset_name"),
+    ],
+)
+def test_options_that_contradict_glue_are_refused(values: dict[str, Any], field: str) -> None:
+    with pytest.raises(ConfigError, match=f"{field} contradicts glue") as caught:
+        with_glue(FinetuneConfig(**values))
+    assert caught.value.field == field
+
+
+def test_options_may_repeat_those_of_glue() -> None:
+    config = with_glue(FinetuneConfig(glue="mrpc", text_column="sentence1", test_split="test"))
+    assert config.test_split == "test"
+    assert with_glue(config) == config
+
+
+@pytest.mark.parametrize("field", ["train_path", "validation_path", "test_path"])
+def test_label_that_a_glue_task_lacks_is_refused_with_its_row(tmp_path: Path, field: str) -> None:
+    good = write(tmp_path, "a.jsonl", [{"sentence": "a", "label": n % 2} for n in range(20)])
+    bad = write(tmp_path, "b.tsv", [{"sentence": "a", "label": one} for one in ("0", "maybe")])
+    config = with_glue(FinetuneConfig(glue="cola", **{"train_path": good, field: bad}))
+    with pytest.raises(CorpusError, match=r"Row 2 of .*b.tsv has a label that the GLUE task cola"):
+        read_splits(config)

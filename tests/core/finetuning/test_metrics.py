@@ -75,11 +75,21 @@ def test_spans_are_read_like_conlleval(tags: list[str], spans: list[Span]) -> No
 
 
 def test_span_needs_all_its_words() -> None:
-    found = tagging_metrics([["B-A", "I-A", "O", "B-B"]], [["B-A", "O", "O", "B-B"]])
+    found = tagging_metrics(
+        [["B-A", "I-A", "O", "B-B"]], [["B-A", "O", "O", "B-B"]], has_spans=True
+    )
     assert found["accuracy"] == 3 / 4
     assert (found["span_precision"], found["span_recall"], found["span_f1"]) == (0.5, 0.5, 0.5)
 
 
 def test_parts_of_speech_are_no_spans() -> None:
     assert not uses_spans(["NOUN", "VERB"]) and not uses_spans(["O"])
-    assert "span_f1" not in tagging_metrics([["NOUN", "VERB"]], [["NOUN", "NOUN"]])
+    assert "span_f1" not in tagging_metrics([["NOUN", "VERB"]], [["NOUN", "NOUN"]], has_spans=False)
+
+
+def test_words_without_a_tag_are_not_counted() -> None:
+    found = tagging_metrics(
+        [["", "B-A", "O"], [""]], [["B-A", "B-A", "B-A"], ["O"]], has_spans=True
+    )
+    assert found["accuracy"] == 1 / 2
+    assert (found["span_precision"], found["span_recall"]) == (0.5, 1)
