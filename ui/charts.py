@@ -22,6 +22,8 @@ MOST_NAMES = 64
 # A mixture has no more curves than there are colours.
 MOST_SOURCES = 10
 _FEWEST_POINTS = 200
+# Curves that aren't exact are soon drawn anew.
+_POINTS_OF_FIRST_CHART = 2500
 
 NAMES = (
     "loss",
@@ -118,7 +120,9 @@ def curves_of(
     """
     rows = read_rows(store, question.get("runs"))
     names = [str(name) for name in list(question.get("names") or [])[:MOST_NAMES]]
-    most = min(MOST_POINTS_PER_CURVE, max(_FEWEST_POINTS, MOST_POINTS_PER_CHART // len(rows)))
+    exact = bool(question.get("exact", True))
+    of_chart = MOST_POINTS_PER_CHART if exact else _POINTS_OF_FIRST_CHART
+    most = min(MOST_POINTS_PER_CURVE, max(_FEWEST_POINTS, of_chart // len(rows)))
     ranges = question.get("steps")
     series: dict[str, dict[str, Any]] = {}
     thinned: dict[str, list[str]] = {}
@@ -127,7 +131,6 @@ def curves_of(
         frame = Frame.of(workspace, row)
         part = _range(ranges.get(row.id)) if isinstance(ranges, Mapping) else None
         for name in names:
-            exact = bool(question.get("exact", True))
             if found := curves.read(row, name, most, part, exact=exact):
                 series.setdefault(row.id, {})[name] = columns_of(found, frame)
     points = sum(len(one["steps"]) for found in series.values() for one in found.values())

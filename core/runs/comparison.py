@@ -65,11 +65,16 @@ def compare_runs(store: Store, runs: Sequence[str]) -> Comparison:
         RunError: A run is unknown.
     """
     rows = list({row.id: row for row in map(store.find_run, runs)}.values())
+    return compare_rows(store, rows)
+
+
+def compare_rows(store: Store, rows: Sequence[RunRow]) -> Comparison:
+    """Compares two or more different runs; raises ConfigError for fewer."""
     if len(rows) < 2:
         raise ConfigError(
             "There is nothing to compare",
             expected="the ids of at least two different runs",
-            received=", ".join(runs) or "none",
+            received=", ".join(row.id for row in rows) or "none",
             fix="list the runs with: python -m core runs list",
             field="runs",
         )

@@ -8,7 +8,7 @@ from typing import Any
 from core.errors import ConfigError
 from core.finetuning.names import RANDOM_INIT
 from core.report.titles import in_order, metric_title
-from core.runs.comparison import compare_runs
+from core.runs.comparison import compare_rows
 from core.runs.curves import Curves, Frame, words_per_step
 from core.runs.duration import run_seconds
 from core.store import RunRow, Store
@@ -38,7 +38,7 @@ def comparison_function(workspace: Workspace, store: Store) -> Answer:
         """Returns the runs with their frames, the names of their curves, and the table."""
         rows = charts.read_rows(store, question.get("runs"))
         _check_several(rows)
-        found = compare_runs(store, [row.id for row in rows])
+        found = compare_rows(store, rows)
         return {
             "runs": [_described(row, workspace, store) for row in rows],
             "curves": [_chart(name) for name in _curves_of(rows)],
@@ -69,7 +69,7 @@ def table_function(store: Store) -> Answer:
     @answering
     def comparison_table(question: dict[str, Any]) -> dict[str, Any]:
         rows = charts.read_rows(store, question.get("runs"))
-        text = compare_runs(store, [row.id for row in rows]).to_csv()
+        text = compare_rows(store, rows).to_csv()
         return {"name": f"comparison-of-{len(rows)}-runs.csv", "text": text}
 
     return comparison_table
