@@ -12,7 +12,7 @@ import tempfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
@@ -225,23 +225,16 @@ class FilesSource:
     def _opened(self, file: TextFile) -> Iterator[tuple[IO[bytes], str]]:
         """Yields a file's stream, unpacked, and its compression."""
         if not isinstance(file, Stretch):
-            with unpacked(file.packed, self._config.max_unpack_ratio) as opened:
+            with self._unpacked(file) as opened:
                 yield opened
             return
         file.check_unchanged()
-        with self._opened_stretch(file) as opened:
+        with _range_of(file) if file.is_cut else self._unpacked(file) as opened:
             yield opened
         file.check_unchanged()
 
-    @contextmanager
-    def _opened_stretch(self, stretch: Stretch) -> Iterator[tuple[IO[bytes], str]]:
-        if not stretch.is_cut:
-            with unpacked(stretch.packed, self._config.max_unpack_ratio) as opened:
-                yield opened
-            return
-        with open_regular(stretch.path) as stream:
-            is_groups = stretch.format == "parquet"
-            yield stream if is_groups else Range.of(stream, stretch.start, stretch.stop), ""
+    def _unpacked(self, file: TextFile) -> AbstractContextManager[tuple[IO[bytes], str]]:
+        return unpacked(file.packed, self._config.max_unpack_ratio)
 
     def documents_by_file(self, part: str) -> Iterator[tuple[str, Iterator[str]]]:
         """Yields each file's name and documents."""
@@ -570,6 +563,13 @@ def _first_delimiter(lines: list[str]) -> str:
     header = lines[0] if lines else ""
     others = (mark for mark in (";", "\t") if mark in header)
     return "," if "," in header else next(others, ",")
+
+
+@contextmanager
+def _range_of(stretch: Stretch) -> Iterator[tuple[IO[bytes], str]]:
+    with open_regular(stretch.path) as stream:
+        is_groups = stretch.format == "parquet"
+        yield stream if is_groups else Range.of(stream, stretch.start, stretch.stop), ""
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from core.config import CorpusConfig, EvaluateConfig
@@ -113,11 +113,10 @@ def _named(paths: Sequence[Path]) -> dict[Path, str]:
 
 
 def _without_suffixes(name: str) -> str:
-    stem, suffix = os.path.splitext(name)
-    while suffix.lower() in DATA_SUFFIXES:
-        name = stem
-        stem, suffix = os.path.splitext(name)
-    return name
+    path = PurePath(name)
+    while path.suffix.lower() in DATA_SUFFIXES:
+        path = path.with_suffix("")
+    return path.name
 
 
 def _hub_records(config: EvaluateConfig) -> Iterator[_Record]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
 
 from core.config.finetune import FinetuneConfig
 from core.finetuning.session import State
@@ -62,11 +61,6 @@ def search(
             found = _without_weights(found)
         trained.append(found)
     return SearchResult(trained, tried)
-
-
-def mean_and_spread(values: Sequence[float]) -> tuple[float, float]:
-    """Returns the mean and the sample standard deviation, 0 for one value."""
-    return fmean(values), stdev(values) if len(values) > 1 else 0.0
 
 
 def _without_weights(one: Trained) -> Trained:

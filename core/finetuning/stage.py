@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 
 from core.config.finetune import FinetuneConfig
@@ -25,7 +25,7 @@ from core.finetuning.saving import (
     write_classifier,
     write_tokenizer,
 )
-from core.finetuning.search import SearchResult, count_trainings, mean_and_spread, search
+from core.finetuning.search import SearchResult, count_trainings, search
 from core.finetuning.session import Session, train_config
 from core.finetuning.tasks import Prepared, Task, make_task
 from core.finetuning.training import Progress, Trainer
@@ -127,7 +127,6 @@ class _Finetuning:
         self._pretrained = search(
             trainer, self._config, weights, "fine-tuning the model", keep=True
         )
-        trainer.prefix = RANDOM_INIT
         random = search(trainer, self._config, {}, "fine-tuning random weights", keep=False)
         return {
             **self._results(test, self._pretrained, random),
@@ -171,7 +170,7 @@ class _Finetuning:
             "model": self._subject.name,
             "labels": list(self._classifier.labels),
             "learning_rate": pretrained.learning_rate,
-            "random_init_learning_rate": random.learning_rate,
+            f"{RANDOM_INIT}learning_rate": random.learning_rate,
             "learning_rates": {f"{rate:g}": score for rate, score in pretrained.rates.items()},
             "per_seed": [
                 {"seed": one.seed, "epoch": one.epoch, "validation": one.validation, "test": found}
@@ -186,12 +185,10 @@ class _Finetuning:
 
 def _summary(prefix: str, results: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Returns the mean over seeds of each metric, and the spread if there are several."""
-    found: dict[str, float] = {}
-    for name in results[0]:
-        mean, spread = mean_and_spread([one[name] for one in results])
-        found[f"{prefix}{name}"] = mean
-        if len(results) > 1:
-            found[f"{prefix}{name}_std"] = spread
+    found = _means(prefix, results)
+    if len(results) > 1:
+        for name in results[0]:
+            found[f"{prefix}{name}_std"] = stdev(one[name] for one in results)
     return found
 
 

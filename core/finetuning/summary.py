@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from core.finetuning.names import METRICS
+from core.finetuning.names import METRICS, RANDOM_INIT
 
 _WIDTH = 24
 
@@ -16,7 +16,7 @@ def summarize(results: Mapping[str, Any]) -> str:
     lines = [f"{'':{_WIDTH}} {'model':>18} {'random weights':>18} {constant:>10}"]
     for name, title in METRICS.items():
         if name in results:
-            cells = (_cell(results, name), _cell(results, f"random_init_{name}"))
+            cells = (_cell(results, name), _cell(results, f"{RANDOM_INIT}{name}"))
             majority = results[f"majority_{name}"]
             lines.append(f"{title:{_WIDTH}} {cells[0]:>18} {cells[1]:>18} {majority:>10.4f}")
     seeds = len(results["per_seed"])

@@ -61,10 +61,10 @@ def read_examples(config: FinetuneConfig, records: Records) -> Iterator[Example]
         return
     texts = find_text_columns(columns, config.text_column, config.text_pair_column)
     label = find_label_column(columns, config.label_column)
+    first, *second = texts
+    # GLUE's QQP has an empty second question: https://github.com/huggingface/datasets/issues/277
+    can_be_empty = bool(config.glue)
     for place, values in records:
-        first, *second = texts
-        # GLUE's QQP has an empty second question: https://github.com/huggingface/datasets/issues/277
-        can_be_empty = bool(config.glue)
         found = (
             _text(values.get(first), first, place),
             *(_text(values.get(one), one, place, can_be_empty=can_be_empty) for one in second),

@@ -72,7 +72,7 @@ class Classification:
         ):
             check_known(self.labels, [one.label for one in part], name)
         self.outputs = len(self.labels)
-        # Of one class, Matthews correlation and F1 may be 0 whatever is predicted.
+        # Matthews correlation and F1 of one class may be 0 whatever is predicted.
         has_classes = len({one.label for one in validation}) > 1
         is_official = bool(config.glue) and has_classes
         self.metric = TASKS[config.glue].metrics[0] if is_official else "accuracy"

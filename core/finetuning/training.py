@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from core.errors import RunError
 from core.events import Reporter
 from core.finetuning.batches import shuffled_batches
+from core.finetuning.names import RANDOM_INIT
 from core.finetuning.session import Session, State, make_schedule
 from core.finetuning.tasks import Outputs, Prepared, Task
 
@@ -64,11 +65,7 @@ class Progress:
 
 
 class Trainer:
-    """Trains from given weights, and remembers the data.
-
-    Attributes:
-        prefix: Precedes the names of the reported figures.
-    """
+    """Trains from given weights, and remembers the data."""
 
     def __init__(
         self,
@@ -86,20 +83,21 @@ class Trainer:
         self._test = test
         self._progress = progress
         self._lengths = [len(one.ids) for one in train.data.sequences]
-        self.prefix = ""
+        self._prefix = ""
         self.steps_per_epoch = -(-len(self._lengths) // session.batch_size)
 
     def run(self, pretrained: State, rate: float, seed: int, note: str, *, keep: bool) -> Trained:
         """Trains with a learning rate and a seed.
 
         Args:
-            pretrained: Weights by variable path; empty: all random.
+            pretrained: Weights by variable path; empty: all random, and the figures are named so.
             note: Names the training in the log.
             keep: Whether to return the weights.
 
         Raises:
             RunStopped: The reporter requested it.
         """
+        self._prefix = "" if pretrained else RANDOM_INIT
         config, first = self._session.config, self._progress.done
         steps = config.num_train_epochs * self.steps_per_epoch
         self._session.start(pretrained, make_schedule(config, rate, steps), seed)
@@ -154,7 +152,7 @@ class Trainer:
         return found
 
     def _report(self, figures: dict[str, float]) -> None:
-        named = {f"{self.prefix}{name}": value for name, value in figures.items()}
+        named = {f"{self._prefix}{name}": value for name, value in figures.items()}
         self._progress.reporter.metrics(self._progress.done, named)
 
 

@@ -11,7 +11,7 @@ from core.config.finetune import FinetuneConfig
 from core.config.options import title_of
 from core.finetuning.glue import GLUE
 from core.finetuning.heads import Kind, body_mappings, classifier_class, head_mappings
-from core.finetuning.names import METRICS
+from core.finetuning.names import METRICS, RANDOM_INIT
 from core.finetuning.saving import ClassifierConfig, read_classifier_config
 from core.hub.card_notes import CardNotes
 from core.hub.client import parse_hub_id
@@ -76,7 +76,7 @@ def _results(made: Manifest, config: ClassifierConfig) -> Iterator[EvalResult]:
     name = str(made.counts.get("test_name") or "examples")
     is_glue = dataset == GLUE
     for figure, metric in METRICS.items():
-        for prefix, what in (("", ""), ("majority_", ", baseline"), ("random_init_", ", random")):
+        for prefix, what in (("", ""), ("majority_", ", baseline"), (RANDOM_INIT, ", random")):
             value = made.counts.get(f"{prefix}{figure}")
             if isinstance(value, int | float):
                 yield EvalResult(
@@ -122,7 +122,7 @@ def _table_of_results(made: Manifest) -> str:
         if isinstance(counts.get(name), int | float):
             cells = (
                 _cell(counts, name),
-                _cell(counts, f"random_init_{name}"),
+                _cell(counts, f"{RANDOM_INIT}{name}"),
                 _cell(counts, f"majority_{name}"),
             )
             lines.append(f"| {title} | **{cells[0]}** | {cells[1]} | {cells[2]} |")

@@ -24,7 +24,7 @@ OpenPool = Callable[[], AbstractContextManager[TaskMap]]
 
 SKIPPED = "skipped"
 MOST_CRASHES = 3
-# Of less text, fractions of a megabyte are shown.
+# Fractions of a megabyte are shown for less text.
 _ROUNDED_BYTES = 10_000_000
 CRASHED = "A process ended unexpectedly; its part is done again"
 

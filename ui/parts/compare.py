@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from core.errors import ConfigError
-from core.finetuning.names import RANDOM_INIT
+from core.finetuning.names import METRICS, RANDOM_INIT
 from core.report.titles import in_order, metric_title
 from core.runs.comparison import compare_rows
 from core.runs.curves import Curves, Frame, words_per_step
@@ -23,10 +23,7 @@ _LEVEL = "frequency_baseline_loss"
 _SAME_NATS = 1e-3
 _NO_CURVES = (_LEVEL, "epoch")
 _BETTER_LOWER = ("loss", "perplexity", "bits_per_byte", "mse")
-_BETTER_HIGHER = (
-    "accuracy", "pairs_mean_over_phenomena", "matthews", "pearson", "spearman", "f1", "f1_macro",
-    "span_precision", "span_recall",
-)  # fmt: skip
+_BETTER_HIGHER = ("pairs_mean_over_phenomena", *(one for one in METRICS if one != "mse"))
 _BASELINES = (_LEVEL, "majority_", RANDOM_INIT)
 
 Answer = Callable[..., dict[str, Any]]
@@ -110,9 +107,8 @@ def _best(name: str, values: Sequence[float | None]) -> list[int]:
     """Returns the positions of the best value of a metric that has a direction."""
     known = [value for value in values if value is not None]
     lower = name.endswith(_BETTER_LOWER)
-    if len(set(known)) < 2 or name.startswith(_BASELINES) or name.endswith("_std"):
-        return []
-    if not (lower or name.endswith(_BETTER_HIGHER)):
+    has_direction = lower or name.endswith(_BETTER_HIGHER)
+    if len(set(known)) < 2 or name.startswith(_BASELINES) or not has_direction:
         return []
     best = min(known) if lower else max(known)
     return [place for place, value in enumerate(values) if value == best]

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from typing import Any, TypeGuard
 
 from core.evaluation.baselines import baselines_for
-from core.finetuning.names import METRICS
+from core.finetuning.names import METRICS, RANDOM_INIT
 from ui.parts import markup
 from ui.present import escape
 
@@ -168,7 +168,7 @@ def _finetuning(figures: Figures) -> str:
         (
             METRICS[name],
             _with_spread(figures, name),
-            _with_spread(figures, f"random_init_{name}"),
+            _with_spread(figures, f"{RANDOM_INIT}{name}"),
             _number(figures, f"majority_{name}"),
         )
         for name in names
@@ -191,7 +191,7 @@ def _gain(figures: Figures, names: Sequence[str]) -> str:
     name = names[0]
     tiles = [
         (f"{METRICS[name]}, this model", _with_spread(figures, name)),
-        ("same model from random weights", _with_spread(figures, f"random_init_{name}")),
+        ("same model from random weights", _with_spread(figures, f"{RANDOM_INIT}{name}")),
     ]
     return markup.tiles(tiles)
 

@@ -52,7 +52,7 @@ class FakeTask:
         return {"accuracy": sum(int(one[0].argmax()) for one in outputs) / len(outputs)}
 
 
-def train(right: list[int], reporter: Reporter, prefix: str = "", **values: Any) -> Any:
+def train(right: list[int], reporter: Reporter, *, is_random: bool = False, **values: Any) -> Any:
     one = np.ones(1, np.int32)
     data = LabelledSequences(
         [TokenSequence(np.arange(3, dtype=np.int32), position=0)] * 100, [one] * 100,
@@ -62,8 +62,8 @@ def train(right: list[int], reporter: Reporter, prefix: str = "", **values: Any)
     session = cast(Session, FakeSession(right, **values))
     progress = Progress(reporter, len(right))
     trainer = Trainer(session, cast(Task, FakeTask()), prepared, prepared, prepared, progress)
-    trainer.prefix = prefix
-    return trainer.run({}, 1e-3, 0, "training", keep=True)
+    pretrained = {} if is_random else {"kernel": np.ones(1, np.float32)}
+    return trainer.run(pretrained, 1e-3, 0, "training", keep=True)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ class Figures(Reporter):
 def test_figures_of_random_weights_have_other_names() -> None:
     reporter = Figures()
     train([70], reporter)
-    train([60], reporter, "random_init_")
+    train([60], reporter, is_random=True)
     found = reporter.values
     assert found["eval_accuracy"] == 0.7 and found["random_init_eval_accuracy"] == 0.6
 
