@@ -761,7 +761,7 @@ class TrainConfig(StageConfig):
     num_processes: int | None = option(
         None,
         "Processes that share the run; empty: one.",
-        details="One on each host of a TPU pod slice or GPU cluster. JAX only.",
+        details="One on each host of a TPU pod slice or GPU cluster. On TPUs: JAX only.",
         title="Processes",
         group="Several hosts",
         ge=1,
@@ -857,11 +857,13 @@ class TrainConfig(StageConfig):
     @model_validator(mode="after")
     def _check_engine(self) -> TrainConfig:
         if self.engine == "tensorflow" and self.sharding == "fsdp":
-            raise _needs_jax("sharding", "fsdp", "data")
-        if self.engine == "tensorflow" and (self.num_processes or 1) > 1:
-            raise _needs_jax("num_processes", str(self.num_processes), "1")
-        if self.engine == "tensorflow" and self.coordinator_address:
-            raise _needs_jax("coordinator_address", self.coordinator_address, "nothing")
+            raise ConfigError(
+                "TensorFlow doesn't support sharding=fsdp",
+                expected="engine jax (or auto) with sharding=fsdp",
+                received="engine tensorflow with sharding=fsdp",
+                fix="set engine to auto or jax, or sharding to data",
+                field="sharding",
+            )
         return self
 
     @model_validator(mode="after")
@@ -899,15 +901,5 @@ def _needs_other(name: str, expected: str, received: str, fix: str) -> ConfigErr
         expected=expected,
         received=received,
         fix=fix,
-        field=name,
-    )
-
-
-def _needs_jax(name: str, value: str, other: str) -> ConfigError:
-    return ConfigError(
-        f"TensorFlow doesn't support {name}={value}",
-        expected=f"engine jax (or auto) with {name}={value}",
-        received=f"engine tensorflow with {name}={value}",
-        fix=f"set engine to auto or jax, or {name} to {other}",
         field=name,
     )

@@ -52,7 +52,7 @@ def start(choice: Choice, config: TrainConfig) -> Devices:
                 jax.config.update("jax_num_cpu_devices", config.num_devices)
         elif platforms := jax.config.jax_platforms:
             jax.config.update("jax_platforms", _with_cpu(platforms))
-        _join_processes(choice, config)
+        join_processes(choice, config)
         found = jax.local_devices()
     except RuntimeError as error:
         raise not_started(choice, str(error)) from error
@@ -78,7 +78,17 @@ def _with_cpu(platforms: str) -> str:
     return platforms if "cpu" in platforms.split(",") else f"{platforms},cpu"
 
 
-def _join_processes(choice: Choice, config: TrainConfig) -> None:
+def join_processes_on_cpu(choice: Choice, config: TrainConfig) -> tuple[int, int]:
+    """Joins the processes of another backend; returns their number and this one's rank."""
+    import jax
+
+    jax.config.update("jax_platforms", "cpu")
+    join_processes(choice, config)
+    return jax.process_count(), jax.process_index()
+
+
+def join_processes(choice: Choice, config: TrainConfig) -> None:
+    """Joins the processes of the run, if there are several; raises DeviceError."""
     import jax
 
     if not is_multi_process(config) or jax.distributed.is_initialized():

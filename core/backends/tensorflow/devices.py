@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from core.backends.devices import (
@@ -13,11 +14,13 @@ from core.backends.devices import (
     describe_unused,
     first_line,
     host_memory_bytes,
+    is_multi_process,
     not_started,
     number_to_use,
     why_cpu,
 )
 from core.backends.imports import import_for
+from core.backends.jax.devices import join_processes_on_cpu
 from core.config import TrainConfig
 from core.errors import DeviceError
 
@@ -32,7 +35,30 @@ def resolver_arguments(config: TrainConfig) -> dict[str, str | None]:
 
 
 def start(choice: Choice, config: TrainConfig, hardware: Hardware) -> Devices:
-    """Starts the chosen kind of device; the CPU if TensorFlow can't use a GPU that it may use."""
+    """Starts the chosen kind of device; the CPU if TensorFlow can't use a GPU that it may use.
+
+    JAX connects several processes: TensorFlow's own servers let anyone who reaches them run code.
+    """
+    if not is_multi_process(config):
+        return _start_alone(choice, config, hardware)
+    if choice.kind == "tpu":
+        raise _no_shared_tpu(config)
+    devices = _start_alone(choice, config, hardware)
+    processes, process = join_processes_on_cpu(choice, config)
+    return replace(devices, count=devices.count * processes, processes=processes, process=process)
+
+
+def _no_shared_tpu(config: TrainConfig) -> DeviceError:
+    return DeviceError(
+        "TensorFlow can't share a TPU between processes",
+        expected="engine jax, or one process",
+        received=f"engine tensorflow with {config.num_processes or 'several'} processes on a TPU",
+        fix="set engine to jax, or leave num_processes and coordinator_address empty",
+        field="engine",
+    )
+
+
+def _start_alone(choice: Choice, config: TrainConfig, hardware: Hardware) -> Devices:
     if choice.kind == "tpu":
         return _start_on_tpu(choice, config)
     if choice.kind == "gpu" and config.device == "auto" and not _list_gpus(import_tensorflow()):

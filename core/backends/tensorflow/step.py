@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -24,15 +25,21 @@ from core.backends.optimizers import schedule_of
 from core.backends.schedule import LearningRateSchedule
 from core.objectives.objective import Batch
 
+if TYPE_CHECKING:
+    from core.backends.jax.exchange import ProcessExchange
+
 Tensor = Any
 
 
 class TensorFlowBackend:
-    """Trains a model with replicated weights."""
+    """Trains a model with replicated weights; processes exchange gradients on the host."""
 
     def __init__(self, build: Build, devices: Devices, options: BackendOptions) -> None:
         self._parts = options.gradient_accumulation_steps
-        self._replicas = devices.count
+        self._devices = devices
+        # Of this process.
+        self._replicas = devices.count // devices.processes
+        self._exchange = _exchange_between(devices)
         self._strategy = devices.strategy or tf.distribute.get_strategy()
         with self._strategy.scope():
             self.model, self.optimizer = build()
@@ -40,16 +47,19 @@ class TensorFlowBackend:
         self._train = tf.function(self._train_all, autograph=False, jit_compile=False)
         self._evaluate = tf.function(self._evaluate_all, autograph=False, jit_compile=False)
         self._predict = tf.function(self._logits, autograph=False, jit_compile=False)
+        self._sum_here = tf.function(self._sum_all, autograph=False, jit_compile=False)
+        self._apply_sums = tf.function(self._apply_all, autograph=False, jit_compile=False)
         self._schedule: tf.Variable | None = None
 
     def part(self, batch_size: int) -> slice:
-        """Returns all: there is one process."""
-        return slice(batch_size)
+        rows = batch_size // self._devices.processes
+        return slice(rows * self._devices.process, rows * (self._devices.process + 1))
 
     def put(self, batch: Batch, number: int | None = None) -> dict[str, Tensor]:
         parts = 1 if number is None else self._parts
         rows = len(next(iter(batch.values())))
-        check_divisible(rows, self._replicas, parts)
+        check_divisible(rows * self._devices.processes, self._devices.count, parts)
+        first_replica = self._replicas * self._devices.process
 
         def share(replica: int) -> dict[str, Tensor]:
             first, count = rows // self._replicas * replica, rows // self._replicas
@@ -58,7 +68,7 @@ class TensorFlowBackend:
                 for name, values in batch.items()
             }
             if number is not None:
-                seeds = dropout_seeds(number, parts, replica)
+                seeds = dropout_seeds(number, parts, first_replica + replica)
                 arrays["dropout_seed"] = seeds if parts > 1 else seeds[0]
             return {name: tf.convert_to_tensor(values) for name, values in arrays.items()}
 
@@ -72,10 +82,15 @@ class TensorFlowBackend:
         return self.train_steps([batch])[0]
 
     def train_steps(self, batches: Sequence[Mapping[str, Tensor]]) -> Tensor:
-        return self._train(list(batches))
+        if self._exchange is None:
+            return self._train(list(batches))
+        return tf.stack([self._shared_step(batch, self._exchange) for batch in batches])
 
     def evaluate_step(self, batch: Mapping[str, Tensor]) -> Tensor:
-        return self._evaluate(batch)
+        sums = self._evaluate(batch)
+        if self._exchange is None:
+            return sums
+        return tf.convert_to_tensor(self._exchange.sum(sums.numpy()))
 
     def predict_step(self, batch: Mapping[str, Tensor]) -> Tensor:
         return self._predict(batch)
@@ -92,7 +107,7 @@ class TensorFlowBackend:
         return np.stack([value.numpy() for value in values])
 
     def agree(self, flag: int) -> int:
-        return flag
+        return flag if self._exchange is None else self._exchange.largest(flag)
 
     def read_state(self) -> dict[str, NDArray]:
         variables = variables_by_path(self.model, self.optimizer)
@@ -107,16 +122,46 @@ class TensorFlowBackend:
     def _train_all(self, batches: list[Mapping[str, Tensor]]) -> Tensor:
         return tf.stack([self._on_all(self._train_step, batch) for batch in batches])
 
+    def _shared_step(self, batch: Mapping[str, Tensor], exchange: ProcessExchange) -> Tensor:
+        return self._apply_sums(exchange.sum(self._sum_here(batch).numpy()))
+
+    def _sum_all(self, batch: Mapping[str, Tensor]) -> Tensor:
+        return self._on_all(self._sums, batch)
+
+    def _apply_all(self, sums: Tensor) -> Tensor:
+        return self._on_all(self._apply, sums)
+
+    def _sums(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """Returns this process's summed loss, weight and gradients, in one vector."""
+        loss, gradients = self._gradients(batch, tf.constant(1.0))
+        firsts = tf.stack([loss, tf.reduce_sum(batch["label_weights"])])
+        flat = [tf.reshape(tf.convert_to_tensor(one), [-1]) for one in gradients]
+        return self._sum(tf.concat([firsts, *flat], axis=0))
+
+    def _apply(self, sums: Tensor) -> Tensor:
+        """Updates the weights with the sums of all processes; returns the loss."""
+        assert self.optimizer is not None
+        variables = self.model.trainable_variables
+        sizes = [math.prod(variable.shape) for variable in variables]
+        loss, weight, *flat = tf.split(sums, [1, 1, *sizes])
+        weight = tf.maximum(weight[0], 1.0)
+        gradients = [
+            tf.reshape(one / weight, variable.shape)
+            for one, variable in zip(flat, variables, strict=True)
+        ]
+        self.optimizer.apply(gradients, variables)
+        return loss[0] / weight
+
     def _logits(self, batch: Mapping[str, Tensor]) -> Tensor:
         return self.model.call(inputs_of(batch))
 
     def _evaluate_all(self, batch: Mapping[str, Tensor]) -> Tensor:
         return self._on_all(self._evaluate_step, batch)
 
-    def _on_all(self, step: Callable[..., Tensor], batch: Mapping[str, Tensor]) -> Tensor:
+    def _on_all(self, step: Callable[..., Tensor], value: Any) -> Tensor:
         if self._replicas == 1:
-            return step(batch)
-        return self._strategy.experimental_local_results(self._strategy.run(step, (batch,)))[0]
+            return step(value)
+        return self._strategy.experimental_local_results(self._strategy.run(step, (value,)))[0]
 
     def _sum(self, value: Tensor) -> Tensor:
         if self._replicas == 1:
@@ -168,6 +213,14 @@ class TensorFlowBackend:
     def _evaluate_step(self, batch: Mapping[str, Tensor]) -> Tensor:
         sums = self.model.evaluate_batch(*learned_from(batch))
         return self._sum(tf.concat([sums, [tf.reduce_sum(batch["label_weights"])]], axis=0))
+
+
+def _exchange_between(devices: Devices) -> ProcessExchange | None:
+    if devices.processes == 1:
+        return None
+    from core.backends.jax.exchange import ProcessExchange
+
+    return ProcessExchange()
 
 
 def _split_micro_batches(values: NDArray, parts: int) -> NDArray:

@@ -26,6 +26,13 @@ from tests.texts import write_sentences
 
 STEPS = 40
 
+# The masks of TensorFlow's dropout depend on the number of processes.
+TENSORFLOW = {
+    "engine": "tensorflow",
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+}
+
 # One process of a run: each host has its own workspace with the same shards.
 SCRIPT = """
 import json, signal, sys
@@ -50,9 +57,9 @@ signal.signal(signal.SIGTERM, lambda *_: reporter.preempt())
 config = TrainConfig(
     preset="custom", device="cpu", hidden_size=16,
     num_hidden_layers=1, num_attention_heads=2, learning_rate=3e-3, eval_steps=20, save_steps=10,
-    logging_steps=1, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, name="model",
-    word_embeddings="cooccurrence", attention_kernels="neighbours",
-    **{"shards": "rows", "engine": "jax", **values})
+    logging_steps=1, name="model", word_embeddings="cooccurrence",
+    attention_kernels="neighbours", **{"shards": "rows", "engine": "jax",
+    "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, **values})
 try:
     artifact = train(config, workspace, reporter)
     print(json.dumps({"path": str(artifact.path), "counts": artifact.manifest.counts}))
@@ -110,6 +117,13 @@ def finish(processes: list[Child]) -> list[dict[str, Any]]:
     return [json.loads(process.output.splitlines()[-1]) for process in processes]
 
 
+def losses_of_one_process(hosts: Path, engine: str) -> dict[int, float]:
+    one, *_ = workspaces(hosts, f"one-{engine}", 1)
+    if not (one.runs / "run").exists():
+        finish(start([one], **(TENSORFLOW if engine == "tensorflow" else {})))
+    return losses_of(one)
+
+
 def events_of(place: Workspace) -> list[dict[str, Any]]:
     return read_events(place.runs / "run" / "events.jsonl")[0]
 
@@ -129,17 +143,22 @@ def checkpoints_of(place: Workspace) -> list[str]:
 @pytest.mark.slow(25)
 @pytest.mark.parametrize(
     ("count", "values"),
-    [(2, {"sharding": "fsdp"}), pytest.param(4, {}, marks=pytest.mark.thorough)],
-)
+    [
+        (2, {"sharding": "fsdp"}),
+        pytest.param(4, {}, marks=pytest.mark.thorough),
+        pytest.param(4, TENSORFLOW, marks=pytest.mark.thorough),
+        # Two devices in each process, and two micro-batches.
+        (2, {**TENSORFLOW, "num_devices": 2, "gradient_accumulation_steps": 2,
+             "per_replica_batch_size": 2}),
+    ],
+)  # fmt: skip
 def test_several_processes_have_the_losses_of_one_and_only_rank_0_saves(
     hosts: Path, count: int, values: dict[str, Any]
 ) -> None:
-    one, *_ = workspaces(hosts, "one", 1)
-    if not (one.runs / "run").exists():
-        finish(start([one]))
-    whole = losses_of(one)
+    engine = values.get("engine", "jax")
+    whole = losses_of_one_process(hosts, engine)
     assert len(set(whole.values())) == STEPS
-    places = workspaces(hosts, f"{count}-{'-'.join(values) or 'data'}", count)
+    places = workspaces(hosts, f"{engine}-{count}-{'-'.join(values) or 'data'}", count)
     said = finish(start(places, **values))
     for place in places:
         losses = losses_of(place)
@@ -152,9 +171,10 @@ def test_several_processes_have_the_losses_of_one_and_only_rank_0_saves(
 
 @pytest.mark.long
 @pytest.mark.slow(25)
-def test_stop_of_one_process_stops_all_at_the_same_step(hosts: Path) -> None:
-    places = workspaces(hosts, "stopped", 2)
-    processes = start(places[:1] + places[1:], stop_at=12)
+@pytest.mark.parametrize("engine", ["jax", "tensorflow"])
+def test_stop_of_one_process_stops_all_at_the_same_step(hosts: Path, engine: str) -> None:
+    places = workspaces(hosts, f"stopped-{engine}", 2)
+    processes = start(places, stop_at=12, engine=engine)
     said = finish(processes)
     assert said[0]["stopped"] == said[1]["stopped"] <= 16
     assert checkpoints_of(places[0])[-1] == f"step-{said[0]['stopped']:08d}"
@@ -179,18 +199,22 @@ def test_sigterm_to_one_process_saves_and_preempts_all(hosts: Path) -> None:
 
 @pytest.mark.slow(25)
 @pytest.mark.parametrize(
-    ("count", "victim"), [(2, 0), pytest.param(4, 1, marks=pytest.mark.thorough)]
+    ("engine", "count", "victim"),
+    [
+        ("jax", 2, 0),
+        ("tensorflow", 2, 1),
+        pytest.param("jax", 4, 1, marks=pytest.mark.thorough),
+        pytest.param("tensorflow", 4, 0, marks=pytest.mark.thorough),
+    ],
 )
 @pytest.mark.long
 def test_killed_process_ends_the_run_and_another_number_of_processes_resumes_it(
-    hosts: Path, count: int, victim: int
+    hosts: Path, engine: str, count: int, victim: int
 ) -> None:
-    one, *_ = workspaces(hosts, "one", 1)
-    if not (one.runs / "run").exists():
-        finish(start([one]))
-    whole = losses_of(one)
-    places = workspaces(hosts, f"killed-{count}", count)
-    processes = start(places)
+    values = TENSORFLOW if engine == "tensorflow" else {}
+    whole = losses_of_one_process(hosts, engine)
+    places = workspaces(hosts, f"killed-{engine}-{count}", count)
+    processes = start(places, **values)
     deadline = time.monotonic() + 240
     while not checkpoints_of(places[0]):
         assert all(process.poll() is None for process in processes), processes[0].errors
@@ -211,7 +235,7 @@ def test_killed_process_ends_the_run_and_another_number_of_processes_resumes_it(
             assert json.loads(process.output.splitlines()[-1])["reason"] == "process_lost"
 
     rest = places[: 3 - count // 2]
-    finish(start(rest, per_replica_batch_size=16 // count))
+    finish(start(rest, per_replica_batch_size=16 // count, **values))
     for place in rest:
         losses = losses_of(place)
         seen = [step for step in losses if step > 10]
@@ -227,6 +251,8 @@ def test_killed_process_ends_the_run_and_another_number_of_processes_resumes_it(
         pytest.param(1, "jax", marks=pytest.mark.thorough),
         (2, "jax"),
         pytest.param(4, "jax", marks=pytest.mark.thorough),
+        (2, "tensorflow"),
+        pytest.param(4, "tensorflow", marks=pytest.mark.thorough),
     ],
 )
 @pytest.mark.long
