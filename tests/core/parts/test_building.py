@@ -96,11 +96,18 @@ def test_part_size_leaves_all_but_one_incomplete_sequence(home: Path) -> None:
     assert small == whole and small["tokens_dropped"] < 2 * 64
 
 
-def test_killed_build_goes_on_after_its_finished_parts(home: Path) -> None:
+@pytest.mark.parametrize(
+    "script",
+    [one if one == "dna" else pytest.param(one, marks=pytest.mark.thorough) for one in SCRIPTS],
+)
+def test_killed_build_goes_on_after_its_finished_parts(home: Path, script: str) -> None:
     workspace = Workspace(home / "workspace")
     small = {"part_mb": 0.01}
-    expected = hashes(build_shards(config(home, "dna", "expected", **small), workspace).path)
-    settings = config(home, "dna", "killed", workers=2, **small)
+    expected = hashes(
+        build_shards(config(home, script, f"{script}-expected", **small), workspace).path
+    )
+    killed = f"{script}-killed"
+    settings = config(home, script, killed, workers=2, **small)
     command = [sys.executable, "-c", _BUILD, settings.model_dump_json(), str(workspace.root)]
     seed = time.time_ns()
     print("seed", seed)
@@ -113,15 +120,15 @@ def test_killed_build_goes_on_after_its_finished_parts(home: Path) -> None:
         # Its process group has the processes of the pool, too.
         os.killpg(build.pid, signal.SIGKILL)
         build.wait()
-        if (workspace.folder("shards") / "killed").exists():
+        if (workspace.folder("shards") / killed).exists():
             break
         found = finished_parts(workspace)
         assert {name: found[name] for name in kept} == kept
         kept = found
-    if not (workspace.folder("shards") / "killed").exists():
+    if not (workspace.folder("shards") / killed).exists():
         assert kept
         subprocess.run(command, check=True)
-    assert hashes(workspace.folder("shards") / "killed") == expected
+    assert hashes(workspace.folder("shards") / killed) == expected
     assert not finished_parts(workspace)
 
 

@@ -7,8 +7,10 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from core.config import TrainConfig
@@ -117,39 +119,87 @@ def test_figures_in_the_stores_equal_ours(workspace: Workspace, tmp_path: Path) 
     assert all(len(notes_of(folder, name)) == 1 for name in SERVICES)
 
 
-def test_disturbed_services_do_not_change_the_training(
-    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture(scope="module")
+def weights_without_services(
+    inputs: Workspace, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    workspace = Workspace(tmp_path_factory.mktemp("plain") / "workspace")
+    shutil.copytree(inputs.root, workspace.root)
+    folder = start(workspace, "plain")
+    assert wait_until_ended(workspace, folder.path.name).state == "done"
+    yield weights_of(workspace, "plain")
+    stop_worker(workspace)
+
+
+@pytest.mark.parametrize("fault", ["removed", "full"])
+def test_stores_removed_or_full_do_not_change_the_training(
+    workspace: Workspace, tmp_path: Path, fault: str, weights_without_services: str
 ) -> None:
-    """trackio's folder is deleted, MLflow's disk fills and W&B's package raises, mid-run."""
-    for name in ("trackio", "mlflow"):
+    for name in SERVICES:
         if importlib.util.find_spec(name) is None:
             pytest.skip(INSTALL)
-    plain = start(workspace, "plain")
-    assert wait_until_ended(workspace, plain.path.name).state == "done"
+    folder = start(workspace, "disturbed", ",".join(SERVICES))
+    training = hold_when_begun(folder)
+    for name in SERVICES:
+        wait_for(lambda name=name: notes_of(folder, name))
+    stores = [tmp_path / "trackio", *(workspace.root / "reports").glob("*")]
+    assert len(stores) == 3 and all(any(one.rglob("*.*")) for one in stores)
+    if fault == "removed":
+        for store in stores:
+            shutil.rmtree(store)
+    else:
+        fill_disk_of_mlflow(workspace)
+        fill_disk_of_processes(folder, "trackio", "wandb")
+    os.kill(training, signal.SIGCONT)
+    assert wait_until_ended(workspace, folder.path.name).state == "done"
+    assert weights_of(workspace, "disturbed") == weights_without_services
+    if fault == "full":
+        wait_for(lambda: "No space" in " ".join(notes_of(folder, "mlflow")))
+    end_reporters(folder)
+
+
+def test_broken_package_does_not_change_the_training(
+    workspace: Workspace,
+    tmp_path: Path,
+    weights_without_services: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     package = tmp_path / "packages" / "wandb.py"
     package.parent.mkdir()
     package.write_text(BROKEN_PACKAGE)
     paths = [str(package.parent), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
-    folder = start(workspace, "disturbed", "trackio,wandb,mlflow")
-    training = hold_when_begun(folder)
-    for name in SERVICES:
-        wait_for(lambda name=name: notes_of(folder, name))
-    wait_for(lambda: "trying again" in " ".join(notes_of(folder, "wandb")))
-    shutil.rmtree(tmp_path / "trackio")
-    fill_disk_of(workspace.root / "reports" / "mlflow")
-    os.kill(training, signal.SIGCONT)
+    folder = start(workspace, "disturbed", "wandb")
     assert wait_until_ended(workspace, folder.path.name).state == "done"
-    assert weights_of(workspace, "disturbed") == weights_of(workspace, "plain")
-    for name, problem in (("wandb", "SystemError: the package is broken"), ("mlflow", "No space")):
-        wait_for(lambda name=name, problem=problem: problem in " ".join(notes_of(folder, name)))
-    for process in processes_with(f"core.reporting.reporter\0{folder.path}".encode()):
-        os.kill(process.pid, signal.SIGKILL)
+    assert weights_of(workspace, "disturbed") == weights_without_services
+    problem = "SystemError: the package is broken"
+    wait_for(lambda: problem in " ".join(notes_of(folder, "wandb")))
+    end_reporters(folder)
 
 
-def fill_disk_of(store: Path) -> None:
+def reporters_of(folder: RunFolder, service: str = "") -> list[psutil.Process]:
+    words = f"core.reporting.reporter\0{folder.path}\0{service}".encode()
+    return [psutil.Process(process.pid) for process in processes_with(words)]
+
+
+def end_reporters(folder: RunFolder) -> None:
+    with suppress(psutil.NoSuchProcess):
+        for process in reporters_of(folder):
+            process.kill()
+
+
+def fill_disk_of_mlflow(workspace: Workspace) -> None:
     """Lets MLflow write its losses to a full device."""
+    store = workspace.root / "reports" / "mlflow"
     wait_for(lambda: list(store.glob("*/*/metrics/loss")))
     (path,) = store.glob("*/*/metrics/loss")
     path.unlink()
     path.symlink_to("/dev/full")
+
+
+def fill_disk_of_processes(folder: RunFolder, *services: str) -> None:
+    """Lets no file of these reporters grow."""
+    for service in services:
+        (reporter,) = reporters_of(folder, service)
+        for process in [reporter, *reporter.children(recursive=True)]:
+            process.rlimit(psutil.RLIMIT_FSIZE, (1, 1))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
+import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -163,22 +166,38 @@ def test_unfinished_shards_of_another_build_are_not_touched(
 
 @pytest.mark.long
 @pytest.mark.slow(30)
+@pytest.mark.parametrize(
+    ("script", "kills"),
+    [("english", 1), *(pytest.param(one, 10, marks=pytest.mark.thorough) for one in SCRIPTS)],
+)
 def test_processes_write_to_the_bucket_themselves_and_a_killed_build_goes_on(
     bucket: BucketServer,
     several: ShardConfig,
     workspace: Workspace,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    script: str,
+    kills: int,
 ) -> None:
     monkeypatch.setenv("FSSPEC_GS", '{"token": "anon"}')
+    corpus = CorpusConfig(path=str(write_scripts(tmp_path, 150_000)[script]))
+    several = several.model_copy(update={"corpus": corpus, "tokenizer": BPE})
     settings = remote(several).model_copy(update={"workers": 2, "name": "killed"})
     command = [sys.executable, "-c", _BUILD, settings.model_dump_json(), str(workspace.root)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    process = subprocess.Popen(command, env=environment, start_new_session=True)
-    wait_for(lambda: len(parts_in(bucket)) >= 3 or process.poll() is not None, 120)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    assert f"{PLACE}/manifest.json" not in bucket.files
+    for number in range(1, kills + 1):
+        process = subprocess.Popen(command, env=environment, start_new_session=True)
+        has_advanced = partial(_has_parts, bucket, number, process)
+        wait_for(has_advanced, 120)
+        time.sleep(random.uniform(0, 0.05))
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        assert f"{PLACE}/manifest.json" not in bucket.files
     subprocess.run(command, env=environment, check=True)
     found = uploaded(bucket)
     del found["manifest.json"]
     assert found == local(several, workspace)[1]
+
+
+def _has_parts(bucket: BucketServer, least: int, process: subprocess.Popen[bytes]) -> bool:
+    return len(parts_in(bucket)) >= least or process.poll() is not None
