@@ -8,7 +8,8 @@ same examples; its n-grams and its regularisation are those with the best result
 
 The step: `core.finetuning` as the stage runs it (collating, forward, backward, gradients clipped at
 norm 1, AdamW) beside `RobertaForSequenceClassification` on PyTorch with fused AdamW and clipping,
-compiled where that is faster, on the same shapes, in turn. Without files, only this is measured.
+compiled where that is faster, on the same shapes and in the same precision (`--dtype`), in turn.
+Without files, only this is measured.
 
     python -m benchmarks.finetuning [--pretrain text.txt --train train.tsv --test test.tsv]
 """
@@ -61,6 +62,8 @@ def main() -> None:
     parser.add_argument("--r-drop", type=float, default=2.0, help="doubles the time; 0: off")
     parser.add_argument("--batch", type=int, default=32, help="examples in a step")
     parser.add_argument("--length", type=int, default=32, help="tokens of an example in a step")
+    parser.add_argument("--dtype", choices=("float32", "mixed_bfloat16"), default="float32",
+                        help="of the steps")  # fmt: skip
     parser.add_argument("--rounds", type=int, default=5)
     add_side_arguments(parser)
     options = parser.parse_args()
@@ -77,14 +80,15 @@ def main() -> None:
 
 def compare_steps(options: argparse.Namespace) -> dict[str, float]:
     """Returns the examples a second of both sides, and their ratio."""
-    names = ("size", "vocab_size", "batch", "length")
+    names = ("size", "vocab_size", "batch", "length", "dtype")
     setup = {name: getattr(options, name) for name in names}
     with open_sides("benchmarks.finetuning", SIDES, setup) as sides:
         medians(sides, _STEPS, 1)
         speeds = medians(sides, _STEPS, options.rounds)
     ratio = speeds["ours"] / speeds["torch"]
-    print(f"  steps of {options.batch} x {options.length}: ours {speeds['ours']:.0f} examples/s, "
-          f"PyTorch {speeds['torch']:.0f}, ratio {ratio:.2f}", flush=True)  # fmt: skip
+    print(f"  steps of {options.batch} x {options.length} in {options.dtype}: "
+          f"ours {speeds['ours']:.0f} examples/s, PyTorch {speeds['torch']:.0f}, "
+          f"ratio {ratio:.2f}", flush=True)  # fmt: skip
     return {**speeds, "ratio": ratio}
 
 
@@ -189,7 +193,7 @@ def prepare_ours(setup: Mapping[str, Any]) -> Callable[[int], None]:
     )  # fmt: skip
     labels = tuple(map(str, range(CLASSES)))
     classifier = ClassifierConfig(architecture, "sequence", labels)
-    session = Session(config, classifier, devices, setup["length"], "float32")
+    session = Session(config, classifier, devices, setup["length"], setup["dtype"])
     session.start({}, make_schedule(config, 1e-4, 10_000), seed=0)
     examples = make_examples(setup)
     one, chosen = np.ones(1, np.float32), np.arange(len(examples))
@@ -212,6 +216,7 @@ def prepare_torch(setup: Mapping[str, Any]) -> Callable[[int], None]:
 
     from benchmarks.peer import Mode, fastest_mode, peer_config
 
+    narrow = setup["dtype"] == "mixed_bfloat16"
     shape = (setup["size"], setup["vocab_size"], setup["length"])
     config = peer_config(*shape, PAD_ID, DROPOUT, num_labels=CLASSES)
     model = RobertaForSequenceClassification._from_config(config, attn_implementation="sdpa")
@@ -227,7 +232,8 @@ def prepare_torch(setup: Mapping[str, Any]) -> Callable[[int], None]:
 
         def step() -> float:
             optimizer.zero_grad(set_to_none=True)
-            loss = run(**inputs, labels=labels).loss
+            with torch.autocast("cpu", torch.bfloat16, enabled=mode.narrow):
+                loss = run(**inputs, labels=labels).loss
             loss.backward()
             torch.nn.utils.clip_grad_norm_(weights, 1.0)
             optimizer.step()
@@ -235,7 +241,7 @@ def prepare_torch(setup: Mapping[str, Any]) -> Callable[[int], None]:
 
         return step
 
-    mode, seconds = fastest_mode(step_in, [Mode(False, False), Mode(False, True)])
+    mode, seconds = fastest_mode(step_in, [Mode(narrow, False), Mode(narrow, True)])
     said = ", ".join(f"{took:.3f} s in {one}" for one, took in seconds.items())
     print(f"PyTorch takes {said}", file=sys.stderr)
     step = step_in(mode)

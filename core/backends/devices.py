@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -293,6 +294,15 @@ def _how_many(found: Sequence[str], what: str) -> str:
 
 def cpu_name() -> str:
     return f"{os.cpu_count()} cores"
+
+
+@cache
+def has_avx512() -> bool:
+    """Returns True if the CPU is known to have AVX-512."""
+    try:
+        return "avx512f" in Path("/proc/cpuinfo").read_text("utf-8").split()
+    except OSError:  # Not Linux.
+        return False
 
 
 def host_memory_bytes(kind: str) -> int | None:

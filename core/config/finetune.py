@@ -117,7 +117,7 @@ class FinetuneConfig(StageConfig):
         "",
         "Column with the label, number or tag; empty: found by its usual name.",
         details="In CoNLL-U: upos (default), xpos or deprel; in other column files, a number from "
-        "1; by default the last one.",
+        "2; by default the last one.",
         group="Columns",
     )
     encoding: str = option(

@@ -21,6 +21,7 @@ from core.backends.constants import (
     SQRT_HALF,
     drop_below,
 )
+from core.backends.devices import has_avx512
 
 Tensor = Any
 
@@ -78,8 +79,9 @@ def _finish_dense(product: Tensor, inputs: Tensor, kernel: Tensor, bias: Any = N
 
 
 def _kernel_gradient(inputs: Tensor, upstream: Tensor) -> Tensor:
-    # On a CPU oneDNN takes 1.5 times as long as XLA for this transposition.
-    if _is_on_cpu() and min(inputs.shape[-1], upstream.shape[-1]) >= _WORTH_COMPILING:
+    # On a CPU without AVX-512, oneDNN takes 1.5 times as long as XLA for this transposition.
+    is_wide = min(inputs.shape[-1], upstream.shape[-1]) >= _WORTH_COMPILING
+    if is_wide and _is_on_cpu() and not has_avx512():
         return _transposed_product(inputs, upstream)
     return tf.matmul(inputs, upstream, transpose_a=True)
 
