@@ -58,6 +58,11 @@ class Devices:
         """True on rank 0, which writes the files."""
         return self.process == 0
 
+    def part(self, batch_size: int) -> slice:
+        """Returns this process's slice of a batch."""
+        rows = batch_size // self.processes
+        return slice(rows * self.process, rows * (self.process + 1))
+
     def describe(self) -> str:
         """Describes the devices in one line."""
         memory = f", {self.memory_bytes / 2**30:.1f} GiB each" if self.memory_bytes else ""
@@ -215,6 +220,8 @@ def _choose_gpu(config: TrainConfig, hardware: Hardware) -> Choice:
 
 
 def _choose_tpu(config: TrainConfig, hardware: Hardware) -> Choice:
+    if config.engine == "tensorflow" and is_multi_process(config):
+        raise _no_shared_tpu(config)
     if config.engine == "tensorflow" and config.tpu_name != LOCAL_TPU:
         return Choice("tensorflow", "tpu", f"requested by the name {config.tpu_name}")
     if not hardware.tpus:
@@ -330,6 +337,16 @@ def _no_tpu(received: str) -> DeviceError:
         received=received,
         fix=f"run on a TPU VM after pip install {_package('TPU')}, or set device to auto",
         field="device",
+    )
+
+
+def _no_shared_tpu(config: TrainConfig) -> DeviceError:
+    return DeviceError(
+        "TensorFlow can't share a TPU between processes",
+        expected="engine jax, or one process",
+        received=f"engine tensorflow with {config.num_processes or 'several'} processes on a TPU",
+        fix="set engine to jax, or leave num_processes and coordinator_address empty",
+        field="engine",
     )
 
 

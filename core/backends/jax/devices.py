@@ -52,7 +52,7 @@ def start(choice: Choice, config: TrainConfig) -> Devices:
                 jax.config.update("jax_num_cpu_devices", config.num_devices)
         elif platforms := jax.config.jax_platforms:
             jax.config.update("jax_platforms", _with_cpu(platforms))
-        join_processes(choice, config)
+        _join_processes(choice, config)
         found = jax.local_devices()
     except RuntimeError as error:
         raise not_started(choice, str(error)) from error
@@ -79,16 +79,18 @@ def _with_cpu(platforms: str) -> str:
 
 
 def join_processes_on_cpu(choice: Choice, config: TrainConfig) -> tuple[int, int]:
-    """Joins the processes of another backend; returns their number and this one's rank."""
+    """Joins the processes of another backend; returns their number and this one's rank.
+
+    Raises DeviceError.
+    """
     import jax
 
     jax.config.update("jax_platforms", "cpu")
-    join_processes(choice, config)
+    _join_processes(choice, config)
     return jax.process_count(), jax.process_index()
 
 
-def join_processes(choice: Choice, config: TrainConfig) -> None:
-    """Joins the processes of the run, if there are several; raises DeviceError."""
+def _join_processes(choice: Choice, config: TrainConfig) -> None:
     import jax
 
     if not is_multi_process(config) or jax.distributed.is_initialized():

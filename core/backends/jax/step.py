@@ -64,8 +64,7 @@ class JaxBackend:
         self._compile()
 
     def part(self, batch_size: int) -> slice:
-        rows = batch_size // self._devices.processes
-        return slice(rows * self._devices.process, rows * (self._devices.process + 1))
+        return self._devices.part(batch_size)
 
     def put(self, batch: Batch, number: int | None = None) -> dict[str, Array]:
         parts = 1 if number is None else self._parts

@@ -39,23 +39,11 @@ def start(choice: Choice, config: TrainConfig, hardware: Hardware) -> Devices:
 
     JAX connects several processes: TensorFlow's own servers let anyone who reaches them run code.
     """
-    if not is_multi_process(config):
-        return _start_alone(choice, config, hardware)
-    if choice.kind == "tpu":
-        raise _no_shared_tpu(config)
     devices = _start_alone(choice, config, hardware)
+    if not is_multi_process(config):
+        return devices
     processes, process = join_processes_on_cpu(choice, config)
     return replace(devices, count=devices.count * processes, processes=processes, process=process)
-
-
-def _no_shared_tpu(config: TrainConfig) -> DeviceError:
-    return DeviceError(
-        "TensorFlow can't share a TPU between processes",
-        expected="engine jax, or one process",
-        received=f"engine tensorflow with {config.num_processes or 'several'} processes on a TPU",
-        fix="set engine to jax, or leave num_processes and coordinator_address empty",
-        field="engine",
-    )
 
 
 def _start_alone(choice: Choice, config: TrainConfig, hardware: Hardware) -> Devices:

@@ -162,6 +162,8 @@ def test_fsdp_and_several_hosts_select_jax() -> None:
         TrainConfig(engine="tensorflow", sharding="fsdp")
     assert raised.value.field == "sharding"
     assert _choose(_NOTHING, engine="tensorflow", num_processes="2").engine == "tensorflow"
+    with pytest.raises(DeviceError, match="can't share a TPU between processes"):
+        _choose(_NOTHING, engine="tensorflow", device="tpu", num_processes="2")
 
 
 @pytest.mark.parametrize("engine", ["tensorflow", "jax"])

@@ -32,6 +32,7 @@ TENSORFLOW = {
     "hidden_dropout_prob": 0.0,
     "attention_probs_dropout_prob": 0.0,
 }
+SETTINGS: dict[str, dict[str, Any]] = {"jax": {}, "tensorflow": TENSORFLOW}
 
 # One process of a run: each host has its own workspace with the same shards.
 SCRIPT = """
@@ -120,7 +121,7 @@ def finish(processes: list[Child]) -> list[dict[str, Any]]:
 def losses_of_one_process(hosts: Path, engine: str) -> dict[int, float]:
     one, *_ = workspaces(hosts, f"one-{engine}", 1)
     if not (one.runs / "run").exists():
-        finish(start([one], **(TENSORFLOW if engine == "tensorflow" else {})))
+        finish(start([one], **SETTINGS[engine]))
     return losses_of(one)
 
 
@@ -211,10 +212,9 @@ def test_sigterm_to_one_process_saves_and_preempts_all(hosts: Path) -> None:
 def test_killed_process_ends_the_run_and_another_number_of_processes_resumes_it(
     hosts: Path, engine: str, count: int, victim: int
 ) -> None:
-    values = TENSORFLOW if engine == "tensorflow" else {}
     whole = losses_of_one_process(hosts, engine)
     places = workspaces(hosts, f"killed-{engine}-{count}", count)
-    processes = start(places, **values)
+    processes = start(places, **SETTINGS[engine])
     deadline = time.monotonic() + 240
     while not checkpoints_of(places[0]):
         assert all(process.poll() is None for process in processes), processes[0].errors
@@ -235,7 +235,7 @@ def test_killed_process_ends_the_run_and_another_number_of_processes_resumes_it(
             assert json.loads(process.output.splitlines()[-1])["reason"] == "process_lost"
 
     rest = places[: 3 - count // 2]
-    finish(start(rest, per_replica_batch_size=16 // count, **values))
+    finish(start(rest, per_replica_batch_size=16 // count, **SETTINGS[engine]))
     for place in rest:
         losses = losses_of(place)
         seen = [step for step in losses if step > 10]

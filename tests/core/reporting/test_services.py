@@ -170,6 +170,9 @@ def test_broken_package_does_not_change_the_training(
     paths = [str(package.parent), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
     folder = start(workspace, "disturbed", "wandb")
+    training = hold_when_begun(folder)
+    wait_for(lambda: "trying again" in " ".join(notes_of(folder, "wandb")))
+    os.kill(training, signal.SIGCONT)
     assert wait_until_ended(workspace, folder.path.name).state == "done"
     assert weights_of(workspace, "disturbed") == weights_without_services
     problem = "SystemError: the package is broken"
@@ -177,15 +180,14 @@ def test_broken_package_does_not_change_the_training(
     end_reporters(folder)
 
 
-def reporters_of(folder: RunFolder, service: str = "") -> list[psutil.Process]:
-    words = f"core.reporting.reporter\0{folder.path}\0{service}".encode()
-    return [psutil.Process(process.pid) for process in processes_with(words)]
+def reporter_command(folder: RunFolder, service: str = "") -> bytes:
+    return f"core.reporting.reporter\0{folder.path}\0{service}".encode()
 
 
 def end_reporters(folder: RunFolder) -> None:
-    with suppress(psutil.NoSuchProcess):
-        for process in reporters_of(folder):
-            process.kill()
+    for process in processes_with(reporter_command(folder)):
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
 
 
 def fill_disk_of_mlflow(workspace: Workspace) -> None:
@@ -200,6 +202,7 @@ def fill_disk_of_mlflow(workspace: Workspace) -> None:
 def fill_disk_of_processes(folder: RunFolder, *services: str) -> None:
     """Lets no file of these reporters grow."""
     for service in services:
-        (reporter,) = reporters_of(folder, service)
+        (found,) = processes_with(reporter_command(folder, service))
+        reporter = psutil.Process(found.pid)
         for process in [reporter, *reporter.children(recursive=True)]:
             process.rlimit(psutil.RLIMIT_FSIZE, (1, 1))
