@@ -239,6 +239,13 @@ class Visitor:
         self.wait_for(answers.count, START_SECONDS, f"the {stage} run is queued")
         return str(answers.first.inner_text())
 
+    def see(self, place: Any, *texts: str) -> None:
+        """Waits until a place shows all texts; raises AssertionError if it doesn't."""
+        from playwright.sync_api import expect
+
+        for text in texts:
+            expect(place).to_contain_text(text, timeout=30_000, use_inner_text=True)
+
     def settle(self, seconds: float) -> list[str]:
         """Waits until the page is at rest; returns the requests that are still unanswered."""
         from playwright.sync_api import TimeoutError

@@ -68,12 +68,17 @@ def test_best_checkpoint_answers_beside_another_model(url: str, workspace: Works
         page.locator(".ps-log-tools input").fill("STEP")
         count = page.locator(".ps-log-tools [role=status]")
         visitor.wait_for(lambda: "line" in count.inner_text(), SECONDS, "the log is searched")
-        shown = page.locator(".ps-log pre").inner_text().splitlines()
-        assert shown and all("step" in line.casefold() for line in shown)
+        log = page.locator(".ps-log pre")
+
+        def only_steps() -> bool:
+            shown = log.inner_text().splitlines()
+            return bool(shown) and all("step" in line.casefold() for line in shown)
+
+        visitor.wait_for(only_steps, SECONDS, "only lines with the word")
         with page.expect_download() as download:
             page.locator(".ps-log-tools").get_by_role("button", name="Download").click()
-        log = RunFolder.of(workspace, STOPPED).log.read_text()
-        assert Path(download.value.path()).read_text() == log
+        written = RunFolder.of(workspace, STOPPED).log.read_text()
+        assert Path(download.value.path()).read_text() == written
         page.get_by_role("link", name="Try best checkpoint").click()
         chosen = visitor.field("playground-model")
         wanted = f"{STOPPED}@best"

@@ -378,7 +378,7 @@ def test_alert_is_shown_once_on_any_tab(workspace: Workspace, store: Store) -> N
         toast.get_by_text("See the run").click()
         toast.wait_for(state="detached")
         row = visitor.page.locator(".ps-run-table .state")
-        assert "loss spike" in row.inner_text()
+        visitor.see(row, "loss spike")
         detail = visitor.page.locator(".ps-detail")
         for words in ("The loss jumped to 9.9", "exit code 3", "last words of the run"):
             detail.get_by_text(words).first.wait_for()
@@ -513,7 +513,7 @@ def test_invalid_value_is_marked_beside_its_field(studio: tuple[str, Store]) -> 
         visitor.type("tokenizer-vocab_size", "3")
         problem = visitor.page.locator("#tokenizer-vocab_size .ps-problem")
         problem.wait_for()
-        assert "16" in problem.inner_text()
+        visitor.see(problem, "16")
         assert visitor.field("tokenizer-vocab_size").get_attribute("aria-invalid") == "true"
         visitor.type("tokenizer-vocab_size", "300")
         problem.wait_for(state="detached")

@@ -288,7 +288,7 @@ def clean_all(visitor: Visitor) -> None:
     visitor.start("clean")
     report = page.locator("#clean-report .ps-cleaning")
     visitor.wait_for(report.count, 120, "the corpus is cleaned")
-    assert "Minimum words" in report.inner_text() and "books" in report.inner_text()
+    visitor.see(report, "Minimum words", "books")
     visitor.shoot("clean-report")
     page.locator("#clean-use").click()
     for tab in ("Tokenizer", "Shards"):
@@ -366,7 +366,7 @@ def test_three_sources_are_cleaned_and_become_a_mixture(tmp_path: Path, texts: P
         page.locator("#analyse-start").click()
         analysis = page.locator("#analyse-result .ps-analysis")
         visitor.wait_for(analysis.count, 90, "the corpus is analysed")
-        assert "132" in analysis.inner_text() and "Share this page" in analysis.inner_text()
+        visitor.see(analysis, "132", "Share this page")
         visitor.shoot("analysis")
         clean_all(visitor)
         build_shards_of_each_source(visitor)
@@ -384,6 +384,6 @@ def test_three_sources_are_cleaned_and_become_a_mixture(tmp_path: Path, texts: P
         page.locator(".ps-run-name", has_text="all-clean").click()
         card = page.locator("#tab-runs .ps-cleaning")
         visitor.wait_for(card.count, 60, "the run shows the report")
-        assert "Minimum words" in card.inner_text()
+        visitor.see(card, "Minimum words")
         visitor.shoot("run-clean")
         assert visitor.errors == []

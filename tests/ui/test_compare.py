@@ -128,19 +128,18 @@ def test_runs_are_selected_compared_by_keyboard_and_exported(url: str, width: in
         page.locator(".ps-compare .uplot").first.wait_for()
         assert f"?compare={run_id(1)},{run_id(4)}#runs" in page.url
         table = page.locator(".ps-compare-table")
-        rows = [row.split("\t") for row in table.inner_text().splitlines() if "\t" in row]
-        assert ["Seed", "1", "4"] in rows and ["Validation loss", "2.1", "2.4"] in rows
+        visitor.see(table, "Seed 1 4", "Validation loss 2.1 2.4")
         with page.expect_download() as download:
             page.get_by_role("button", name="Export as CSV").click()
         lines = list(csv.reader(io.StringIO(Path(download.value.path()).read_text())))
         assert [line[0] for line in lines] == ["run", run_id(1), run_id(4)]
         chart = page.locator(".ps-compare .ps-canvas").first
         chart.press("End")
-        assert "at step 100,000" in page.locator(".ps-compare .ps-chart").first.inner_text()
+        visitor.see(page.locator(".ps-compare .ps-chart").first, "at step 100,000")
         view = page.locator(".ps-compare")
         view.get_by_label("X axis").select_option("tokens")
         chart.press("End")
-        assert "at 10M tokens" in page.locator(".ps-compare .ps-chart").first.inner_text()
+        visitor.see(page.locator(".ps-compare .ps-chart").first, "at 10M tokens")
         assert view.get_by_label("X axis").locator("option").all_inner_texts() == [
             "Steps", "Tokens", "Time",
         ]  # fmt: skip
@@ -167,7 +166,7 @@ def test_link_to_an_unknown_run_says_so(url: str) -> None:
         visitor: Visitor = visit(f"/?compare={run_id(1)},nothing-like-this")
         card = visitor.page.locator(".ps-compare .ps-error")
         card.wait_for()
-        assert "nothing-like-this" in card.inner_text()
+        visitor.see(card, "nothing-like-this")
         visitor.page.get_by_role("link", name="All runs").click()
         visitor.page.locator(".ps-run-table").wait_for()
 
@@ -196,6 +195,6 @@ def test_runs_are_filtered_sorted_and_annotated(url: str, width: int) -> None:
         page.get_by_role("button", name="Save").click()
         head = page.locator(".ps-detail-title")
         visitor.wait_for(lambda: f"<i>{width}</i>" in head.inner_text(), SECONDS, "renamed")
-        assert "seen" in head.inner_text() and "Keep it" in head.inner_text()
+        visitor.see(head, "seen", "Keep it")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert visitor.errors == []

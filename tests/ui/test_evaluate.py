@@ -183,7 +183,7 @@ def test_a_model_is_evaluated_fine_tuned_and_tried_in_the_web_app(workspace: Wor
         visitor.start("evaluate")
         table = page.get_by_role("table", name="Accuracy by phenomenon")
         table.wait_for(timeout=120_000)
-        assert "word order" in table.inner_text()
+        visitor.see(table, "word order")
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         page.get_by_text("Watch it in Runs").click()
         page.locator(".ps-detail-report .ps-results").wait_for()
@@ -198,13 +198,12 @@ def test_a_model_is_evaluated_fine_tuned_and_tried_in_the_web_app(workspace: Wor
         metrics = page.get_by_role("table", name="Metrics beside the baselines")
         link = page.locator("[data-go='playground/reader-train']", has_text="Open in Playground")
         link.wait_for(timeout=180_000)
-        assert "Accuracy" in metrics.inner_text()
+        visitor.see(metrics, "Accuracy")
         link.click()
 
         page.locator("#playground-classified textarea").fill("The old ship sleeps.")
         page.locator("#playground-classify").click()
         page.locator("#playground-classes .ps-predictions").wait_for()
-        shown = page.locator("#playground-classes").inner_text()
-        assert "short" in shown and "long" in shown
+        visitor.see(page.locator("#playground-classes"), "short", "long")
         assert not page.locator("#playground-text").is_visible()
         assert visitor.errors == []

@@ -166,7 +166,7 @@ def test_more_help_opens_by_mouse_touch_and_keyboard(address: str) -> None:
             assert button.get_attribute("aria-expanded") == "false" and not more.is_visible()
             button.tap() if touch else button.click()
             assert button.get_attribute("aria-expanded") == "true"
-            assert "24x1024" in more.inner_text()
+            visitor.see(more, "24x1024")
             button.focus()
             page.keyboard.press("Enter")
             assert not more.is_visible()

@@ -161,7 +161,7 @@ def test_generated_text_streams_into_the_browser_until_it_is_stopped(tmp_path: P
         visitor.page.locator("#playground-write").wait_for()
         assert visitor.page.locator("#playground-stop").is_hidden()
         visitor.page.wait_for_timeout(1000)
-        assert "No text yet" in visitor.page.locator("#playground-written").inner_text()
+        visitor.see(visitor.page.locator("#playground-written"), "No text yet")
         visitor.choose("playground-model", "reader")
         visitor.page.locator("#playground-prompt").wait_for(state="hidden")
         visitor.page.locator("#playground-examples button").first.click()

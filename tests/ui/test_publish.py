@@ -65,7 +65,7 @@ def test_model_is_previewed_then_published(
         page.locator("#push-start", has_text="Publish words (private)").click()
         page.locator("#tab-publish .ps-started a").click()
         page.locator("#tab-runs .ps-published a").wait_for()
-        assert page.locator("#tab-runs .ps-published a").inner_text().endswith("/me/shown")
+        visitor.see(page.locator("#tab-runs .ps-published a"), "/me/shown")
 
         visitor.open("Playground")
         visitor.type("playground-model", "me/shown@main")

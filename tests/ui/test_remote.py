@@ -195,8 +195,7 @@ def test_phases_of_a_run_and_a_larger_limit_when_it_is_reached(studio: Studio) -
         enter(reporter, "training", 1, 1)
         enter(reporter, "preempted", 1, 1)
         visitor.wait_for(lambda: "Preempted" in place.inner_text(), A_PAGE_SECONDS, "preempted")
-        shown = place.inner_text()
-        assert "incarnation 1 · launch 1 · 1.25 of 2 h · $12.00" in shown, shown
+        visitor.see(place, "incarnation 1 · launch 1 · 1.25 of 2 h · $12.00")
         names = visitor.page.locator(".ps-phases b")
         wanted = ["Uploading", "Training", "Preempted"]
         visitor.wait_for(lambda: names.all_inner_texts() == wanted, A_PAGE_SECONDS, "all phases")

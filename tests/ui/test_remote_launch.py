@@ -95,7 +95,7 @@ def test_run_on_another_machine_goes_on_without_browser_and_its_model_is_used(
             run = visitor.start("train")
             visitor.open("Runs")
             visitor.wait_for(lambda: "Training" in phase(visitor), A_RUN_SECONDS, "it trains")
-            assert "of 2 h" in visitor.page.locator(".ps-remote").inner_text()
+            visitor.see(visitor.page.locator(".ps-remote"), "of 2 h")
             assert visitor.errors == []
         assert store.find_run(run).state == "running"
 

@@ -249,7 +249,7 @@ def test_ended_run_of_unknown_length_has_no_progress_bar(studio: Studio) -> None
         visitor = visit("/#runs/shards-failed")
         for state in ("failed", "stopped", "lost"):
             row = row_of(visitor, f"shards-{state}")
-            assert "5 documents" in row.inner_text()
+            visitor.see(row, "5 documents")
             assert row.locator(".ps-bar").count() == 0
         assert visitor.errors == []
 
@@ -333,7 +333,7 @@ def test_chart_is_named_after_the_objective_and_keeps_its_layout_when_touched(
                     {"clientX": place[0], "clientY": place[1], "pointerType": "touch"},
                 )
                 visitor.page.wait_for_timeout(100)
-                assert "at step" in canvas.locator("xpath=..").inner_text()
+                visitor.see(canvas.locator("xpath=.."), "at step")
                 assert visitor.page.evaluate(layout) == before
             visitor.page.touchscreen.tap(*place)
             assert visitor.page.evaluate(layout) == before

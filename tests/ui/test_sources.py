@@ -92,16 +92,16 @@ def test_sources_are_added_edited_removed_and_previewed(
         visitor.page.locator("#corpus-look").click()
         shown = visitor.page.locator("#corpus-preview .ps-documents")
         shown.wait_for()
-        said = visitor.page.locator("#corpus-preview").inner_text()
-        assert "37\ndocuments" in said
-        origins = visitor.page.locator("#corpus-preview .ps-origin").all_inner_texts()
-        assert origins == ["web"] * 3 + ["books"] * 3
+        preview = visitor.page.locator("#corpus-preview")
+        visitor.see(preview, "37 documents")
+        origins = preview.locator(".ps-origin")
+        wanted = ["web"] * 3 + ["books"] * 3
+        visitor.wait_for(lambda: origins.all_inner_texts() == wanted, 30, "three texts of each")
         visitor.shoot("sources")
         visitor.open("Tokenizer")
         visitor.page.get_by_text("2 sources: web, books").first.wait_for()
         visitor.page.locator("#tab-tokenizer .ps-command button").first.click()
-        command = visitor.page.locator("#tab-tokenizer .ps-command").inner_text()
-        assert "--add" in command and "web=" in command
+        visitor.see(visitor.page.locator("#tab-tokenizer .ps-command"), "--add", "web=")
         visitor.reload()
         visitor.open("Corpus")
         wait_for_sources(visitor, "web", "books")
