@@ -22,6 +22,7 @@ from core.models.registry import count_parameters
 from core.models.weight_mapping import WeightMapping
 from core.training.inputs import TrainingInputs, open_inputs
 from core.training.recipe import (
+    EPOCHS_WITHOUT_DROPOUT,
     estimate_memory_bytes,
     plan,
     predictions_per_sequence,
@@ -36,8 +37,6 @@ TOKENS_PER_PARAMETER = 20
 # https://arxiv.org/abs/2305.16264, section 6.
 _FRESH_EPOCHS = 4
 _MOST_EPOCHS = 40
-# At 11 epochs, dropout costs more than it gains (benchmarks/trials.md).
-_DROPOUT_FROM_EPOCHS = 20
 _DROPOUT = 0.1
 _FEWEST_STEPS = 2000
 _BATCHES = tuple(2**power for power in range(3, 9))
@@ -403,7 +402,7 @@ def _shorter_warmup(
 
 
 def _more_dropout(config: TrainConfig, epochs: float) -> dict[str, tuple[Any, str]]:
-    if epochs <= _DROPOUT_FROM_EPOCHS:
+    if epochs <= EPOCHS_WITHOUT_DROPOUT:
         return {}
     why = "Many epochs of the same text cause overfitting; dropout reduces it."
     names = ("hidden_dropout_prob", "attention_probs_dropout_prob")

@@ -14,6 +14,10 @@ from core.models.families import find_family
 
 EVAL_MLM_PROBABILITY = 0.15
 
+# At 11 epochs, dropout costs more than it gains (benchmarks/trials.md); at 17 it lowers the
+# validation loss and helps fine-tuning (benchmarks/results.md).
+EPOCHS_WITHOUT_DROPOUT = 15
+
 _EVALUATIONS_IN_A_RUN = 20
 _LOGS_IN_A_RUN = 200
 
@@ -70,6 +74,16 @@ class Plan:
     def tokens_per_parameter(self, parameters: int) -> float:
         """Returns the tokens read per parameter."""
         return self.total_tokens / max(1, parameters)
+
+
+def dropout_hint(config: TrainConfig, epochs: float) -> str:
+    """Returns advice for a run that reads its text often without dropout, or an empty text."""
+    if epochs <= EPOCHS_WITHOUT_DROPOUT or config.hidden_dropout_prob:
+        return ""
+    return (
+        f"The text is read {epochs:.3g} times without dropout. Beyond {EPOCHS_WITHOUT_DROPOUT} "
+        "times, hidden_dropout_prob and attention_probs_dropout_prob of 0.1 may help"
+    )
 
 
 def plan(

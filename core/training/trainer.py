@@ -763,6 +763,8 @@ class TrainingRun:
         if self._inputs.sources.from_mixture:
             epochs = describe_epochs(self._inputs.sources.epochs(plan.total_sequences))
             self._reporter.note(f"The mixture reads {epochs}", mixture=True)
+        if hint := recipe.dropout_hint(self._config, plan.num_train_epochs):
+            self._reporter.note(hint)
         settings = resolved_settings(self._config, plan, self._inputs, self._devices, self._parts)
         self._reporter.event("resolved", settings=settings, tokens_per_step=plan.tokens_per_step)
         if plan.warmup_steps >= plan.num_train_steps:

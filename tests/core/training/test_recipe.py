@@ -267,3 +267,10 @@ def test_memory_estimate_grows_with_length_and_shrinks_with_bfloat16() -> None:
     assert 16 * 10**6 < small < longer
     assert recipe.estimate_memory_bytes(architecture, 10**6, half, 64) < small
     assert isinstance(small, int) and np.isfinite(small)
+
+
+def test_run_that_often_repeats_its_text_without_dropout_is_advised_to_use_it() -> None:
+    config = TrainConfig(preset="fast")
+    assert "17.3 times" in recipe.dropout_hint(config, 17.3)
+    assert not recipe.dropout_hint(config, 15)
+    assert not recipe.dropout_hint(TrainConfig(hidden_dropout_prob=0.1), 17.3)
