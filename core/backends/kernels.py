@@ -147,6 +147,47 @@ def attention(
     return _joined(mixed)
 
 
+def attention_from_one(
+    query: Tensor,
+    tokens: Tensor,
+    key_kernel: Tensor,
+    value_kernel: Tensor,
+    value_bias: Tensor | None,
+    bias: Tensor | None,
+    rate: float,
+    seed: Tensor | None,
+    *,
+    scaled: bool = True,
+) -> Tensor:
+    """Computes `attention` from one query per row, (B, N·D), without keys and values.
+
+    As q·(xW) is (qWᵀ)·x, the kernels apply once per head instead of once per token. The keys' bias
+    is missing, as softmax ignores what it adds to all logits of a query.
+
+    Args:
+        query: (B, N, D).
+        tokens: (B, M, H), which keys and values are computed from.
+        key_kernel, value_kernel: (H, N·D).
+        bias: Float32, broadcast to (B, N, M).
+        seed: None disables dropout.
+    """
+    heads, size = query.shape[-2:]
+    key_kernel, value_kernel = (
+        ops.reshape(one, (one.shape[0], heads, size)) for one in (key_kernel, value_kernel)
+    )
+    query = query * (size**-0.5) if scaled else query
+    directions = ops.einsum("bnd,hnd->bnh", query, key_kernel)
+    logits = ops.cast(ops.einsum("bnh,bmh->bnm", directions, tokens), "float32")
+    weights = ops.cast(ops.softmax(logits if bias is None else logits + bias), tokens.dtype)
+    weights = weights if seed is None else dropout(weights, rate, seed)
+    mixed = ops.einsum("bnm,bmh->bnh", weights, tokens)
+    values = ops.einsum("bnh,hnd->bnd", mixed, value_kernel)
+    if value_bias is not None:
+        # With dropout, the weights don't sum to 1.
+        values += ops.sum(weights, -1, keepdims=True) * ops.reshape(value_bias, (heads, size))
+    return ops.reshape(values, (-1, heads * size))
+
+
 def cached_attention(
     query: Tensor, parts: Sequence[tuple[Tensor, Tensor, Tensor | None]], *, scaled: bool = True
 ) -> Tensor:

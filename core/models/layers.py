@@ -127,6 +127,12 @@ class Dense(keras.layers.Layer):
         bias = None if self.bias is None else ops.cast(self.bias, dtype)
         return kernels.dense(ops.cast(inputs, dtype), ops.cast(self.kernel, dtype), bias, columns)
 
+    def columns(self, start: int, stop: int) -> tuple[Tensor, Tensor | None]:
+        """Returns some columns of the kernel and the bias, all-gathered."""
+        dtype = self.compute_dtype
+        kernel = kernels.whole(ops.cast(self.kernel, dtype))[:, start:stop]
+        return kernel, None if self.bias is None else ops.cast(self.bias, dtype)[start:stop]
+
 
 class Norm(keras.layers.Layer):
     """Normalises in float32."""
@@ -321,6 +327,8 @@ class Attention(keras.layers.Layer):
 
         `bias` is added to the logits, float32, broadcast to (B, N, L, M).
         """
+        if rotation is None and positions is not None and positions.shape[1] == 1:
+            return self._attend_from_one(inputs, positions, bias, dropout_seed)
         if self.cross:
             query, (key, value) = self.queries(inputs), self.keys_and_values(memory)
         else:
@@ -342,6 +350,25 @@ class Attention(keras.layers.Layer):
         chosen = kernels.gather_positions(inputs, positions)
         query = kernels.split_heads(self.qkv(chosen, columns=(0, inner)), heads, 1)
         return query + kernels.split_heads(self.qkv(inputs, columns=(inner, 3 * inner)), heads, 2)
+
+    def _attend_from_one(
+        self, inputs: Tensor, positions: Tensor, bias: Tensor | None, seed: Tensor | None
+    ) -> Tensor:
+        """Attends from one position per row, (B, 1, H), without computing keys and values."""
+        heads, inner = self.options.heads, self.options.heads * self.options.head_size
+        chosen = kernels.gather_positions(inputs, positions)
+        (query,) = kernels.split_heads(self.qkv(chosen, columns=(0, inner)), heads, 1)
+        mixed = kernels.attention_from_one(
+            query[:, 0],
+            ops.cast(inputs, self.compute_dtype),
+            self.qkv.columns(inner, 2 * inner)[0],
+            *self.qkv.columns(2 * inner, 3 * inner),
+            None if bias is None else _bias_at(bias, positions)[:, :, 0],
+            self.dropout.rate,
+            self.dropout.seed_of(seed),
+            scaled=self.options.scaled,
+        )
+        return self.output_dense(mixed[:, None])
 
     def queries(self, inputs: Tensor) -> Tensor:
         return kernels.split_heads(self.query(inputs), self.options.heads, 1)[0]
