@@ -107,7 +107,11 @@ class FinetuneConfig(StageConfig):
     )
     test_split: str = option("", "Split for the results; empty: none.", group="Hub")
     text_column: str = option(
-        "", "Column with the text or the words; empty: found by its usual name.", group="Columns"
+        "",
+        "Column with the text or the words; empty: found by its usual name.",
+        details="In column files, a number from 1, or a name in the header; by default the first "
+        "one.",
+        group="Columns",
     )
     text_pair_column: str = option(
         "", "Column with the second text of a pair; empty: none, or found by its usual name.",
@@ -117,7 +121,7 @@ class FinetuneConfig(StageConfig):
         "",
         "Column with the label, number or tag; empty: found by its usual name.",
         details="In CoNLL-U: upos (default), xpos or deprel; in other column files, a number from "
-        "2; by default the last one.",
+        "1, or a name in the header; by default the last one.",
         group="Columns",
     )
     encoding: str = option(
@@ -133,15 +137,24 @@ class FinetuneConfig(StageConfig):
         },
         group="Data",
     )
-    csv_header: Literal["yes", "no"] = option(
-        "yes",
-        "Whether the first row of a CSV or TSV file names the columns.",
+    csv_header: Literal["auto", "yes", "no"] = option(
+        "auto",
+        "Whether the first row of a CSV, TSV or column file names the columns.",
         title="CSV header",
-        options={"yes": ("Yes", ""), "no": ("No", "the columns are called 1, 2, 3")},
+        options={
+            "auto": ("Automatic", "yes in CSV and TSV; in column files, if text_column or "
+                     "label_column is a name"),
+            "yes": ("Yes", ""),
+            "no": ("No", "the columns are called 1, 2, 3"),
+        },
         group="Data",
-    )
+    )  # fmt: skip
     limit: int | None = option(
-        None, "Read at most this many training examples; empty means all.", group="Data", ge=2
+        None,
+        "Train on at most this many examples; empty means all.",
+        details="They are a random sample, always the same one, in their order.",
+        group="Data",
+        ge=2,
     )
     max_seq_length: int = option(
         128,

@@ -11,7 +11,7 @@ import shutil
 import tempfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -57,24 +57,30 @@ _LONE_RETURN = re.compile(rb"\r[^\r\n]")
 
 
 class Row(NamedTuple):
-    """A JSON object and its place, for errors."""
+    """A JSON object and its place, for errors, with the metadata of a Parquet file's schema."""
 
     path: Path
     place: str
     values: dict[str, Any]
+    metadata: dict[bytes, bytes] = {}
 
 
 class FilesSource:
     """Documents of the files that a config names.
+
+    Args:
+        keep_unreadable: Whether a file that can't be opened is an error only when it is read.
 
     Raises:
         ConfigError: There is no path, or all files are held out.
         CorpusError: A file is missing or of an unknown type.
     """
 
-    def __init__(self, config: CorpusConfig) -> None:
+    def __init__(self, config: CorpusConfig, *, keep_unreadable: bool = False) -> None:
         self._config = config
-        self._encoding = encoding_named(config.encoding)
+        self._keep_unreadable = keep_unreadable
+        # A byte order mark of UTF-8 is always recognised.
+        self._encoding = encoding_named(config.encoding).replace("utf-8-sig", "utf-8")
         self.report = ReadingReport()
         self._hashes: dict[Path, list[str]] = {}
         self._with_lone_returns: set[Path] = set()
@@ -90,7 +96,7 @@ class FilesSource:
         config = self._config
         found = find_files(
             pattern, field=field, file_format=config.file_format,
-            skip_unreadable=config.skip_unreadable,
+            skip_unreadable=config.skip_unreadable, keep_unreadable=self._keep_unreadable,
         )  # fmt: skip
         self.report.skipped += [one for one in found.skipped if one not in self.report.skipped]
         return found.files
@@ -117,7 +123,7 @@ class FilesSource:
 
     def _of_first_table(self, read: Callable[[_Table], T]) -> T | None:
         for file in self._files["train"]:
-            if file.format != "text":
+            if file.format != "text" and not file.problem:
                 with _naming(file), self._table(file) as table:
                     if table.has_rows:
                         return read(table)
@@ -144,20 +150,33 @@ class FilesSource:
             short = shorten(last, "paragraph" if unit == "paragraph" else "line", target_bytes)
         return SourcePart(self._limited_to([short], part), short.describe(), short.bytes)
 
+    def apart(self, part: str) -> list[FilesSource]:
+        """Returns a source for each file of a part."""
+        return [self._limited_to([_stretch(one)], part) for one in self._files[part]]
+
+    def without(self, part: str, failing: Collection[int]) -> FilesSource:
+        """Returns a source of a part's other files.
+
+        Args:
+            failing: Places in `apart`.
+        """
+        files = [_stretch(one) for place, one in enumerate(self._files[part])
+                 if place not in failing]  # fmt: skip
+        return self._limited_to(files, part)
+
     def _grouped(self, part: str, target_bytes: int) -> Iterator[list[Stretch]]:
         """Groups a split's files into about equal amounts of text, and cuts the large ones."""
         group: list[Stretch] = []
         size = 0
         members = Counter(file.path for file in self._files[part])
         for file in self._files[part]:
-            with _naming(file):
-                whole = Stretch.whole(file, members[file.path])
-                for stretch in self._cut(whole, target_bytes):
-                    if group and size + stretch.bytes > target_bytes:
-                        yield group
-                        group, size = [], 0
-                    group.append(stretch)
-                    size += stretch.bytes
+            whole = Stretch.whole(file, members[file.path])
+            for stretch in self._cut_readable(whole, target_bytes):
+                if group and size + stretch.bytes > target_bytes:
+                    yield group
+                    group, size = [], 0
+                group.append(stretch)
+                size += stretch.bytes
         if group:
             yield group
 
@@ -169,6 +188,13 @@ class FilesSource:
         limited.__dict__.pop("identity", None)
         return limited
 
+    def _cut_readable(self, whole: Stretch, target_bytes: int) -> list[Stretch]:
+        """Cuts a file; one that can't be read stays whole, and its reader reports the error."""
+        try:
+            return [whole] if whole.problem else list(self._cut(whole, target_bytes))
+        except (*_DAMAGES, CorpusError, ConfigError):
+            return [whole]
+
     def _cut(self, whole: Stretch, target_bytes: int) -> Iterator[Stretch]:
         if whole.bytes <= target_bytes or whole.member:
             return iter([whole])
@@ -177,7 +203,7 @@ class FilesSource:
         if whole.format == "parquet":
             return self._cut_groups(whole, target_bytes)
         unit = self._config.text_unit
-        if not is_safe_to_cut(self._encoding):
+        if not is_safe_to_cut(self._encoding, self._config.encoding_errors):
             return iter([whole])
         if whole.format == "text" and unit != "file":
             return cut_lines(whole, unit, self._encoding, target_bytes)
@@ -187,17 +213,11 @@ class FilesSource:
 
     def _cut_groups(self, whole: Stretch, target_bytes: int) -> Iterator[Stretch]:
         with open_regular(whole.path) as stream:
-            try:
-                table = ParquetTexts(whole.shown, stream, self._config.max_document_mb)
-            except CorpusError:
-                return iter([whole])  # The reader reports the error.
+            table = ParquetTexts(whole.shown, stream, self._config.max_document_mb)
             return cut_groups(whole, table.group_bytes, target_bytes)
 
     def _cut_json(self, whole: Stretch, target_bytes: int) -> Iterator[Stretch]:
-        try:
-            found = self._lenient()._find_lines_of_json(whole)
-        except CorpusError:
-            found = None  # The reader reports the error.
+        found = self._lenient()._find_lines_of_json(whole)
         if found is None:
             yield whole
             return
@@ -247,22 +267,28 @@ class FilesSource:
             with _naming(file):
                 yield from self._rows_of(file)
 
-    def table_rows(self, part: str) -> Iterator[Row]:
-        """Yields the rows of tables of any format; raises CorpusError for plain text."""
+    def table_rows(self, part: str, *, quotes_in_tsv: bool = True) -> Iterator[Row]:
+        """Yields the rows of tables of any format; raises CorpusError for plain text.
+
+        Args:
+            quotes_in_tsv: Whether automatic quoting holds for TSV files; no: marks are text.
+        """
         for file in self._files[part]:
             with _naming(file):
                 if file.format in ("csv", "tsv", "parquet"):
-                    yield from self._rows_of_table(file)
+                    yield from self._rows_of_table(file, quotes_in_tsv)
                 else:
                     yield from self._rows_of(file)
 
-    def _rows_of_table(self, file: TextFile) -> Iterator[Row]:
+    def _rows_of_table(self, file: TextFile, quotes_in_tsv: bool) -> Iterator[Row]:
         config = self._config
+        if file.format == "tsv" and config.quoting == "auto" and not quotes_in_tsv:
+            config = config.model_copy(update={"quoting": "no"})
         with unpacked(file.packed, config.max_unpack_ratio) as (stream, compression):
             if file.format == "parquet":
                 with _seekable(stream, compression) as seekable:
                     table = ParquetTexts(file.shown, seekable, config.max_document_mb)
-                    yield from _numbered(file, table.rows())
+                    yield from _numbered(file, table.rows(), table.metadata)
                 return
             decoder = self._decoder(file)
             lines = decoder.lines(decoder.blocks(stream))
@@ -291,6 +317,8 @@ class FilesSource:
 
     def _documents_of(self, file: TextFile) -> Iterator[str]:
         with _naming(file):
+            if file.problem:
+                raise OSError(0, file.problem)
             if file.format == "text":
                 yield from self._text_documents(file)
                 return
@@ -433,6 +461,8 @@ class FilesSource:
         return _Table(table.columns, table.has_rows, choose, texts)
 
     def _identity(self, file: TextFile, by_content: bool) -> list[Any]:
+        if file.problem:
+            return [file.format, file.problem]
         size = _size(file)
         with _naming(file):
             times = [] if by_content else [file.path.stat().st_mtime_ns]
@@ -484,9 +514,12 @@ class _Table:
     has: Callable[[str], bool] = lambda _: True
 
 
-def _numbered(file: TextFile, rows: Iterable[dict[str, Any]]) -> Iterator[Row]:
+def _numbered(
+    file: TextFile, rows: Iterable[dict[str, Any]], metadata: dict[bytes, bytes] | None = None
+) -> Iterator[Row]:
+    known = metadata or {}
     for number, values in enumerate(rows, 1):
-        yield Row(file.path, f"Row {number} of {file.shown}", values)
+        yield Row(file.path, f"Row {number} of {file.shown}", values, known)
 
 
 def _without(files: list[TextFile], held_out: list[TextFile]) -> list[TextFile]:
@@ -536,7 +569,13 @@ class _Hash:
     has_lone_return: bool
 
 
+def _stretch(file: TextFile) -> Stretch:
+    return file if isinstance(file, Stretch) else Stretch.whole(file)
+
+
 def _size(file: TextFile) -> int:
+    if file.problem:
+        return 0
     with _naming(file):
         return file.path.stat().st_size
 

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import copy
+import csv
+import gzip
 import itertools
+import lzma
 import re
+import struct
+import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from core.config import CorpusConfig
-from core.corpus.columns import choose_text_column, string_columns
+from core.corpus.columns import (
+    JOINED,
+    USUAL_NAME,
+    choose_text_column,
+    decode_text,
+    string_columns,
+    texts_within,
+    value_at,
+)
 from core.corpus.hub_card import check_card, check_data_files
+from core.corpus.parquet_rows import texts_within_type
 from core.corpus.source import SourcePart
 from core.errors import ConfigError, CorpusError, StudioError
 from core.hub.ids import flaw_of_hub_id
@@ -24,7 +39,13 @@ _LOOKUP_TIMEOUT_SECONDS = 30.0
 _ROWS_AT_ONCE = 1000
 _SAMPLED_ROWS = 20
 _STRING_TYPES = {"string", "large_string"}
+_BYTES_TYPES = {"binary", "large_binary"}
 _NOT_ALLOWED = (401, 403)
+# What decompressors and parsers raise for damaged files, besides OSError and ValueError.
+_DAMAGES = (
+    EOFError, KeyError, IndexError, struct.error, zlib.error, lzma.LZMAError, zipfile.BadZipFile,
+    csv.Error,
+)  # fmt: skip
 
 _LISTED = re.compile(r"\[(.*?)\]", re.DOTALL)
 
@@ -95,11 +116,13 @@ class HubSource:
     def documents(self, part: str) -> Iterator[str]:
         with _explaining(self._config):
             dataset = self._open(part)
-            _, column = self._columns_of(dataset)
+            columns, column = self._columns_of(dataset)
+            top = column if column in columns else column.removesuffix(JOINED).split(".")[0]
             dataset = self._shard_of(dataset)
-            batches = dataset.select_columns([column]).with_format("arrow")
+            batches = dataset.select_columns([top]).with_format("arrow")
             for batch in batches.iter(batch_size=_ROWS_AT_ONCE):
-                yield from map(self._text, batch[column].to_pylist())
+                for value in batch[top].to_pylist():
+                    yield self._text(value_at({top: value}, column)[1])
 
     def __getstate__(self) -> dict[str, Any]:
         # Open datasets stay in their process.
@@ -128,7 +151,23 @@ class HubSource:
     def rows(self, configuration: str) -> Iterator[dict[str, Any]]:
         """Yields the rows of a configuration's training split."""
         with _explaining(self._config):
-            yield from self._load(self._config.train_split, configuration)
+            yield from self._table(configuration)
+
+    def class_names(self, configuration: str) -> dict[str, tuple[str, ...]]:
+        """Returns the names of the classes that `rows` has as numbers, by column.
+
+        A column's feature is a ClassLabel, or a list of them.
+        """
+        with _explaining(self._config):
+            features = self._table(configuration).features or {}
+            named = {column: _class_names(feature) for column, feature in features.items()}
+        return {column: names for column, names in named.items() if names}
+
+    def _table(self, configuration: str) -> Any:
+        key = f"rows of {configuration}"
+        if key not in self._opened:
+            self._opened[key] = self._load(self._config.train_split, configuration)
+        return self._opened[key]
 
     def _open(self, part: str) -> Any:
         if part not in self._opened:
@@ -160,15 +199,21 @@ class HubSource:
     def _columns_of(self, dataset: Any) -> tuple[list[str], str]:
         if dataset.features:
             columns = list(dataset.features)
-            strings = [name for name in columns if _is_string(dataset.features[name])]
+            strings = [name for name in columns if _is_string(dataset.features[name], name)]
+            schema = dataset.features.arrow_schema
+            within = [name for one in schema for name in texts_within_type(one.name, one.type)]
         else:
-            strings, columns = string_columns(itertools.islice(dataset, _SAMPLED_ROWS))
+            rows = list(itertools.islice(dataset, _SAMPLED_ROWS))
+            strings, columns = string_columns(rows)
+            found = (texts_within(name, value) for row in rows for name, value in row.items())
+            within = list(dict.fromkeys(itertools.chain.from_iterable(found)))
         chosen = choose_text_column(
-            self._config.text_column, strings, columns, f"The dataset {self._name}"
+            self._config.text_column, strings, columns, f"The dataset {self._name}", within
         )
         return columns, chosen
 
     def _text(self, value: Any) -> str:
+        value = decode_text(value, self._config.text_column or USUAL_NAME, self._name)
         if value is not None and not isinstance(value, str):
             raise CorpusError(
                 f"The column {self._config.text_column!r} of {self._name} doesn't contain text",
@@ -229,7 +274,7 @@ def _explaining(config: CorpusConfig) -> Iterator[None]:
         yield
     except StudioError:
         raise
-    except (OSError, ValueError, RuntimeError, DatasetsError, client_error) as error:
+    except (OSError, ValueError, RuntimeError, DatasetsError, client_error, *_DAMAGES) as error:
         if refusal := refusal_in(error):
             raise refusal from error
         raise _explained(config, error) from error
@@ -264,6 +309,8 @@ def _explained(config: CorpusConfig, error: Exception) -> CorpusError:
         if status in _NOT_ALLOWED:
             return _closed_error(config, f"the HTTP status {status}")
         return _unreachable_error(config, f"the HTTP status {status}")
+    if _is_damage(error):
+        return _damaged_error(config, error)
     is_of_the_data = isinstance(error, (ValueError, RuntimeError, DatasetsError))
     if is_of_the_data and not isinstance(error, OSError):
         return _unreadable_error(config, text)
@@ -331,10 +378,37 @@ def _unreadable_error(config: CorpusConfig, received: str) -> CorpusError:
     )  # fmt: skip
 
 
+def _is_damage(error: BaseException) -> bool:
+    """Returns whether a data file is damaged; errors of connections have a number or a subclass."""
+    is_of_decompressor = type(error) is OSError and error.errno is None
+    return is_of_decompressor or isinstance(error, (*_DAMAGES, gzip.BadGzipFile))
+
+
+def _damaged_error(config: CorpusConfig, error: Exception) -> CorpusError:
+    return CorpusError(
+        f"A data file of the dataset {config.dataset_name} is damaged",
+        expected="complete data files that can be unpacked",
+        received=f"{type(error).__name__}: {error}"[:400],
+        fix="choose another revision, report it to the dataset's owner, or skip this part "
+        "(skip_failing_parts)",
+        field="dataset_name",
+    )
+
+
 def _split_field(config: CorpusConfig, text: str) -> str:
     wrong = config.validation_split
     return "validation_split" if wrong and f"Bad split: {wrong}." in text else "train_split"
 
 
-def _is_string(feature: Any) -> bool:
-    return getattr(feature, "dtype", None) in _STRING_TYPES
+def _class_names(feature: Any) -> tuple[str, ...]:
+    from datasets import ClassLabel
+
+    if isinstance(feature, list) and feature:
+        (feature, *_) = feature
+    inner = getattr(feature, "feature", feature)
+    return tuple(map(str, inner.names)) if isinstance(inner, ClassLabel) else ()
+
+
+def _is_string(feature: Any, name: str) -> bool:
+    kind = getattr(feature, "dtype", None)
+    return kind in _STRING_TYPES or (kind in _BYTES_TYPES and name == USUAL_NAME)

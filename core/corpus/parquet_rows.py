@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, Any
 
-from core.corpus.columns import JOINED, value_at
+from core.corpus.columns import JOINED, USUAL_NAME, decode_text, value_at
 from core.corpus.json_rows import wrong_value
 from core.corpus.parquet_pages import PageSizes, page_sizes
 from core.errors import CorpusError
@@ -25,6 +25,7 @@ class ParquetTexts:
 
     Attributes:
         within: Nested text columns.
+        metadata: Metadata of the Arrow schema, untrusted.
     """
 
     def __init__(self, shown: str, stream: IO[bytes], max_document_mb: int) -> None:
@@ -38,8 +39,16 @@ class ParquetTexts:
             self._file = pq.ParquetFile(stream, pre_buffer=False, buffer_size=_BUFFER_BYTES)
             schema = self._file.schema_arrow
         self.columns: list[str] = schema.names
-        self.strings = [field.name for field in schema if _is_string(field.type)]
-        self.within = [name for field in schema for name in _within(field.name, field.type)]
+        self.metadata: dict[bytes, bytes] = schema.metadata or {}
+        self._texts = [field.name for field in schema if _is_text(field.type)]
+        strings = [field.name for field in schema if _is_string(field.type)]
+        # Bytes can be anything, so they are text only if their name or the user says so.
+        self.strings = [
+            name for name in self._texts if name in strings or name == USUAL_NAME or not strings
+        ]
+        self.within = [
+            name for field in schema for name in texts_within_type(field.name, field.type)
+        ]
         self.has_rows: bool = self._file.metadata.num_rows > 0
         self._kinds = {field.name: field.type for field in schema}
         self._groups = range(self._file.metadata.num_row_groups)
@@ -60,9 +69,9 @@ class ParquetTexts:
         Raises:
             CorpusError: Not text, too large a page, or damage.
         """
-        if column in self._kinds and column not in self.strings:
+        if column in self._kinds and column not in self._texts:
             kind = self._kinds[column]
-            within = _within(column, kind)
+            within = texts_within_type(column, kind)
             raise wrong_value(self._shown, "its type", column, str(kind), within)
         name = column if column in self._kinds else column.removesuffix(JOINED)
         with self._explaining():
@@ -71,9 +80,11 @@ class ParquetTexts:
                 batches = self._file.iter_batches(rows, row_groups=[group], columns=[name])
                 for batch in batches:
                     if column in self._kinds:
-                        yield from _values(batch.column(0))
+                        values = batch.column(0).to_pylist()
                     else:
-                        yield from (value_at(row, column)[1] or "" for row in batch.to_pylist())
+                        values = [value_at(row, column)[1] for row in batch.to_pylist()]
+                    for value in values:
+                        yield decode_text(value, column, self._shown) if value else ""
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yields whole rows; raises CorpusError for too large a page, or damage."""
@@ -134,10 +145,6 @@ class ParquetTexts:
         )  # fmt: skip
 
 
-def _values(column: Any) -> Iterator[str]:
-    return (value or "" for value in column.to_pylist())
-
-
 def _is_string(kind: Any) -> bool:
     import pyarrow.types as types
 
@@ -146,19 +153,35 @@ def _is_string(kind: Any) -> bool:
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
+def _is_text(kind: Any) -> bool:
+    """Returns whether values are strings, or bytes that can be UTF-8."""
+    import pyarrow.types as types
+
+    if types.is_dictionary(kind):
+        return _is_text(kind.value_type)
+    is_bytes = types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind)
+    return bool(is_bytes or _is_string(kind))
+
+
 def _is_list(kind: Any) -> bool:
     import pyarrow.types as types
 
-    return bool(types.is_list(kind) or types.is_large_list(kind))
+    is_fixed = types.is_fixed_size_list(kind)
+    is_view = types.is_list_view(kind) or types.is_large_list_view(kind)
+    return bool(types.is_list(kind) or types.is_large_list(kind) or is_fixed or is_view)
 
 
-def _within(name: str, kind: Any) -> list[str]:
+def texts_within_type(name: str, kind: Any) -> list[str]:
+    """Lists the column names of nested texts of an Arrow type."""
     import pyarrow.types as types
 
     if _is_list(kind):
-        return [name + JOINED] if _is_string(kind.value_type) else []
+        return [name + JOINED] if _is_text(kind.value_type) else []
     if not types.is_struct(kind):
         return []
     fields = [kind.field(number) for number in range(kind.num_fields)]
-    strings = [f"{name}.{field.name}" for field in fields if _is_string(field.type)]
-    return [*strings, *(one for f in fields for one in _within(f"{name}.{f.name}", f.type))]
+    texts = [f"{name}.{field.name}" for field in fields if _is_text(field.type)]
+    return [
+        *texts,
+        *(one for f in fields for one in texts_within_type(f"{name}.{f.name}", f.type)),
+    ]

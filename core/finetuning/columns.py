@@ -50,6 +50,27 @@ def find_words_column(columns: Sequence[str], wanted: str) -> str:
     return _usual(columns, WORDS, "text_column", "the list of words")
 
 
+def check_different(texts: Sequence[str], label: str) -> None:
+    """Raises ConfigError if a text is read from the label's column, or both texts from one."""
+    for name, option in zip(texts, ("text_column", "text_pair_column"), strict=False):
+        if name == label:
+            raise ConfigError(
+                f"{option} and label_column are the same column, so the model would read the label",
+                expected="different columns",
+                received=f"{name!r} for both",
+                fix=f"set {option} or label_column to another column",
+                field=option,
+            )
+    if len(set(texts)) < len(texts):
+        raise ConfigError(
+            "text_column and text_pair_column are the same column",
+            expected="different columns",
+            received=f"{texts[0]!r} for both",
+            fix="set text_pair_column to the column with the second text, or leave it empty",
+            field="text_pair_column",
+        )
+
+
 def _named(columns: Sequence[str], name: str, option: str) -> str:
     if name in columns:
         return name

@@ -1,7 +1,8 @@
 """Reads tagged sentences from CoNLL-U and from column files.
 
 A file is CoNLL-U as a whole or not at all, and all rows of a column file have as many columns as
-the first. So a damaged line is an error, instead of a wrong word or tag.
+the first. So a damaged line is an error, instead of a wrong word or tag. Columns have numbers from
+1, and names if the first row is a header.
 
 Source: https://universaldependencies.org/format.html
 """
@@ -19,11 +20,14 @@ from core.config.finetune import FinetuneConfig
 from core.corpus.files import FilesSource
 from core.corpus.unpack import SUFFIXES
 from core.errors import ConfigError, CorpusError
+from core.finetuning.advice import naming_options
+from core.finetuning.columns import check_different
 from core.finetuning.examples import NO_TAG, Sentence
 
 _CONLLU_SUFFIXES = (".conllu", ".conll-u")
 _CONLLU_COLUMNS = 10
 _CONLLU_WORD = 1
+_FORM = "form"
 _LAYERS = {"upos": 3, "xpos": 4, "deprel": 7}
 _UNSPECIFIED = "_"
 _PLAIN_ID = re.compile(r"\d+")
@@ -31,6 +35,8 @@ _PLAIN_ID = re.compile(r"\d+")
 _ID = re.compile(r"\d+([-.]\d+)?")
 # Comments of CoNLL-U, which column files have, too.
 _COMMENT = re.compile(r"# ?\S+ = |# new(doc|par)\b")
+# GermEval 2014 has a tab after the number sign.
+_COMMENT_STARTS = ("# ", "#\t")
 _DOCUMENT_START = "-DOCSTART-"
 _SHOWN_CHARACTERS = 80
 
@@ -47,25 +53,32 @@ def read_sentences(config: FinetuneConfig, path: str, field: str) -> Iterator[Se
         ConfigError: There is no such column.
         CorpusError: A file is missing, a line is malformed, or no word has a tag.
     """
+    if config.quoting == "yes":
+        raise _refused("quoting", "yes", "auto or no, as quotation marks of column files are text")
     corpus = CorpusConfig(
         source="files", path=path, file_format="text", text_unit="line", encoding=config.encoding
     )
     has_sentences = has_tags = False
-    for name, lines in FilesSource(corpus).documents_by_file("train"):
-        for sentence in _sentences_of(name, lines, config.label_column, field):
-            has_sentences = True
-            if any(sentence.tags):
-                has_tags = True
-                yield sentence
+    with naming_options(field):
+        for name, lines in FilesSource(corpus).documents_by_file("train"):
+            for sentence in _sentences_of(name, lines, config, field):
+                has_sentences = True
+                if any(sentence.tags):
+                    has_tags = True
+                    yield sentence
     if has_sentences and not has_tags:
         raise _no_tags(path, config.label_column)
 
 
-def _sentences_of(name: str, lines: Iterator[str], column: str, field: str) -> Iterator[Sentence]:
+def _sentences_of(
+    name: str, lines: Iterator[str], config: FinetuneConfig, field: str
+) -> Iterator[Sentence]:
     first, lines = _with_first_row(lines)
     if not first:
         return
-    rows = _rows_like(first, name, column, field)
+    rows = _rows_like(first, name, config, field)
+    if rows.has_header:
+        lines = _without(first, lines)
     for number, pairs in enumerate(_blocks(rows, lines), 1):
         words, tags = zip(*pairs, strict=True)
         yield Sentence(words, tags, f"Sentence {number} of {name}")
@@ -93,16 +106,46 @@ def _blocks(rows: _Rows, lines: Iterable[str]) -> Iterator[list[TaggedWord]]:
             pairs = []
 
 
-def _rows_like(first: str, name: str, column: str, field: str) -> _Rows:
+def _without(header: str, lines: Iterator[str]) -> Iterator[str]:
+    """Makes the header an empty line, so that later ones keep their numbers."""
+    for line in lines:
+        if line == header:
+            yield ""
+            break
+        yield line
+    yield from lines
+
+
+def _rows_like(first: str, name: str, config: FinetuneConfig, field: str) -> _Rows:
     """Decides by a file's suffix and first row how its rows are read."""
     is_tabbed = "\t" in first
     cells = _cells(first, is_tabbed=is_tabbed)
     if _has_conllu_suffix(name) or (is_tabbed and _is_conllu(cells)):
-        if column and column not in _LAYERS:
-            raise _no_column(column, ", ".join(_LAYERS))
-        return _ConlluRows(name, field, _LAYERS[column or "upos"])
-    tag = _tag_index(column, len(cells))
-    return _ColumnRows(name, field, tag, len(cells), is_tabbed)
+        return _conllu_rows(name, config, field)
+    given = (config.text_column, config.label_column)
+    has_header = config.csv_header == "yes" or (
+        config.csv_header == "auto" and any(one and not one.isdecimal() for one in given)
+    )
+    if len(cells) < 2:
+        raise _no_column(
+            "label_column", "a file with one column", "a column of words and one of tags"
+        )
+    names = tuple(cells) if has_header else ()
+    word = _index("text_column", config.text_column or "1", len(cells), names)
+    tag = _index("label_column", config.label_column or str(len(cells)), len(cells), names)
+    check_different([f"column {word + 1}"], f"column {tag + 1}")
+    return _ColumnRows(name, field, word, tag, has_header, len(cells), is_tabbed)
+
+
+def _conllu_rows(name: str, config: FinetuneConfig, field: str) -> _Rows:
+    if config.label_column and config.label_column not in _LAYERS:
+        raise _no_column("label_column", config.label_column, ", ".join(_LAYERS))
+    if config.text_column not in ("", _FORM):
+        raise _no_column("text_column", config.text_column, f"{_FORM}, or no value, in CoNLL-U")
+    if config.csv_header == "yes":
+        raise _refused("csv_header", "yes", "auto or no, as CoNLL-U has no header")
+    layer = _LAYERS[config.label_column or "upos"]
+    return _ConlluRows(name, field, _CONLLU_WORD, layer, has_header=False)
 
 
 def _has_conllu_suffix(name: str) -> bool:
@@ -114,12 +157,14 @@ def _is_conllu(cells: list[str]) -> bool:
     return len(cells) == _CONLLU_COLUMNS and bool(_ID.fullmatch(cells[0]))
 
 
-def _tag_index(column: str, columns: int) -> int:
-    if columns < 2:
-        raise _no_column("a file with one column", "a column of words and one of tags")
-    number = int(column) if column.isdecimal() else 0 if column else columns
-    if not 1 < number <= columns:
-        raise _no_column(column, f"a number from 2 to {columns}")
+def _index(option: str, column: str, columns: int, names: tuple[str, ...]) -> int:
+    """Returns the index of a column by its number, or its name in the header."""
+    if column in names:
+        return names.index(column)
+    number = int(column) if column.isdecimal() else 0
+    if not 1 <= number <= columns:
+        named = f", or a name in the header: {', '.join(names)[:_SHOWN_CHARACTERS]}"
+        raise _no_column(option, column, f"a number from 1 to {columns}" + named * bool(names))
     return number - 1
 
 
@@ -130,12 +175,14 @@ class _Rows:
     Attributes:
         name: The file, for errors.
         field: Config field of the path, for errors.
-        tag: Index of the column with the tags.
+        word, tag: Indices of the columns with the words and the tags.
     """
 
     name: str
     field: str
+    word: int
     tag: int
+    has_header: bool
 
     def words_of(self, line: str, number: int) -> list[TaggedWord]:
         """Returns the word of a line and its tag; nothing for other lines."""
@@ -158,7 +205,7 @@ class _ConlluRows(_Rows):
         if line.startswith("#"):
             return []
         cells = _cells(line, is_tabbed=True)
-        if not _is_conllu(cells) or not cells[_CONLLU_WORD]:
+        if not _is_conllu(cells) or not cells[self.word]:
             raise self._malformed(
                 line,
                 number,
@@ -168,12 +215,12 @@ class _ConlluRows(_Rows):
         if not _PLAIN_ID.fullmatch(cells[0]):
             return []
         tag = cells[self.tag]
-        return [(cells[_CONLLU_WORD], NO_TAG if tag == _UNSPECIFIED else tag)]
+        return [(cells[self.word], NO_TAG if tag == _UNSPECIFIED else tag)]
 
 
 @dataclass(frozen=True)
 class _ColumnRows(_Rows):
-    """Rows with a word in the first column.
+    """Rows of other column files.
 
     Attributes:
         columns: Their number.
@@ -187,19 +234,19 @@ class _ColumnRows(_Rows):
         cells = _cells(line, is_tabbed=self.is_tabbed or "\t" in line)
         if line.startswith(_DOCUMENT_START) or self._is_comment(line, cells):
             return []
-        if len(cells) != self.columns or not cells[0] or not cells[self.tag]:
+        if len(cells) != self.columns or not cells[self.word] or not cells[self.tag]:
             separator = "tabs" if self.is_tabbed else "spaces"
             raise self._malformed(
                 line,
                 number,
                 f"{self.columns} columns separated by {separator}, as in the first row, with a "
-                f"word in column 1 and a tag in column {self.tag + 1}",
+                f"word in column {self.word + 1} and a tag in column {self.tag + 1}",
             )
-        return [(cells[0], cells[self.tag])]
+        return [(cells[self.word], cells[self.tag])]
 
     def _is_comment(self, line: str, cells: list[str]) -> bool:
         """A row may begin with the word #, so a comment must differ from a row."""
-        is_other = line.startswith("# ") and len(cells) != self.columns
+        is_other = line.startswith(_COMMENT_STARTS) and len(cells) != self.columns
         return is_other or bool(_COMMENT.match(line))
 
 
@@ -207,13 +254,23 @@ def _cells(line: str, *, is_tabbed: bool) -> list[str]:
     return [one.strip(" ") for one in line.split("\t")] if is_tabbed else line.split()
 
 
-def _no_column(column: str, expected: str) -> ConfigError:
+def _no_column(option: str, column: str, expected: str) -> ConfigError:
     return ConfigError(
-        "The column with the tags doesn't exist",
+        f"The column with the {'words' if option == 'text_column' else 'tags'} doesn't exist",
         expected=expected,
         received=column,
-        fix="set label_column to an existing column, or choose another file",
-        field="label_column",
+        fix=f"set {option} to an existing column, or choose another file",
+        field=option,
+    )
+
+
+def _refused(option: str, received: str, expected: str) -> ConfigError:
+    return ConfigError(
+        f"{option}={received} has no effect on files of tagged words",
+        expected=expected,
+        received=received,
+        fix=f"leave out {option}",
+        field=option,
     )
 
 

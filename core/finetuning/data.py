@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import PurePath
+from typing import Any
 
 import numpy as np
 
@@ -12,8 +15,11 @@ from core.config.finetune import FinetuneConfig, FinetuneTask
 from core.errors import ConfigError, CorpusError
 from core.finetuning.conll import read_sentences
 from core.finetuning.examples import Example, Sentence, Splits
+from core.finetuning.file_kinds import holds_tables
 from core.finetuning.glue import TASKS
-from core.finetuning.tables import file_records, hub_records, read_examples, read_word_lists
+from core.finetuning.sampling import sample
+from core.finetuning.tables import Choose, TableReader, file_records, hub_records
+from core.finetuning.unused import check_used
 
 # Share of the training examples, for early stopping, if there is no development set.
 _HELD_OUT = 0.1
@@ -25,14 +31,23 @@ _ENOUGH: dict[FinetuneTask, str] = {
     "regression": "at least 3 examples",
     "token_classification": "at least 2 sentences",
 }
-_TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
-_PACKED = (".gz", ".zst", ".xz", ".bz2", ".zip")
 
 Found = Sequence[Example | Sentence]
 
 
-def read_splits(config: FinetuneConfig) -> Splits:
+@dataclass(frozen=True)
+class _Part:
+    """Examples, with the order of their classes if the data define one."""
+
+    examples: Found = ()
+    class_names: tuple[str, ...] = ()
+
+
+def read_splits(config: FinetuneConfig, note: Callable[[str], Any] | None = None) -> Splits:
     """Reads all examples.
+
+    Args:
+        note: Called with a message if rows are left out.
 
     Raises:
         ConfigError, CorpusError: They are missing, unreadable or unsuitable.
@@ -45,20 +60,24 @@ def read_splits(config: FinetuneConfig) -> Splits:
             fix="set train_path or dataset_name, or choose a GLUE task",
             field="train_path",
         )
-    train = _read(config, config.train_path, config.train_split, "train_path", config.limit)
-    validation = _read(config, config.validation_path, config.validation_split, "validation_path")
-    test = _read(config, config.test_path, config.test_split, "test_path")
+    check_used(config)
+    limited = partial(sample, count=config.limit) if config.limit else iter
+    part = _read(config, "train", limited, note)
+    validation = _read(config, "validation", iter, note).examples
+    test = _read(config, "test", iter, note).examples
+    train = part.examples
     if not validation:
         train, validation = hold_out(train, config.task)
     name = _name_of(config.test_path, config.test_split) if test else "development set"
-    return Splits(train, validation, test or validation, name)
+    return Splits(train, validation, test or validation, name, part.class_names)
 
 
 def check_files(config: FinetuneConfig) -> None:
     """Reads the first examples of each file; raises ConfigError or CorpusError."""
-    for field in ("train_path", "validation_path", "test_path"):
-        if path := getattr(config, field):
-            _read(config, path, "", field, _CHECKED)
+    check_used(config)
+    for part in ("train", "validation", "test"):
+        if getattr(config, f"{part}_path"):
+            _read(config, part, lambda items: islice(items, _CHECKED))
 
 
 def hold_out(examples: Found, task: FinetuneTask) -> tuple[Found, Found]:
@@ -110,34 +129,53 @@ def _label_of(example: Example | Sentence) -> str:
 
 
 def _read(
-    config: FinetuneConfig, path: str, split: str, field: str, limit: int | None = None
-) -> Found:
+    config: FinetuneConfig, part: str, choose: Choose, note: Callable[[str], Any] | None = None
+) -> _Part:
+    """Reads a part of the data: train, validation or test."""
+    path, split = getattr(config, f"{part}_path"), getattr(config, f"{part}_split")
     if not path and (config.train_path or not split):
-        return []
-    found = list(islice(_examples(config, path, split, field), limit))
-    if not found:
-        raise CorpusError(
-            f"{path or config.dataset_name} has no examples",
-            expected="at least one labelled example",
-            received="none",
-            fix="choose another file or split",
-            field=field if path else "dataset_name",
+        return _Part()
+    field = f"{part}_path"
+    if path and config.task == "token_classification" and not holds_tables(path, field):
+        sentences = list(choose(read_sentences(config, path, field)))
+        return _Part(_not_empty(sentences, path, field))
+    where = path or f"{config.dataset_name} ({split})"
+    records = (
+        file_records(config, path, field) if path else hub_records(config, split, f"{part}_split")
+    )
+    reader = TableReader(config, records)
+    found = list(_with_glue_names(config, reader.examples(choose)))
+    if reader.unlabelled and note:
+        note(
+            f"Left out {reader.unlabelled:,} rows of {where}: their class is -1, which means that "
+            "they have no label"
         )
-    return found
+    return _Part(
+        _not_empty(found, where, field if path else f"{part}_split", reader.unlabelled),
+        reader.class_names,
+    )
 
 
-def _examples(
-    config: FinetuneConfig, path: str, split: str, field: str
-) -> Iterable[Example | Sentence]:
-    is_tagging = config.task == "token_classification"
-    if path and is_tagging and not _is_table(path):
-        return read_sentences(config, path, field)
-    records = file_records(config, path, field) if path else hub_records(config, split)
-    if is_tagging:
-        return read_word_lists(config, records)
-    found = read_examples(config, records)
+def _not_empty(found: Found, where: str, field: str, unlabelled: int = 0) -> Found:
+    if found:
+        return found
+    raise CorpusError(
+        f"{where} has no examples",
+        expected="at least one labelled example",
+        received=f"{unlabelled:,} rows, all of the class -1, which means no label"
+        if unlabelled
+        else "none",
+        fix="choose another file or split",
+        field=field,
+    )
+
+
+def _with_glue_names(
+    config: FinetuneConfig, examples: Iterable[Example | Sentence]
+) -> Iterator[Example | Sentence]:
     names = TASKS[config.glue].labels if config.glue else ()
-    return (_with_name(one, names, config.glue) for one in found) if names else found
+    for one in examples:
+        yield _with_name(one, names, config.glue) if names else one  # type: ignore[arg-type]
 
 
 def _with_name(example: Example, names: Sequence[str], task: str) -> Example:
@@ -153,12 +191,6 @@ def _with_name(example: Example, names: Sequence[str], task: str) -> Example:
             field="label_column",
         )
     return example._replace(label=label)
-
-
-def _is_table(path: str) -> bool:
-    """Tells tables with lists of words from column files, which may end in .tsv, too."""
-    suffixes = [one.lower() for one in PurePath(path).suffixes if one.lower() not in _PACKED]
-    return bool(suffixes) and suffixes[-1] in _TABLES and suffixes[-1] not in (".csv", ".tsv")
 
 
 def _name_of(path: str, split: str) -> str:

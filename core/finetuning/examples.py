@@ -31,9 +31,11 @@ class Splits:
 
     Attributes:
         test_name: Names the examples that the results are measured on.
+        class_names: The classes in the order that the training data define, if they do.
     """
 
     train: Sequence[Example | Sentence]
     validation: Sequence[Example | Sentence]
     test: Sequence[Example | Sentence]
     test_name: str
+    class_names: tuple[str, ...] = ()

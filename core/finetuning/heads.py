@@ -40,6 +40,8 @@ class Head:
         prefix: Precedes the names of the body's tensors.
         encoder_only: Whether an encoder-decoder's decoder is left out.
         keeps_head: Whether the head of masked language modelling is part of the classifier.
+        offset: Name of a bias, without `prefix`, that is added to what the output layer reads; for
+            output layers without a bias of their own.
     """
 
     output: str
@@ -51,6 +53,7 @@ class Head:
     prefix: str = ""
     encoder_only: bool = False
     keeps_head: bool = False
+    offset: str = ""
 
 
 _MODERNBERT = Head("classifier", dropout=0.0, keeps_head=True)
@@ -65,7 +68,9 @@ HEADS: dict[tuple[str, Kind], Head] = {
     ("bert", "token"): Head("classifier"),
     ("modernbert", "sequence"): _MODERNBERT,
     ("modernbert", "token"): _MODERNBERT,
-    ("gpt2", "sequence"): Head("score", pooled="last", has_bias=False, dropout=0.0),
+    ("gpt2", "sequence"): Head(
+        "score", pooled="last", has_bias=False, dropout=0.0, offset="transformer.ln_f.bias"
+    ),
     ("gpt2", "token"): Head("classifier", dropout=0.1),
     ("t5", "sequence"): replace(_ENCODER_DECODER, prefix="transformer."),
     ("t5", "token"): Head("classifier", dropout=0.0, prefix="transformer.", encoder_only=True),

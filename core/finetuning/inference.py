@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from core.config import Dtype
 from core.errors import ConfigError
+from core.evaluation.subject import locate_model
 from core.finetuning.batches import LabelledSequences, collate, ordered_batches
 from core.finetuning.encoding import TextEncoder, TokenSequence, check_not_empty
 from core.finetuning.saving import (
@@ -21,7 +22,6 @@ from core.finetuning.saving import (
     read_classifier_weights,
 )
 from core.inference.models import check_finite, choose_backend, keep, load_tokenizer
-from core.models.finding import find_model
 from core.tokenizer.roles import without_lone_surrogates
 from core.workspace import Workspace
 
@@ -40,7 +40,7 @@ def classify(
     """Classifies a text, or a pair of texts.
 
     Args:
-        model: Name in the workspace, folder, or Hub id of a fine-tuned model.
+        model: Name in the workspace, folder, run's checkpoint, or Hub id of a fine-tuned model.
         text_pair: The second text of a pair.
 
     Returns:
@@ -74,7 +74,7 @@ def tag(
     """Tags the words of a text.
 
     Args:
-        model: Name in the workspace, folder, or Hub id of a fine-tuned model.
+        model: Name in the workspace, folder, run's checkpoint, or Hub id of a fine-tuned model.
         text: A list of words, or a text whose words are separated by spaces.
 
     Returns:
@@ -163,7 +163,7 @@ class LoadedClassifier:
 def _load(
     model: str | Path, workspace: Workspace | None, dtype: Dtype, kind: str
 ) -> LoadedClassifier:
-    folder = find_model(model, workspace or Workspace())
+    folder = locate_model(model, workspace)
     config = read_classifier_config(folder)
     if config.kind != kind:
         wanted = ("classifies texts", "tags words")

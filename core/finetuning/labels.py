@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.errors import CorpusError
+from core.foreign_files import shown
 
 MOST_LABELS = 10_000
 LONGEST_LABEL = 200
@@ -28,20 +29,35 @@ class Labels:
         return len(self.names)
 
     @classmethod
-    def of(cls, values: Iterable[str]) -> Labels:
+    def of(cls, values: Iterable[str], order: Sequence[str] = ()) -> Labels:
         """Collects names in order: numbers by value, others by alphabet.
 
+        Args:
+            order: The order of the names, if it has all of them.
+
         Raises:
-            CorpusError: There are fewer than two classes, or so many that it must be a mistake.
+            CorpusError: There are fewer than two classes, or so many or such long ones that it
+                must be a mistake.
         """
         counts = Counter(values)
-        names = sorted(counts, key=_key(counts))
+        names = [name for name in order if name in counts]
+        if len(names) < len(counts):
+            names = sorted(counts, key=_key(counts))
         if not 2 <= len(names) <= MOST_LABELS:
             raise CorpusError(
                 f"The training examples have {len(names):,} different labels",
                 expected=f"2 to {MOST_LABELS:,} classes",
                 received=", ".join(names[:5]) or "no labels",
                 fix="set label_column to the column with the classes, or task to regression",
+                field="label_column",
+            )
+        longest = max(names, key=len)
+        if len(longest) > LONGEST_LABEL:
+            raise CorpusError(
+                "A label of the training examples is too long for a class",
+                expected=f"at most {LONGEST_LABEL} characters",
+                received=f"{len(longest):,} characters: {shown(longest)}",
+                fix="set label_column to the column with the classes, or shorten their names",
                 field="label_column",
             )
         return cls(tuple(names))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from core.errors import CheckpointError, ConfigError
+from core.errors import CheckpointError, ConfigError, CorpusError
 from core.finetuning.heads import (
     SUFFIXES,
     Head,
@@ -80,10 +80,30 @@ def write_classifier(folder: Path, weights: Weights, config: ClassifierConfig) -
         *body_mappings(architecture, head),
         *head_mappings(architecture, head, config.outputs),
     ]
-    text = json.dumps(config.values(), indent=2, ensure_ascii=False)
-    (folder / hf.CONFIG_FILE).write_text(text + "\n", "utf-8")
+    (folder / hf.CONFIG_FILE).write_bytes(_encoded(config))
     tensors = hf.tensors_of(weights, mappings)
     save_file(tensors, folder / hf.WEIGHTS_FILE, metadata={"format": "pt"})
+
+
+def check_loadable(config: ClassifierConfig) -> None:
+    """Raises CorpusError if a model with these labels could be written but not read."""
+    names, size = config.labels, len(_encoded(config))
+    if not names or (_are_labels(names) and size <= _MOST_CONFIG_BYTES):
+        return
+    longest = max(map(len, names))
+    raise CorpusError(
+        "A model with these labels couldn't be loaded again",
+        expected=f"at most {MOST_LABELS:,} labels of at most {LONGEST_LABEL} characters, and a "
+        f"{hf.CONFIG_FILE} of at most {_MOST_CONFIG_BYTES:,} bytes",
+        received=f"{len(names):,} labels of at most {longest:,} characters, and {size:,} bytes",
+        fix="shorten the labels, or merge rare ones",
+        field="label_column",
+    )
+
+
+def _encoded(config: ClassifierConfig) -> bytes:
+    """Returns the content of `config.json`."""
+    return (json.dumps(config.values(), indent=2, ensure_ascii=False) + "\n").encode("utf-8")
 
 
 def write_tokenizer(folder: Path, tokenizer: StudioTokenizer, *, segments: bool) -> None:
@@ -169,7 +189,7 @@ def _kind_of(values: Mapping[str, Any]) -> Kind | None:
 def _labels(values: Mapping[str, Any], folder: Path) -> tuple[str, ...]:
     found = values.get("id2label", {"0": "LABEL_0", "1": "LABEL_1"})
     names = [found.get(str(number)) for number in range(len(found))] if _is_small(found) else []
-    if not names or not all(isinstance(one, str) and len(one) <= LONGEST_LABEL for one in names):
+    if not _are_labels(names):
         raise CheckpointError(
             f"The classes in the config of {folder} can't be read",
             expected=f'id2label: {{"0": "first", …}}, at most {MOST_LABELS:,} short names',
@@ -177,6 +197,12 @@ def _labels(values: Mapping[str, Any], folder: Path) -> tuple[str, ...]:
             fix="copy or download the model again",
         )
     return tuple(map(str, names))
+
+
+def _are_labels(names: Sequence[Any]) -> bool:
+    return 1 <= len(names) <= MOST_LABELS and all(
+        isinstance(one, str) and len(one) <= LONGEST_LABEL for one in names
+    )
 
 
 def _is_small(found: Any) -> bool:

@@ -1,7 +1,8 @@
-"""Spans of BIO tags, and their F1.
+"""Spans of BIO, BIOES and BILOU tags, and their F1.
 
-Source: https://aclanthology.org/W03-0419 (CoNLL-2003) and its script conlleval, which accepts a
-span that begins with I.
+Sources: https://aclanthology.org/W03-0419 (CoNLL-2003) and its script conlleval, which accepts a
+span that begins with I; https://github.com/chakki-works/seqeval, which reads BIOES likewise;
+https://aclanthology.org/W09-1119, section 3.2 (BILOU).
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 _OUTSIDE = "O"
-_MARKS = ("B-", "I-")
+# S and U are spans of one word, E and L the last word of a longer one.
+_SCHEMES = (frozenset("BIES"), frozenset("BILU"))
+_BEGINNINGS, _ENDS, _MARKS = "BSU", "ESLU", "BIESLU"
 
 
 class Span(NamedTuple):
@@ -22,22 +25,28 @@ class Span(NamedTuple):
 
 
 def uses_spans(tags: Iterable[str]) -> bool:
-    """Returns whether all tags are O, B-type or I-type, and some are not O."""
-    others = [tag for tag in tags if tag != _OUTSIDE]
-    return bool(others) and all(tag.startswith(_MARKS) for tag in others)
+    """Returns whether all tags are O or those of one scheme (BIO, BIOES, BILOU), and not all O."""
+    parts = [_split(tag) for tag in tags if tag != _OUTSIDE]
+    marks = {mark for mark, _ in parts}
+    return bool(marks) and any(marks <= scheme for scheme in _SCHEMES)
 
 
 def spans_of(tags: Sequence[str]) -> list[Span]:
-    """Returns the spans of a sentence; an I after another type begins a new one."""
+    """Returns the spans of a sentence.
+
+    A word that has another type than the one before, or follows the last word of a span, begins a
+    span whatever its mark.
+    """
     found: list[Span] = []
-    start, kind = 0, ""
+    start, kind, has_ended = 0, "", False
     for place, tag in enumerate([*tags, _OUTSIDE]):
-        own = tag[2:] if tag.startswith(_MARKS) else ""
-        if kind and (own != kind or tag.startswith("B-")):
+        mark, own = _split(tag)
+        if kind and (own != kind or has_ended or mark in _BEGINNINGS):
             found.append(Span(start, place, kind))
             kind = ""
         if own and not kind:
             start, kind = place, own
+        has_ended = mark in _ENDS
     return found
 
 
@@ -52,3 +61,9 @@ def span_f1(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) 
         "span_recall": hits / true if true else 0.0,
         "span_f1": 2 * hits / (true + made) if true + made else 0.0,
     }
+
+
+def _split(tag: str) -> tuple[str, str]:
+    """Returns a tag's mark and type; "-" and "" unless it has both."""
+    mark, hyphen, kind = tag.partition("-")
+    return (mark, kind) if hyphen and len(mark) == 1 and mark in _MARKS and kind else ("-", "")

@@ -21,17 +21,21 @@ from core.finetuning.heads import find_head
 from core.finetuning.names import RANDOM_INIT
 from core.finetuning.saving import (
     ClassifierConfig,
+    Weights,
+    check_loadable,
     read_body_weights,
     write_classifier,
     write_tokenizer,
 )
 from core.finetuning.search import SearchResult, count_trainings, search
 from core.finetuning.session import Session, train_config
+from core.finetuning.target_scale import in_original_units
 from core.finetuning.tasks import Prepared, Task, make_task
 from core.finetuning.training import Progress, Trainer
 from core.inference.models import load_tokenizer
 from core.models import hf
 from core.tokenizer import StudioTokenizer
+from core.training.utilisation import UtilisationLog
 from core.workspace import Artifact, Workspace
 
 REPORT_FILE = "finetuning.json"
@@ -55,7 +59,7 @@ def run(config: FinetuneConfig, workspace: Workspace, reporter: Reporter | None 
         workspace.check_new_name("model", name)
     with open_subject(config.model, workspace, reporter) as subject:
         reporter.progress(0, None, "", "reading examples")
-        tuning = _Finetuning(config, subject, read_splits(config), reporter)
+        tuning = _Finetuning(config, subject, read_splits(config, reporter.note), reporter)
         results = tuning.run()
         with workspace.new_artifact("model", name, exact=bool(config.name)) as draft:
             tuning.write(draft.folder)
@@ -97,6 +101,7 @@ class _Finetuning:
         names = self._task.labels.names if self._task.labels else ()
         self._classifier = ClassifierConfig(architecture, kind, names)  # type: ignore[arg-type]
         self._head = find_head(architecture, self._classifier.kind)
+        check_loadable(self._classifier)
         self.tokenizer: StudioTokenizer = load_tokenizer(subject.folder, architecture.vocab_size)
         self._uses_segments = _are_pairs(splits) and architecture.type_vocab_size > 1
         self._pretrained: SearchResult | None = None
@@ -113,6 +118,9 @@ class _Finetuning:
         if policy == "auto":
             policy, why = choose_precision(devices)
             self._reporter.note(f"Precision: {why}")
+        resolved = {"engine": devices.engine, "device": devices.kind, "dtype_policy": policy,
+                    "learning_rates": self._config.learning_rates}  # fmt: skip
+        self._reporter.event("resolved", settings=resolved)
         encoder = TextEncoder(
             self.tokenizer,
             self._classifier.architecture,
@@ -124,10 +132,11 @@ class _Finetuning:
         weights = read_body_weights(self._subject.folder, self._classifier.architecture, self._head)
         session = Session(self._config, self._classifier, devices, encoder.longest, policy)
         trainer = self._trainer(session, train, validation, test)
-        self._pretrained = search(
-            trainer, self._config, weights, "fine-tuning the model", keep=True
-        )
-        random = search(trainer, self._config, {}, "fine-tuning random weights", keep=False)
+        with UtilisationLog(self._reporter, lambda: trainer.steps_done):
+            self._pretrained = search(
+                trainer, self._config, weights, "fine-tuning the model", keep=True
+            )
+            random = search(trainer, self._config, {}, "fine-tuning random weights", keep=False)
         return {
             **self._results(test, self._pretrained, random),
             "device": devices.describe(),
@@ -137,7 +146,10 @@ class _Finetuning:
     def write(self, folder: Path) -> None:
         """Writes the best model and its tokenizer."""
         assert self._pretrained is not None and self._pretrained.best.weights is not None
-        write_classifier(folder, self._pretrained.best.weights, self._classifier)
+        weights: Weights = self._pretrained.best.weights
+        if self._task.scale:
+            weights = in_original_units(weights, self._classifier, self._task.scale)
+        write_classifier(folder, weights, self._classifier)
         write_tokenizer(folder, self.tokenizer, segments=self._uses_segments)
 
     def _prepare(self, encoder: TextEncoder) -> tuple[Prepared, Prepared, Prepared]:

@@ -3,106 +3,187 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
-from pathlib import PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 from core.config import CorpusConfig
 from core.config.finetune import FinetuneConfig
 from core.corpus.files import FilesSource
 from core.corpus.hub import HubSource
-from core.errors import ConfigError, CorpusError
+from core.errors import CorpusError
+from core.finetuning.advice import naming_options
+from core.finetuning.class_names import (
+    NO_LABEL,
+    ClassNames,
+    class_names_in,
+    named,
+    names_of_column,
+)
 from core.finetuning.columns import (
     TAGS,
+    check_different,
     find_label_column,
     find_text_columns,
     find_words_column,
 )
-from core.finetuning.examples import Example, Sentence
+from core.finetuning.examples import NO_TAG, Example, Sentence
 from core.foreign_files import shown
 from core.tokenizer.roles import without_lone_surrogates
-
-Records = Iterator[tuple[str, Mapping[str, Any]]]
 
 # Sums of larger numbers' squared errors, and of their gradients, can overflow float32.
 _LARGEST_NUMBER = 1e15
 
 
-def file_records(config: FinetuneConfig, path: str, field: str) -> Records:
-    """Yields the place and values of each row of files."""
-    # https://www.iana.org/assignments/media-types/text/tab-separated-values
-    is_tsv = ".tsv" in PurePath(path).suffixes
+class Record(NamedTuple):
+    """A row of a table and its place, with names of the classes that it has as numbers."""
+
+    place: str
+    values: Mapping[str, Any]
+    class_names: ClassNames = {}
+
+
+class _Labelled(NamedTuple):
+    record: Record
+    label: Any
+
+
+# Chooses some of a stream's items, in their order.
+Choose = Callable[[Iterable[Any]], Iterable[Any]]
+
+
+def file_records(config: FinetuneConfig, path: str, field: str) -> Iterator[Record]:
+    """Yields each row of files."""
     corpus = CorpusConfig(
         source="files",
         path=path,
         encoding=config.encoding,
-        quoting="no" if is_tsv and config.quoting == "auto" else config.quoting,
-        csv_header=config.csv_header,
+        quoting=config.quoting,
+        csv_header="no" if config.csv_header == "no" else "yes",
     )
-    with _renamed("path", field):
-        source = FilesSource(corpus)
-    for row in source.table_rows("train"):
-        yield row.place, row.values
+    metadata: Mapping[bytes, bytes] = {}
+    names: ClassNames = {}
+    with naming_options(field):
+        # https://www.iana.org/assignments/media-types/text/tab-separated-values
+        for row in FilesSource(corpus).table_rows("train", quotes_in_tsv=False):
+            if row.metadata is not metadata:
+                metadata, names = row.metadata, class_names_in(row.metadata, str(row.path))
+            yield Record(row.place, row.values, names)
 
 
-def hub_records(config: FinetuneConfig, split: str) -> Records:
-    """Yields the place and values of each row of a split on the Hub."""
+def hub_records(config: FinetuneConfig, split: str, field: str) -> Iterator[Record]:
+    """Yields each row of a split on the Hub; `field` is the split's config field."""
     corpus = CorpusConfig(source="hub", dataset_name=config.dataset_name, train_split=split)
-    source = HubSource(corpus)
-    for number, values in enumerate(source.rows(config.dataset_config), 1):
-        yield f"Row {number} of {config.dataset_name} ({split})", values
+    with naming_options("dataset_name", field):
+        source = HubSource(corpus)
+        names = source.class_names(config.dataset_config)
+        for number, values in enumerate(source.rows(config.dataset_config), 1):
+            yield Record(f"Row {number} of {config.dataset_name} ({split})", values, names)
 
 
-def read_examples(config: FinetuneConfig, records: Records) -> Iterator[Example]:
-    """Makes examples of texts; raises ConfigError and CorpusError for unsuitable columns."""
-    columns, records = _with_columns(records)
-    if not columns:
-        return
-    texts = find_text_columns(columns, config.text_column, config.text_pair_column)
-    label = find_label_column(columns, config.label_column)
-    first, *second = texts
-    # GLUE's QQP has an empty second question: https://github.com/huggingface/datasets/issues/277
-    can_be_empty = bool(config.glue)
-    for place, values in records:
-        found = (
+class TableReader:
+    """Makes examples of the rows of tables.
+
+    Raises:
+        ConfigError: A column is missing or unclear.
+
+    Attributes:
+        class_names: Names of classes in a dataset's order, once the rows are read.
+        unlabelled: Rows that were left out because their class is -1, which means no label.
+    """
+
+    def __init__(self, config: FinetuneConfig, records: Iterator[Record]) -> None:
+        self._config = config
+        self._is_tagging = config.task == "token_classification"
+        self._records: Iterator[Record] = iter(())
+        self._ordered: dict[str, None] = {}
+        self.unlabelled = 0
+        first = next(records, None)
+        if first is None:
+            return
+        self._records = chain([first], records)
+        columns = list(map(str, first.values))
+        self._texts: tuple[str, ...]
+        if self._is_tagging:
+            self._texts = (find_words_column(columns, config.text_column),)
+            self._label = find_label_column(columns, config.label_column, TAGS)
+        else:
+            self._texts = find_text_columns(columns, config.text_column, config.text_pair_column)
+            self._label = find_label_column(columns, config.label_column)
+        check_different(self._texts, self._label)
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return tuple(self._ordered)
+
+    def examples(self, choose: Choose) -> Iterator[Example | Sentence]:
+        """Yields examples of chosen rows, without rows that have no label, or no words.
+
+        Raises:
+            CorpusError: A row is malformed.
+        """
+        for one in choose(self._labelled()):
+            yield self._sentence(one) if self._is_tagging else self._example(one)
+
+    def _labelled(self) -> Iterator[_Labelled]:
+        source: ClassNames = {}
+        names: tuple[str, ...] = ()
+        for record in self._records:
+            if record.class_names is not source:
+                source = record.class_names
+                names = names_of_column(source, self._label, record.place)
+                self._ordered |= dict.fromkeys(map(_class, names))
+            label = record.values.get(self._label)
+            if names:
+                label = self._named(label, names, record.place)
+            if label is NO_LABEL:
+                self.unlabelled += 1
+            elif not (self._is_tagging and label == record.values.get(self._texts[0]) == []):
+                yield _Labelled(record, label)
+
+    def _named(self, value: Any, names: tuple[str, ...], place: str) -> Any:
+        """Replaces numbers of classes by names, but not the numbers that regression learns."""
+        if not self._is_tagging:
+            name = named(value, names, place, self._label)
+            is_number = self._config.task == "regression" and name is not NO_LABEL
+            return value if is_number else name
+        if not isinstance(value, list):
+            return value
+        tags = [named(one, names, place, self._label) for one in value]
+        return NO_LABEL if tags and all(one is NO_LABEL for one in tags) else tags
+
+    def _example(self, one: _Labelled) -> Example:
+        place, values, _ = one.record
+        first, *second = self._texts
+        # GLUE's QQP has an empty second question:
+        # https://github.com/huggingface/datasets/issues/277
+        can_be_empty = bool(self._config.glue)
+        texts = (
             _text(values.get(first), first, place),
-            *(_text(values.get(one), one, place, can_be_empty=can_be_empty) for one in second),
+            *(_text(values.get(name), name, place, can_be_empty=can_be_empty) for name in second),
         )
-        yield Example(found, _label(values.get(label), label, place, config), place)
+        return Example(texts, _label(one.label, self._label, place, self._config), place)
 
-
-def read_word_lists(config: FinetuneConfig, records: Records) -> Iterator[Sentence]:
-    """Makes sentences of rows with lists of words and tags."""
-    columns, records = _with_columns(records)
-    if not columns:
-        return
-    words = find_words_column(columns, config.text_column)
-    tags = find_label_column(columns, config.label_column, TAGS)
-    for place, values in records:
-        found, named = values.get(words), values.get(tags)
-        if not isinstance(found, list) or not isinstance(named, list) or len(found) != len(named):
+    def _sentence(self, one: _Labelled) -> Sentence:
+        (place, values, _), tags = one
+        (column,) = self._texts
+        words = values.get(column)
+        if not isinstance(words, list) or not isinstance(tags, list) or len(words) != len(tags):
             raise CorpusError(
                 f"{place} has no word for each tag",
-                expected=f"lists of equal length in {words!r} and {tags!r}",
-                received=f"{shown(found)} and {shown(named)}",
+                expected=f"lists of equal length in {column!r} and {self._label!r}",
+                received=f"{shown(words)} and {shown(values.get(self._label))}",
                 fix="correct the data, or set text_column and label_column",
                 field="text_column",
             )
-        if not found:
-            continue
-        yield Sentence(
-            tuple(_text(one, words, place) for one in found),
-            tuple(_label(one, tags, place, config) for one in named),
+        return Sentence(
+            tuple(_text(word, column, place) for word in words),
+            tuple(
+                NO_TAG if tag is NO_LABEL else _label(tag, self._label, place, self._config)
+                for tag in tags
+            ),
             place,
         )
-
-
-def _with_columns(records: Records) -> tuple[Sequence[str], Records]:
-    first = next(records, None)
-    if first is None:
-        return [], records
-    return list(map(str, first[1])), chain([first], records)
 
 
 def _text(value: Any, column: str, place: str, *, can_be_empty: bool = False) -> str:
@@ -162,17 +243,3 @@ def _number(value: Any, column: str, place: str) -> str:
         fix="correct or rescale the number, or set label_column to the right column",
         field="label_column",
     )
-
-
-class _renamed:
-    """Names this stage's option in errors about a corpus's option."""
-
-    def __init__(self, theirs: str, ours: str) -> None:
-        self._theirs, self._ours = theirs, ours
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, ConfigError | CorpusError) and error.field == self._theirs:
-            error.field = self._ours

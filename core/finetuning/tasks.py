@@ -20,6 +20,7 @@ from core.finetuning.glue import TASKS
 from core.finetuning.labels import Labels, check_known
 from core.finetuning.metrics import classification_metrics, regression_metrics, tagging_metrics
 from core.finetuning.spans import spans_of, uses_spans
+from core.finetuning.target_scale import TargetScale
 
 Outputs = Sequence[NDArray[np.float32]]
 
@@ -39,12 +40,14 @@ class Task(Protocol):
     Attributes:
         labels: The classes; None for regression.
         outputs: Logits per text or token.
+        scale: Mean and deviation of the numbers that regression learns; None for classes.
         metric: Selects the best epoch and learning rate; higher is better. Its value on the
             development set depends on what is predicted.
     """
 
     labels: Labels | None
     outputs: int
+    scale: TargetScale | None
     metric: str
 
     def prepare(self, examples: Sequence[Any], encoder: TextEncoder) -> Prepared:
@@ -60,10 +63,12 @@ class Task(Protocol):
 class Classification:
     """A class per text."""
 
+    scale: TargetScale | None = None
+
     def __init__(self, splits: Splits, config: FinetuneConfig) -> None:
         train = cast("Sequence[Example]", splits.train)
         validation = cast("Sequence[Example]", splits.validation)
-        self.labels: Labels | None = Labels.of(one.label for one in train)
+        self.labels: Labels | None = Labels.of((one.label for one in train), splits.class_names)
         if config.glue:
             self.labels = Labels(TASKS[config.glue].labels)
         for name, part in (
@@ -102,7 +107,10 @@ class Classification:
 
 
 class Regression:
-    """A number per text."""
+    """A number per text.
+
+    The model learns standardised numbers; the metrics are those of the numbers themselves.
+    """
 
     labels: Labels | None = None
     outputs = 1
@@ -118,13 +126,15 @@ class Regression:
                 fix="set validation_path or validation_split to a larger development set",
                 field="validation_path",
             )
+        self._scale = TargetScale.of(_values(splits.train))
+        self.scale: TargetScale | None = self._scale
 
     def prepare(self, examples: Sequence[Any], encoder: TextEncoder) -> Prepared:
-        values = [np.array([float(one.label)], np.float32) for one in examples]
+        values = list(self._scale.standardised(_values(examples))[:, None])
         return _prepared_texts(examples, values, encoder)
 
     def measure(self, prepared: Prepared, outputs: Outputs) -> dict[str, float]:
-        predicted = np.array([float(one[0, 0]) for one in outputs], np.float64)
+        predicted = self._scale.restored(np.array([one[0, 0] for one in outputs], np.float32))
         return regression_metrics(_values(prepared.examples), predicted)
 
     def baseline(self, train: Sequence[Any], test: Sequence[Any]) -> dict[str, float]:
@@ -134,10 +144,12 @@ class Regression:
 class Tagging:
     """A tag per word."""
 
+    scale: TargetScale | None = None
+
     def __init__(self, splits: Splits) -> None:
         train = cast("Sequence[Sentence]", splits.train)
         self.labels: Labels | None = Labels.of(
-            tag for one in train for tag in one.tags if tag != NO_TAG
+            (tag for one in train for tag in one.tags if tag != NO_TAG), splits.class_names
         )
         self.outputs = len(self.labels)
         self._has_spans = uses_spans(self.labels.names)

@@ -86,6 +86,11 @@ class Trainer:
         self._prefix = ""
         self.steps_per_epoch = -(-len(self._lengths) // session.batch_size)
 
+    @property
+    def steps_done(self) -> int:
+        """Steps of all trainings so far."""
+        return self._progress.done
+
     def run(self, pretrained: State, rate: float, seed: int, note: str, *, keep: bool) -> Trained:
         """Trains with a learning rate and a seed.
 
@@ -166,7 +171,7 @@ def standard_error(metric: str, score: float, labels: float) -> float:
 
 
 def mean_loss(prepared: Prepared, outputs: Outputs, task: Task) -> float:
-    """Computes the mean cross-entropy in nats, or the mean squared error."""
+    """Computes the mean cross-entropy in nats, or squared error of standardised numbers."""
     total = weight = 0.0
     data = prepared.data
     for logits, labels, weights in zip(outputs, data.labels, data.weights, strict=True):

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
+import zipfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from core.config import CorpusConfig
 from core.config.finetune import FinetuneConfig
 from core.errors import ConfigError, CorpusError, StudioError
-from core.finetuning.data import hold_out, read_splits
+from core.finetuning.data import check_files, hold_out, read_splits
 from core.finetuning.examples import Example, Sentence
 from core.finetuning.glue import with_glue
 from core.finetuning.labels import Labels
+from core.finetuning.sampling import sample
 
-ROWS = [{"label": number % 2, "text": f'text "{number}'} for number in range(10)]
+ROWS = [{"label": number % 2, "text": f'"text" {number}'} for number in range(10)]
 CONLLU = """# newpar id = p1
 # text = Han tok det.
 1\tHan\than\tPRON\tpron\t_\t2\tnsubj\t_\t_
@@ -42,17 +47,21 @@ def write(folder: Path, name: str, rows: list[dict[str, Any]] = ROWS) -> str:
     elif "json" in name:
         path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     else:
-        mark = "\t" if ".tsv" in name else ","
+        mark = "\t" if ".tsv" in name.lower() else ","
         quote = '"' if mark == "," else ""
         cells = [[str(one).replace('"', '""' if quote else '"') for one in row.values()]
                  for row in rows]  # fmt: skip
         lines = [mark.join(rows[0]), *(mark.join(f"{quote}{c}{quote}" for c in r) for r in cells)]
         text = "\n".join(lines) + "\n"
-        path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+        path.write_bytes(
+            gzip.compress(text.encode()) if name.lower().endswith(".gz") else text.encode()
+        )
     return str(path)
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.tsv.gz", "a.jsonl", "a.parquet"])
+@pytest.mark.parametrize(
+    "name", ["a.csv", "a.tsv", "A.TSV", "a.tsv.gz", "A.Tsv.GZ", "a.jsonl", "a.parquet"]
+)
 def test_examples_are_read_from_all_formats(tmp_path: Path, name: str) -> None:
     path = write(tmp_path, name)
     splits = read_splits(FinetuneConfig(train_path=path, test_path=path))
@@ -61,6 +70,140 @@ def test_examples_are_read_from_all_formats(tmp_path: Path, name: str) -> None:
     ]
     assert (len(splits.train), len(splits.validation)) == (9, 1)
     assert splits.test_name == name
+
+
+@pytest.mark.parametrize("pattern", ["", "*.tsv", "*"])
+def test_quotation_marks_in_a_folder_are_read_by_each_files_format(
+    tmp_path: Path, pattern: str
+) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for name in ("a.tsv", "b.tsv", *(["c.csv"] if pattern != "*.tsv" else [])):
+        write(folder, name)
+    path = str(folder / pattern)
+    found = read_splits(FinetuneConfig(train_path=path, test_path=path)).test
+    texts = [row["text"] for row in ROWS]
+    assert [one[0] for one in found] == [(one,) for one in texts * (len(found) // 10)]
+    assert len(found) == (20 if pattern == "*.tsv" else 30)
+
+
+def test_members_of_an_archive_are_read_by_their_formats(tmp_path: Path) -> None:
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in ("a.tsv", "b.csv"):
+            archive.write(write(tmp_path, name), name)
+    config = FinetuneConfig(train_path=str(path), test_path=str(path))
+    texts = [row["text"] for row in ROWS]
+    assert [one[0] for one in read_splits(config).test] == [(one,) for one in texts * 2]
+
+
+@pytest.mark.parametrize(
+    ("values", "field"),
+    [
+        ({"text_column": "label"}, "text_column"),
+        ({"text_column": "text", "label_column": "text"}, "text_column"),
+        ({"text_column": "text", "text_pair_column": "label"}, "text_pair_column"),
+        ({"text_column": "text", "text_pair_column": "text"}, "text_pair_column"),
+        ({"text_column": "2", "label_column": "2", "csv_header": "no"}, "text_column"),
+    ],
+)
+def test_label_is_never_read_as_a_text(tmp_path: Path, values: dict[str, str], field: str) -> None:
+    path = write(tmp_path, "a.csv")
+    for task in ("classification", "regression"):
+        with pytest.raises(ConfigError, match="same column") as caught:
+            read_splits(FinetuneConfig(train_path=path, task=task, **values))  # type: ignore[arg-type]
+        assert caught.value.field == field
+        with pytest.raises(ConfigError, match="same column"):
+            check_files(FinetuneConfig(train_path=path, task=task, **values))  # type: ignore[arg-type]
+
+
+def test_limit_takes_a_sample_of_sorted_classes(tmp_path: Path) -> None:
+    rows = [{"text": f"text {n}", "label": n // 500} for n in range(1000)]
+    path = write(tmp_path, "a.jsonl", rows)
+    config = FinetuneConfig(train_path=path, test_path=path, validation_path=path, limit=40)
+    splits = read_splits(config)
+    labels = [one[1] for one in splits.train]
+    assert len(labels) == 40 and labels == sorted(labels) and 10 < labels.count("0") < 30
+    assert splits.train == read_splits(config).train, "always the same"
+    assert [len(splits.test), len(splits.validation)] == [1000, 1000]
+    smaller = read_splits(config.model_copy(update={"limit": 10})).train
+    assert set(smaller) < set(splits.train), "a smaller sample is part of a larger one"
+    order = [int(one[0][0].split()[1]) for one in splits.train]
+    assert order == sorted(order)
+    most = read_splits(config.model_copy(update={"limit": 2000})).train
+    assert [one[0] for one in most] == [(row["text"],) for row in rows]
+
+
+def test_limit_takes_a_sample_of_sentences(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("".join(f"w{n} {'AB'[n // 50]}\n\n" for n in range(100)))
+    config = FinetuneConfig(
+        task="token_classification", train_path=str(path), validation_path=str(path), limit=20
+    )
+    tags = {one[1] for one in read_splits(config).train}
+    assert tags == {("A",), ("B",)}
+
+
+def test_sample_is_spread_evenly() -> None:
+    chosen = list(sample(range(100_000), 10_000))
+    assert len(set(chosen)) == 10_000 and chosen == sorted(chosen)
+    counts, _ = np.histogram(chosen, 20, (0, 100_000))
+    assert np.abs(counts / 500 - 1).max() < 0.2
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_folder_of_tables_has_lists_of_words(tmp_path: Path, suffix: str) -> None:
+    rows = [{"tokens": ["a", "b"], "ner_tags": ["O", "B-X"]}]
+    for name in ("a", "b"):
+        write(tmp_path, name + suffix, rows)
+    (tmp_path / "README.md").write_text("# Words\n")
+    (tmp_path / "dataset_infos.json").write_text("{}")
+    for path in (tmp_path, tmp_path / f"*{suffix}"):
+        config = FinetuneConfig(
+            task="token_classification", train_path=str(path), test_path=str(path)
+        )
+        assert [one[:2] for one in read_splits(config).test] == [(("a", "b"), ("O", "B-X"))] * 2
+
+
+def test_folder_of_tables_and_column_files_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, "a.jsonl", [{"tokens": ["a"], "tags": ["O"]}])
+    (tmp_path / "b.conllu").write_text(CONLLU)
+    config = FinetuneConfig(task="token_classification", train_path=str(tmp_path))
+    with pytest.raises(ConfigError, match="mixes tables with column files") as caught:
+        read_splits(config)
+    assert (caught.value.field, "data/*.jsonl" in caught.value.fix) == ("train_path", True)
+
+
+def test_folder_of_column_files_is_read(tmp_path: Path) -> None:
+    for name in ("a.conllu", "b.conllu"):
+        (tmp_path / name).write_text(CONLLU)
+    config = FinetuneConfig(
+        task="token_classification", train_path=str(tmp_path), test_path=str(tmp_path)
+    )
+    assert len(read_splits(config).test) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("a.conllu", b"1"), ("folder", b""), ("a.csv", b"text;label|x\na;b|x\n"),
+        ("a.csv", b"text,label\na,b,c\n"), ("a.csv", b"text,label\nabc\xff,1\n" * 9),
+        ("a.tsv", b"PAR1\x00\x00PAR1"), ("a.xlsx.zip", b"PK\x05\x06" + bytes(18)),
+        ("a.csv", b"text,label\n" + b"a" * 65_000_000 + b",1\n"),
+    ],
+)  # fmt: skip
+def test_errors_advise_only_options_of_this_stage(tmp_path: Path, name: str, data: bytes) -> None:
+    path = tmp_path / name
+    if name == "folder":
+        path.mkdir()
+        (path / "a.bin").write_bytes(b"x")
+    else:
+        path.write_bytes(data)
+    with pytest.raises(StudioError) as caught:
+        read_splits(FinetuneConfig(train_path=str(path)))
+    assert caught.value.field in FinetuneConfig.model_fields
+    absent = CorpusConfig.model_fields.keys() - FinetuneConfig.model_fields.keys()
+    assert "source" in absent and not absent & set(re.findall(r"\w+", caught.value.fix)), caught
 
 
 def test_pairs_and_numbers_are_found_by_their_usual_names(tmp_path: Path) -> None:
@@ -105,9 +248,93 @@ def test_tags_are_read_from_column_files(tmp_path: Path) -> None:
     assert second[:2] == (("#",), ("O",))
     by_place = config.model_copy(update={"label_column": "2"})
     assert read_splits(by_place).test[0].tags == ("NNP", "VBZ")  # type: ignore[union-attr]
-    for column in ("1", "9", "upos"):
-        with pytest.raises(ConfigError, match="a number from 2 to 3"):
+    for column in ("0", "9", "upos"):
+        with pytest.raises(ConfigError, match="a number from 1 to 3"):
             read_splits(config.model_copy(update={"label_column": column}))
+
+
+GERMEVAL = """#\tn-tv.de vom 26.02.2005 [2005-02-26]
+1\tSchartau\tB-PER\tO
+2\tsagte\tO\tO
+
+#\twelt.de vom 29.10.2005
+1\t"\tO\tO
+2\tBerlin\tB-LOC\tB-LOCpart
+"""
+
+
+def test_words_may_be_in_any_column(tmp_path: Path) -> None:
+    columns = {"text_column": "2", "label_column": "3"}
+    assert read_tagged(tmp_path, "a.tsv", GERMEVAL, **columns) == [
+        (("Schartau", "sagte"), ("B-PER", "O")), (('"', "Berlin"), ("O", "B-LOC")),
+    ]  # fmt: skip
+    for column, problem in (("3", "same column"), ("5", "a number from 1 to 4"), ("0", "to 4")):
+        with pytest.raises(ConfigError, match=problem) as caught:
+            read_tagged(tmp_path, "a.tsv", GERMEVAL, **{**columns, "text_column": column})
+        assert caught.value.field == "text_column"
+    with pytest.raises(CorpusError, match="a word in column 2 and a tag in column 4"):
+        read_tagged(tmp_path, "a.tsv", "1\ta\tX\tO\n2\t\tX\tO\n", text_column="2")
+    with pytest.raises(ConfigError, match="same column"):
+        read_tagged(tmp_path, "a.tsv", GERMEVAL, text_column="4")
+
+
+HEADED = "id word ner\n1 EU B-ORG\n2 rejects O\n\n1 id O\n"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"text_column": "word"}, {"text_column": "2", "label_column": "ner"},
+        {"text_column": "2", "csv_header": "yes"},
+    ],
+)  # fmt: skip
+def test_header_of_a_column_file_names_its_columns(tmp_path: Path, values: dict[str, str]) -> None:
+    text = f"# id = 1\n\n{HEADED}"
+    assert read_tagged(tmp_path, "a.txt", text, **values) == [
+        (("EU", "rejects"), ("B-ORG", "O")), (("id",), ("O",)),
+    ]  # fmt: skip
+    with pytest.raises(CorpusError, match=r"Line 4 of .* is malformed"):
+        read_tagged(tmp_path, "a.txt", "id word ner\n1 EU O\n\n1 x\n", **values)
+
+
+def test_first_row_of_a_column_file_is_no_header_by_default(tmp_path: Path) -> None:
+    first = read_tagged(tmp_path, "a.txt", HEADED, text_column="2")[0]
+    assert first == (("word", "EU", "rejects"), ("ner", "B-ORG", "O"))
+    with pytest.raises(ConfigError, match=r"a name in the header: id, word, ner"):
+        read_tagged(tmp_path, "a.txt", HEADED, text_column="token")
+    with pytest.raises(ConfigError, match="a number from 1 to 3"):
+        read_tagged(tmp_path, "a.txt", HEADED, text_column="word", csv_header="no")
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("a.conllu", {"text_column": "lemma"}),
+        ("a.conllu", {"text_column": "3"}),
+        ("a.conllu", {"csv_header": "yes"}),
+        ("a.conllu", {"label_column": "7"}),
+        ("a.txt", {"quoting": "yes"}),
+        ("a.txt", {"text_pair_column": "2"}),
+        ("a.txt", {"dataset_name": "me/words"}),
+        ("a.txt", {"test_split": "test"}),
+        ("a.txt", {"validation_split": "dev"}),
+    ],
+)
+def test_option_without_effect_is_refused(
+    tmp_path: Path, name: str, values: dict[str, str]
+) -> None:
+    text = CONLLU if name.endswith("u") else "EU B-ORG\nruns O\n\nhe O\n"
+    with pytest.raises(ConfigError) as caught:
+        read_tagged(tmp_path, name, text, **values)
+    assert [caught.value.field] == list(values)
+    assert read_tagged(tmp_path, name, text, **({"text_column": "form"} if name[-1] == "u" else {}))
+
+
+def test_options_of_a_split_without_effect_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.jsonl")
+    config = FinetuneConfig(dataset_name="me/a", test_path=path, test_split="test")
+    with pytest.raises(ConfigError, match="test_split has no effect together with test_path"):
+        read_splits(config)
 
 
 def read_tagged(folder: Path, name: str, text: str, **values: Any) -> list[Any]:

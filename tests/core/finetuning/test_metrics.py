@@ -68,10 +68,53 @@ def test_correlations_equal_those_of_scipy() -> None:
         (["I-PER", "I-PER"], [Span(0, 2, "PER")]),
         (["B-PER", "B-PER", "I-LOC"], [Span(0, 1, "PER"), Span(1, 2, "PER"), Span(2, 3, "LOC")]),
         (["O", "O"], []),
+        (["I-PER", "O", "I-PER"], [Span(0, 1, "PER"), Span(2, 3, "PER")]),
+        (["B-PER", "I-PER", "B-PER"], [Span(0, 2, "PER"), Span(2, 3, "PER")]),
     ],
 )
 def test_spans_are_read_like_conlleval(tags: list[str], spans: list[Span]) -> None:
     assert spans_of(tags) == spans
+
+
+# As seqeval 1.2.2 reads BIOES by default.
+BIOES = [
+    ("B-A I-A E-A O S-B", "0-3A 4-5B"),
+    ("S-A S-A", "0-1A 1-2A"),
+    ("B-A E-A B-A E-A", "0-2A 2-4A"),
+    ("E-A E-A", "0-1A 1-2A"),
+    ("S-A I-A E-A", "0-1A 1-3A"),
+    ("B-A S-A", "0-1A 1-2A"),
+    ("E-A I-A O", "0-1A 1-2A"),
+    ("O E-A O I-A", "1-2A 3-4A"),
+    ("B-A E-B", "0-1A 1-2B"),
+    ("B-A I-A O B-B", "0-2A 3-4B"),
+]
+
+
+@pytest.mark.parametrize(("tags", "spans"), BIOES)
+def test_spans_are_read_in_bioes_and_bilou(tags: str, spans: str) -> None:
+    wanted = [Span(int(one[0]), int(one[2]), one[3]) for one in spans.split()]
+    assert spans_of(tags.split()) == wanted
+    bilou = tags.replace("S-", "U-").replace("E-", "L-")
+    assert spans_of(bilou.split()) == wanted
+
+
+@pytest.mark.parametrize(
+    ("tags", "is_scheme"),
+    [
+        ("O B-A I-A", True), ("I-A O", True), ("O S-A", True), ("B-A I-A E-A S-A O", True),
+        ("B-A I-A L-A U-A O", True), ("B-A E-A L-A", False), ("S-A U-A", False), ("O", False),
+        ("B-A PER", False), ("B- O", False), ("B I O", False), ("X-A O", False),
+    ],
+)  # fmt: skip
+def test_tags_of_a_scheme_are_told_from_others(tags: str, is_scheme: bool) -> None:
+    assert uses_spans(tags.split()) == is_scheme
+
+
+def test_span_of_another_scheme_needs_all_its_words() -> None:
+    truth = [["B-A", "I-A", "E-A", "S-B"]]
+    found = tagging_metrics(truth, [["B-A", "E-A", "E-A", "S-B"]], has_spans=True)
+    assert (found["span_precision"], found["span_recall"]) == (1 / 3, 1 / 2)
 
 
 def test_span_needs_all_its_words() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -197,6 +197,60 @@ def test_test_set_with_an_unknown_class_is_refused(workspace: Workspace, tmp_pat
     config = FinetuneConfig(model="bert", train_path=train, test_path=str(other))
     with pytest.raises(CorpusError, match="labels that the training examples lack"):
         finetune(config, workspace)
+
+
+@pytest.mark.parametrize("task", ["classification", "token_classification"])
+def test_label_that_could_not_be_loaded_is_refused_before_training(
+    workspace: Workspace, tmp_path: Path, task: Literal["classification", "token_classification"]
+) -> None:
+    from core.finetuning.stage import run as finetune
+
+    rows = [{"text": "a ship", "tokens": ["a"], "label": label, "tags": [label]}
+            for label in ("x" * 201, "y") * 9]  # fmt: skip
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    config = FinetuneConfig(model="bert", task=task, train_path=str(path))
+    with pytest.raises(CorpusError, match="too long for a class") as caught:
+        finetune(config, workspace)
+    assert caught.value.field == "label_column"
+
+
+def write_numbers(path: Path, count: int, seed: int) -> str:
+    """Writes texts with numbers far from 0 that count a word."""
+    generator = np.random.default_rng(seed)
+    rows = ["text\tlabel"]
+    for _ in range(count):
+        found = int(generator.integers(5))
+        words = ["good"] * found + generator.choice(NOUNS, 5 - found).tolist()
+        rows.append(f"the {' '.join(generator.permutation(words))}\t{100_000 + 250 * found}")
+    path.write_text("\n".join(rows) + "\n")
+    return str(path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
+def test_regression_learns_numbers_of_any_size(
+    workspace: Workspace, tmp_path: Path, capsys: pytest.CaptureFixture[str], family: str
+) -> None:
+    train = write_numbers(tmp_path / "train.tsv", 300, 0)
+    test = write_numbers(tmp_path / "test.tsv", 60, 1)
+    found = run(
+        workspace, capsys, "--model", family, "--task", "regression", "--train-path", train,
+        "--test-path", test, "--learning-rates", "3e-3", "--num-train-epochs", "5",
+        "--patience", "5", "--engine", "jax",
+    )  # fmt: skip
+    metrics, folder = found["metrics"], Path(found["artifact"])
+    assert metrics["pearson"] > 0.7 and metrics["mse"] < 0.5 * metrics["majority_mse"]
+    assert metrics["eval_loss"] < 0.5, "the loss is in units of the training numbers' variance"
+    texts, numbers = zip(*(line.split("\t") for line in Path(test).read_text().splitlines()[1:]),
+                         strict=True)  # fmt: skip
+    ours = np.array([classify(folder, text, workspace=workspace)[0]["score"] for text in texts])
+    errors = ours - np.array(numbers, float)
+    assert (errors**2).mean() == pytest.approx(metrics["mse"], rel=1e-3)
+    reference = Reference(folder)
+    assert not reference.problems
+    theirs = reference.logits([(text,) for text in texts[:8]])[:, 0]
+    assert ours[:8] == pytest.approx(theirs, rel=1e-6)
 
 
 def test_name_is_derived_from_model_and_data() -> None:

@@ -11,8 +11,10 @@ from core.config.finetune import FinetuneConfig
 from core.errors import CorpusError
 from core.finetuning.alignment import Window
 from core.finetuning.batches import LabelledSequences
+from core.finetuning.encoding import TokenSequence
 from core.finetuning.examples import Example, Sentence, Splits
-from core.finetuning.tasks import Prepared, Tagging, make_task
+from core.finetuning.tasks import Prepared, Regression, Tagging, make_task
+from core.finetuning.training import mean_loss
 
 SPANS = [Sentence(("EU", "runs"), ("B-ORG", "O"))] * 2
 OUTSIDE = [Sentence(("it", "runs"), ("O", "O"))] * 4
@@ -77,6 +79,49 @@ def test_development_set_without_a_correlation_is_refused(numbers: tuple[str, ..
         make_task(config, Splits(texts("1", "2"), texts(*numbers), texts("1", "2"), "test"))
     assert caught.value.field == "validation_path"
     assert make_task(config, Splits(texts("1"), texts("1", "2"), [], "test")).metric == "pearson"
+
+
+class OneTokenEncoder:
+    """Encodes each text as one token."""
+
+    def encode(self, texts: list[tuple[str, ...]]) -> list[TokenSequence]:
+        return [TokenSequence(np.zeros(1, np.int32), position=0) for _ in texts]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "deviation"),
+    [
+        ((0.0, 25.0, 50.0), 20.412414),
+        ((1e5, 1.01e5), 500.0),
+        ((-3.0, -3.0), 1.0),
+        ((0.1,) * 3, 1.0),
+    ],
+)
+def test_regression_learns_standardised_numbers(
+    numbers: tuple[float, ...], deviation: float
+) -> None:
+    train, test = texts(*map(str, numbers)), texts("1.0", str(2 + numbers[-1]))
+    task = Regression(Splits(train, test, test, "test"))
+    assert task.scale and task.scale.deviation == pytest.approx(deviation)
+    labels = [task.prepare(one, OneTokenEncoder()).data.labels  # type: ignore[arg-type]
+              for one in (train, test)]  # fmt: skip
+    wanted = np.array(numbers) - np.mean(numbers)
+    assert np.concatenate(labels[0]) == pytest.approx(wanted / deviation, abs=1e-6)
+    prepared = task.prepare(test, OneTokenEncoder())  # type: ignore[arg-type]
+    outputs = [one[:, None] for one in labels[1]]
+    assert mean_loss(prepared, outputs, task) == 0
+    found = task.measure(prepared, outputs)
+    assert found["pearson"] == pytest.approx(1, abs=1e-4) and found["mse"] < 1e-3
+    off = task.measure(prepared, [one + 0.5 for one in outputs])
+    assert off["mse"] == pytest.approx((deviation / 2) ** 2, rel=1e-3), "in the original units"
+    assert mean_loss(prepared, [one + 0.5 for one in outputs], task) == pytest.approx(0.25)
+
+
+def test_classes_keep_the_order_of_a_dataset_if_it_names_all() -> None:
+    train = texts("spam", "ham")
+    for names, found in ((("x", "spam", "ham"), ("spam", "ham")), (("spam",), ("ham", "spam"))):
+        task = make_task(FinetuneConfig(), Splits(train, train, train, "test", names))
+        assert task.labels and task.labels.names == found
 
 
 def test_accuracy_decides_if_the_development_set_has_one_class() -> None:
