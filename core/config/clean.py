@@ -14,6 +14,7 @@ from core.config.corpus import CorpusConfig
 from core.config.options import option
 from core.config.workers import (
     cluster_option,
+    part_mb_option,
     skip_failing_parts_option,
     workers_option,
 )
@@ -60,6 +61,7 @@ class CleanConfig(StageConfig):
     )
     workers: int | None = workers_option()
     cluster: str = cluster_option()
+    part_mb: float = part_mb_option()
     skip_failing_parts: bool = skip_failing_parts_option()
     unicode_form: Literal["none", "nfc", "nfkc"] = option(
         "nfc",

@@ -112,8 +112,11 @@ class CorpusConfig(SourceConfig):
 
     @property
     def reads_elsewhere(self) -> bool:
-        """True if reading can need credentials: the text is on the Hub or at an address."""
-        return self.source == "hub" or "://" in f"{self.path} {self.validation_path}"
+        """True if reading can need credentials: some text is on the Hub or at an address."""
+        read: tuple[SourceConfig, ...] = self.sources if self.source == "several" else (self,)
+        return any(
+            one.source == "hub" or "://" in f"{one.path} {one.validation_path}" for one in read
+        )
 
     def pin_inferred(self, changed: dict[str, Any]) -> dict[str, Any]:
         """Adds the source, and leaves out names of text that is not read."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from core.config.options import option
 
+DEFAULT_PART_MB = 64
 CLUSTER_PATTERN = r"^$|^ray(://[^\s/@]+)?$"
 
 
@@ -33,9 +34,24 @@ def cluster_option() -> Any:
     )
 
 
+def part_mb_option() -> Any:
+    return option(
+        DEFAULT_PART_MB,
+        "Size of the parts that the text is read in, in MiB.",
+        title="Part size (MiB)",
+        details="A stopped run goes on after the finished parts. A process needs about eight times "
+        "as much memory.",
+        is_later=True,
+        gt=0,
+        le=65_536,
+    )
+
+
 def skip_failing_parts_option() -> Any:
     return option(
         False,
         "Skip parts of the text that cannot be read; they are counted.",
+        details="After an error, the same command with this option goes on after the finished "
+        "parts.",
         is_later=True,
     )

@@ -16,7 +16,7 @@ from core.workspace import Artifact
 from core.workspace.names import check_name
 
 _SPLITS = ("train", "validation")
-_SUMMARY = ("read", "steps")
+_SUMMARY = ("read", "steps", "sources", "parts_skipped", "files_skipped")
 
 
 class CleanedSource:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from core.errors import ConfigError
+from core.errors import ConfigError, CorpusError
 
 USUAL_NAME = "text"
 _SUGGESTED = 8
@@ -83,6 +83,28 @@ def value_at(row: Mapping[str, Any], column: str) -> tuple[bool, Any]:
         return True, value
     is_list = isinstance(value, list) and all(isinstance(one, str | None) for one in value)
     return True, "\n".join(one or "" for one in value) if is_list else value
+
+
+def decode_text(value: Any, column: str, shown: str) -> Any:
+    """Decodes bytes as UTF-8, and joins lists of them; other values stay.
+
+    Raises:
+        CorpusError: The bytes aren't UTF-8.
+    """
+    if isinstance(value, list) and any(isinstance(one, bytes) for one in value):
+        return "\n".join(decode_text(one, column, shown) or "" for one in value)
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise CorpusError(
+            f"The column {column!r} of {shown} is not UTF-8",
+            expected="a string, or bytes in UTF-8",
+            received=f"byte 0x{value[error.start]:02x} at offset {error.start} of a value",
+            fix="set text_column to the column that contains the text, or export it as UTF-8",
+            field="text_column",
+        ) from error
 
 
 def string_columns(rows: Iterable[Mapping[str, Any]]) -> tuple[list[str], list[str]]:

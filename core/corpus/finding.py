@@ -46,11 +46,16 @@ _OFFICE_MEMBER = "[Content_Types].xml"
 
 @dataclass(frozen=True)
 class TextFile:
-    """A file of documents, or a zip archive's member."""
+    """A file of documents, or a zip archive's member.
+
+    Attributes:
+        problem: Why it can't be read; empty if nothing is known.
+    """
 
     path: Path
     format: Format
     member: str = ""
+    problem: str = ""
 
     @property
     def packed(self) -> Packed:
@@ -71,27 +76,36 @@ class Found:
 
 
 def find_files(
-    pattern: str, *, field: str, file_format: str = "auto", skip_unreadable: bool = False
+    pattern: str,
+    *,
+    field: str,
+    file_format: str = "auto",
+    skip_unreadable: bool = False,
+    keep_unreadable: bool = False,
 ) -> Found:
     """Finds the files that a path refers to.
 
     Args:
         pattern: Characters are wildcards unless a file has that name.
         field: Config field, for errors.
+        keep_unreadable: Whether files that can't be opened are found, with their problem.
 
     Raises:
         ConfigError: The path is empty or a URL.
         CorpusError: No readable file of a known format exists.
     """
     _check_pattern(pattern, field)
-    return _Finder(field, file_format, skip_unreadable).find(pattern)
+    return _Finder(field, file_format, skip_unreadable, keep_unreadable).find(pattern)
 
 
 class _Finder:
-    def __init__(self, field: str, file_format: str, skip_unreadable: bool) -> None:
+    def __init__(
+        self, field: str, file_format: str, skip_unreadable: bool, keep_unreadable: bool
+    ) -> None:
         self._field = field
         self._format = file_format
         self._skip_unreadable = skip_unreadable
+        self._keep_unreadable = keep_unreadable
         self._root = Path()
         self._skipped: list[Skipped] = []
 
@@ -161,8 +175,9 @@ class _Finder:
 
     def _found(self, paths: list[Path], *, is_named: bool) -> Found:
         files: list[TextFile] = []
-        for path in paths:
-            if not self._is_readable(path, is_named):
+        for path in self._without_links(paths):
+            if problem := _problem_of(path):
+                files += self._unreadable(path, problem, is_named)
                 continue
             if _kind(path) == ".zip" or (is_named and _is_zip(path)):
                 files += self._members(path)
@@ -170,25 +185,36 @@ class _Finder:
                 files.append(self._text_file(path))
         return Found(files, list(dict.fromkeys(self._skipped)))
 
-    def _is_readable(self, path: Path, is_named: bool) -> bool:
-        try:
-            mode = path.stat().st_mode
-            problem = "" if stat.S_ISREG(mode) else "it is not a regular file"
-            if not problem and not os.access(path, os.R_OK):
-                problem = "Permission denied"
-        except OSError as error:
-            problem = error.strerror or str(error)
-        if not problem:
-            return True
+    def _without_links(self, paths: list[Path]) -> list[Path]:
+        """Leaves out links to files that are read, too."""
+        own = {os.path.realpath(path): path for path in paths if not path.is_symlink()}
+        kept = []
+        for path in paths:
+            first = own.setdefault(os.path.realpath(path), path)
+            if first == path:
+                kept.append(path)
+            else:
+                self._skip(path, f"a link to {first.name}, which is read once")
+        return kept
+
+    def _unreadable(self, path: Path, problem: str, is_named: bool) -> list[TextFile]:
+        """Returns the file if such files are kept; raises CorpusError unless they are skipped."""
         if self._skip_unreadable and not is_named:
             self._skip(path, problem)
-            return False
+            return []
+        if self._keep_unreadable:
+            return [TextFile(path, self._format_of(path), problem=problem)]
         raise CorpusError(
             f"{path} can't be read", expected="a regular file that this account can read",
             received=problem, field=self._field,
             fix="repair the file or exclude it"
             + ("" if is_named else "; or set skip_unreadable to skip such files"),
         )  # fmt: skip
+
+    def _format_of(self, path: Path) -> Format:
+        if self._format != "auto":
+            return cast(Format, self._format)
+        return _FORMATS.get(_kind(path), "text")
 
     def _text_file(self, path: Path) -> TextFile:
         if self._format != "auto":
@@ -208,6 +234,8 @@ class _Finder:
         try:
             names = zip_members(path)
         except OSError as error:
+            if self._keep_unreadable:
+                return self._unreadable(path, error.strerror or str(error), is_named=True)
             raise CorpusError(
                 f"{path} can't be read", expected="a complete zip archive",
                 received=error.strerror or str(error), fix="repair the file or exclude it",
@@ -289,6 +317,17 @@ class _Finder:
             fix="choose another path, or give this account read access; or set skip_unreadable "
             "to skip it inside a folder",
         )  # fmt: skip
+
+
+def _problem_of(path: Path) -> str:
+    """Returns why a file can't be opened; "" if it can."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        return error.strerror or str(error)
+    if not stat.S_ISREG(mode):
+        return "it is not a regular file"
+    return "" if os.access(path, os.R_OK) else "Permission denied"
 
 
 def _check_pattern(pattern: str, field: str) -> None:

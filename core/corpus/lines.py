@@ -33,6 +33,8 @@ _GUESSES_NAMED = 3
 _INVALID_PER_VALID = 0.1
 _FEW_INVALID = 3
 _LEAST_USUAL = 0.03
+_LEAST_NUL, _MOST_CONTROLS = 0.25, 0.02
+_CONTROLS = re.compile(r"[\x01-\x08\x0e-\x1f\x7f]")
 _LINE_END = re.compile(r"\r+\n|\r")
 
 
@@ -169,7 +171,8 @@ class Decoder:
     def _without_nul(self, text: str, data: bytes) -> str:
         if self._errors != "strict":
             return text.replace("\0", "\ufffd" if self._errors == "replace" else "")
-        name = _unmarked_wide(data[:_SAMPLE_BYTES])
+        sample = data[:_SAMPLE_BYTES]
+        name = "" if _is_narrow(sample, self.encoding) else _unmarked_wide(sample)
         kind = f"{name.upper()} without a byte order mark" if name else foreign_kind_of(data)
         raise CorpusError(
             f"{self.shown} is not text in {self.encoding.upper()}"
@@ -266,6 +269,22 @@ def _unmarked_wide(sample: bytes) -> str:
         if found := _byte_order(sample, encoding):
             return found
     return ""
+
+
+def _is_narrow(sample: bytes, encoding: str) -> bool:
+    """Returns whether a sample with NUL bytes is text in an encoding, apart from these bytes.
+
+    UTF-16 and UTF-32 differ: in Latin text, a quarter or more of the bytes are NUL; in other
+    alphabets, many bytes are control characters; Chinese, Japanese and Korean are seldom valid.
+    """
+    if sample.count(0) >= len(sample) * _LEAST_NUL:
+        return False
+    rest = sample.replace(b"\0", b"")
+    try:
+        text = codecs.getincrementaldecoder(encoding)().decode(rest)
+    except UnicodeError:
+        return False
+    return len(_CONTROLS.findall(text)) <= len(text) * _MOST_CONTROLS
 
 
 def _byte_order(sample: bytes, encoding: str) -> str:

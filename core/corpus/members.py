@@ -47,22 +47,29 @@ class Member:
 
 
 def open_members(
-    config: CorpusConfig, workspace: Workspace, reporter: Reporter, *, sample: bool = False
+    config: CorpusConfig,
+    workspace: Workspace,
+    reporter: Reporter,
+    *,
+    sample: bool = False,
+    keep_unreadable: bool = False,
 ) -> list[Member]:
     """Opens the sources of a corpus, in order; errors name the source.
 
     Args:
         sample: Whether the beginning suffices, for a preview.
+        keep_unreadable: Whether a file that can't be opened is an error only when it is read.
     """
     if config.source == "corpus":
         return _open_cleaned(config, workspace)
     if config.source != "several":
-        return [Member("", config, _open(config, workspace, reporter, sample))]
+        return [Member("", config, _open(config, workspace, reporter, sample, keep_unreadable))]
     members = []
     for named in config.sources:
         with naming_source(named.name):
             own = config.of_source(named)
-            members.append(Member(named.name, own, _open(own, workspace, reporter, sample)))
+            source = _open(own, workspace, reporter, sample, keep_unreadable)
+            members.append(Member(named.name, own, source))
     return members
 
 
@@ -75,11 +82,18 @@ def choose_members(config: CorpusConfig, members: Sequence[Member]) -> list[Memb
     return [one for one in members if not wanted or one.name in wanted]
 
 
-def _open(config: CorpusConfig, workspace: Workspace, reporter: Reporter, sample: bool) -> Source:
+def _open(
+    config: CorpusConfig,
+    workspace: Workspace,
+    reporter: Reporter,
+    sample: bool,
+    keep_unreadable: bool,
+) -> Source:
     if config.source == "docs":
         return DocsSource(workspace, reporter)
     if config.source == "files":
-        return FilesSource(with_local_files(config, workspace, reporter, sample=sample))
+        local = with_local_files(config, workspace, reporter, sample=sample)
+        return FilesSource(local, keep_unreadable=keep_unreadable)
     if config.source == "corpus":
         found = workspace.find("corpus", config.corpus_name, field="corpus_name")
         return CleanedSource(config, found)

@@ -6,16 +6,20 @@ and the splits of the corpus.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from core.config import fingerprint_of
 from core.corpus.documents import Document, Tally, as_document
+from core.corpus.files import FilesSource
 from core.corpus.report import ReadingReport
-from core.corpus.source import SourcePart, Split
+from core.corpus.source import Source, SourcePart, Split
+from core.errors import ConfigError, CorpusError, StudioError
 from core.parts.pool import count_workers
 
 PART_BYTES = 64 << 20
@@ -50,6 +54,11 @@ def _known_bytes(parts: Sequence[CorpusPart]) -> int:
     """Sums the bytes of all parts; 0 if those of a part are unknown."""
     sizes = [part.bytes for part in parts]
     return sum(sizes) if all(sizes) else 0
+
+
+def files_of(source: Source, split: Split) -> Sequence[Source]:
+    """Returns a source for each file of a part, whose documents in order are the part's."""
+    return source.apart(split) if isinstance(source, FilesSource) else [source]
 
 
 @dataclass
@@ -128,6 +137,41 @@ class CorpusPart:
     @property
     def bytes(self) -> int:
         return self.part.bytes
+
+    def recipe(self) -> list[Any]:
+        """Returns JSON of everything that decides the documents, but their text."""
+        dropped = fingerprint_of(self.dropped.tolist()) if len(self.dropped) else ""
+        return [self.describe(), self.bytes, self.split, str(self.threshold), dropped, self.limit]
+
+    def without_failing(self) -> tuple[CorpusPart | None, list[StudioError]]:
+        """Reads the files of a part apart, up to its limit.
+
+        Returns:
+            The part without the files that can't be read, or None if nothing is left; and their
+            errors.
+        """
+        failing: dict[int, StudioError] = {}
+        files = files_of(self.part.source, self.split)
+        if len(files) == 1 or not isinstance(self.part.source, FilesSource):
+            return None, []
+        left = sys.maxsize if self.limit is None else self.limit
+        for place, source in enumerate(files):
+            found = 0
+            try:
+                for text in source.documents(self.split):
+                    found += bool(text) and not text.isspace()
+                    if found >= left:
+                        break
+                left -= found
+            except (ConfigError, CorpusError) as error:
+                failing[place] = error
+            if left <= 0:
+                break
+        errors = list(failing.values())
+        if len(failing) == len(files):
+            return None, errors
+        rest = self.part.source.without(self.split, failing)
+        return replace(self, part=replace(self.part, source=rest)), errors
 
     def describe(self) -> str:
         """Names the source and the range."""

@@ -32,7 +32,14 @@ from core.corpus.isolation import (
 )
 from core.corpus.members import naming_source
 from core.corpus.reading import CorpusPreview, merge_previews, name_preview, preview
-from core.corpus.sampling import Limits, SourceSample, sample_corpus
+from core.corpus.sampling import (
+    CollectedSamples,
+    Limits,
+    SourceSample,
+    chosen_sources,
+    sample_corpus,
+    with_source_alone,
+)
 from core.corpus.statistics import CorpusStatistics, SourceStatistics, analyse_samples
 from core.errors import CorpusError, StudioError
 from core.events import Reporter
@@ -91,7 +98,7 @@ def _preview_sources(
     memory_bytes: int,
     timeout_seconds: float,
 ) -> CorpusPreview:
-    chosen = [one for one in config.sources if not config.only or one.name in config.names_only]
+    chosen = chosen_sources(config)
     share = -(-documents // len(chosen))
     seen = []
     for one in chosen:
@@ -132,28 +139,57 @@ def sample_apart(
     limits: Limits,
     *,
     timeout_seconds: float = TIMEOUT_SECONDS,
+    keep_failing: bool = False,
 ) -> list[SourceSample]:
-    """Samples files in a subprocess; raises like `sample_corpus`."""
+    """Samples files in a subprocess; takes arguments and raises like `sample_corpus`."""
     if config.source == "several":
-        chosen = [one for one in config.sources if not config.only or one.name in config.names_only]
-        found = []
-        for one in chosen:
-            with naming_source(one.name):
-                [own] = sample_apart(
-                    config.of_source(one), workspace, limits.share(len(chosen)),
-                    timeout_seconds=timeout_seconds,
-                )  # fmt: skip
-            found.append(replace(own, name=one.name))
-        return found
+        return _sample_sources(config, workspace, limits, timeout_seconds, keep_failing)
     if config.source not in _READ_APART:
-        return sample_corpus(config, workspace, limits)
+        return sample_corpus(config, workspace, limits, keep_failing=keep_failing)
     if has_address(config):
         # The subprocess has no credentials.
         here = with_local_files(config, workspace, Reporter(), sample=True)
         found = sample_apart(here, workspace, limits, timeout_seconds=timeout_seconds)
         return [replace(one, total_bytes=0, is_whole=False) for one in found]
-    question = {**_question(config, workspace, MEMORY_BYTES), "sample": asdict(limits)}
+    return _sample_in_child(config, workspace, limits, timeout_seconds, keep_failing)
+
+
+def _sample_in_child(
+    config: CorpusConfig,
+    workspace: Workspace,
+    limits: Limits,
+    timeout_seconds: float,
+    keep_failing: bool,
+) -> list[SourceSample]:
+    question = {
+        **_question(config, workspace, MEMORY_BYTES),
+        "sample": asdict(limits), "keep_failing": keep_failing,
+    }  # fmt: skip
     return [SourceSample(**one) for one in _preview_in(_ask(question, timeout_seconds))["sources"]]
+
+
+def _sample_sources(
+    config: CorpusConfig,
+    workspace: Workspace,
+    limits: Limits,
+    timeout_seconds: float,
+    keep_failing: bool,
+) -> list[SourceSample]:
+    chosen = chosen_sources(config)
+    share = limits.share(len(chosen))
+    samples = CollectedSamples(keep_failing)
+    for one in chosen:
+        with samples.collecting(one):
+            if one.source == "corpus":
+                alone = with_source_alone(config, one)
+                samples.found += _sample_in_child(alone, workspace, share, timeout_seconds, False)
+                continue
+            with naming_source(one.name):
+                [own] = sample_apart(
+                    config.of_source(one), workspace, share, timeout_seconds=timeout_seconds
+                )
+            samples.found.append(replace(own, name=one.name))
+    return samples.all()
 
 
 def analyse_apart(
@@ -163,8 +199,9 @@ def analyse_apart(
     began = time.monotonic()
     limits = Limits(config.sample_mb * 1_000_000, config.sample_seconds)
     samples = sample_apart(
-        config.corpus, workspace, limits, timeout_seconds=timeout_seconds + limits.seconds
-    )
+        config.corpus, workspace, limits, timeout_seconds=timeout_seconds + limits.seconds,
+        keep_failing=True,
+    )  # fmt: skip
     question = {
         **_question(config.corpus, workspace, MEMORY_BYTES),
         "analyse": [asdict(one) for one in samples],
@@ -295,7 +332,8 @@ def _preview_cleaning(question: dict[str, Any]) -> dict[str, Any]:
 
 def _sample(question: dict[str, Any]) -> dict[str, Any]:
     config, workspace = CorpusConfig.parse(question["config"]), Workspace(Path(question["root"]))
-    found = sample_corpus(config, workspace, Limits(**question["sample"]))
+    limits = Limits(**question["sample"])
+    found = sample_corpus(config, workspace, limits, keep_failing=question["keep_failing"])
     return {"sources": [asdict(one) for one in found]}
 
 

@@ -22,10 +22,10 @@ from core.corpus.files import FilesSource
 from core.corpus.holdout import WindowSet, held_out_below
 from core.corpus.lines import encoding_named
 from core.corpus.members import Member, choose_members, naming_source, open_members
-from core.corpus.parts import PART_BYTES, SPLITS, CorpusPart, PartCounts
+from core.corpus.parts import PART_BYTES, SPLITS, CorpusPart, PartCounts, files_of
 from core.corpus.report import ReadingReport
 from core.corpus.source import Source, SourcePart, Split
-from core.errors import CorpusError
+from core.errors import ConfigError, CorpusError
 from core.events import Reporter
 from core.workspace import Workspace, write_atomically, writing_whole_file
 from core.workspace.places import make_folder
@@ -50,7 +50,9 @@ class PartReader:
     """Reads and counts non-blank documents up to the limit.
 
     Attributes:
-        skipped_bytes: Size of the parts that are skipped if they can't be read; None: none are.
+        skipped_bytes: Size of the parts whose files are skipped if they can't be read; None: none
+            are.
+        files_skipped: How many were.
     """
 
     source: Source
@@ -58,7 +60,7 @@ class PartReader:
     limit: int | None
     skipped_bytes: int | None = None
     blank_skipped: int = 0
-    parts_skipped: int = 0
+    files_skipped: int = 0
     complete: bool = False
 
     def __iter__(self) -> Iterator[Document]:
@@ -78,15 +80,16 @@ class PartReader:
             yield from self.source.documents(self.part)
             return
         found = False
-        failed: CorpusError | None = None
+        failed: ConfigError | CorpusError | None = None
         for one in self.source.parts(self.part, self.skipped_bytes):
-            try:
-                for text in one.source.documents(self.part):
-                    found = True
-                    yield text
-            except CorpusError as error:
-                self.parts_skipped += 1
-                failed = failed or error
+            for source in files_of(one.source, self.part):
+                try:
+                    for text in source.documents(self.part):
+                        found = True
+                        yield text
+                except (ConfigError, CorpusError) as error:
+                    self.files_skipped += 1
+                    failed = failed or error
         if failed and not found:
             raise failed
 
@@ -115,6 +118,8 @@ class Corpus:
         self._members = list(members)
         self._chosen = choose_members(config, members)
         self._reporter = reporter
+        # Whether the documents are those of all files, as far as they were read.
+        self._is_complete = True
         self._whole_fingerprint = _fingerprint(config, members)
         self.fingerprint = _with_choice(self._whole_fingerprint, config)
         self._cache = cache
@@ -341,7 +346,8 @@ class Corpus:
                     tallies[split].add(document)
                     yield split, member.name, document
             counts[member.name] = _counts_from(tallies, reader.blank_skipped)
-            skipped += reader.parts_skipped
+            skipped += reader.files_skipped
+        self._is_complete = self._is_complete and not skipped
         if members is not self._chosen:
             return
         self._announce_rest()
@@ -369,7 +375,8 @@ class Corpus:
         dropped = _load_hashes(path)
         if dropped is None:
             dropped = self._find_overlapping()
-            _save_atomically(path, dropped)
+            if self._is_complete:
+                _save_atomically(path, dropped)
         return frozenset(dropped.tolist())
 
     def _find_overlapping(self) -> npt.NDArray[np.uint64]:
@@ -461,7 +468,7 @@ def open_corpus(
         CorpusError: There is no readable text.
     """
     reporter = reporter or Reporter()
-    members = open_members(config, workspace, reporter)
+    members = open_members(config, workspace, reporter, keep_unreadable=skipped_bytes is not None)
     return Corpus(config, members, workspace.cache / "corpora", reporter, skipped_bytes)
 
 

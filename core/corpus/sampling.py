@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from core.config import CorpusConfig
+from core.config import CorpusConfig, NamedSource
 from core.corpus.addresses import has_address
 from core.corpus.documents import as_document
 from core.corpus.files import FilesSource
 from core.corpus.hub import HubSource
 from core.corpus.members import Member, choose_members, naming_source, open_members
 from core.corpus.source import SourcePart
-from core.errors import CorpusError
+from core.errors import ConfigError, CorpusError
 from core.events import Reporter
 from core.workspace import Workspace
 
@@ -84,22 +85,84 @@ class SourceSample:
 
 
 def sample_corpus(
-    config: CorpusConfig, workspace: Workspace, limits: Limits | None = None
+    config: CorpusConfig,
+    workspace: Workspace,
+    limits: Limits | None = None,
+    *,
+    keep_failing: bool = False,
 ) -> list[SourceSample]:
     """Reads documents of each source, from places all over it.
 
     A dataset on the Hub is read from its beginning, and of an address the first file.
 
+    Args:
+        keep_failing: Whether a source in which nothing can be read has an empty sample with the
+            error, unless nothing else is left.
+
     Raises:
         ConfigError, CorpusError: A source can't be opened, or nothing in it can be read.
     """
+    limits = limits or Limits()
+    if config.source != "several":
+        return _sample_members(config, workspace, limits)
+    chosen = chosen_sources(config)
+    samples = CollectedSamples(keep_failing)
+    for one in chosen:
+        with samples.collecting(one):
+            alone = with_source_alone(config, one)
+            samples.found += _sample_members(alone, workspace, limits.share(len(chosen)))
+    return samples.all()
+
+
+def _sample_members(
+    config: CorpusConfig, workspace: Workspace, limits: Limits
+) -> list[SourceSample]:
     members = choose_members(config, open_members(config, workspace, Reporter(), sample=True))
-    share = (limits or Limits()).share(len(members))
     found = []
     for member in members:
         with naming_source(member.name):
-            found.append(_sample(member, share))
+            found.append(_sample(member, limits.share(len(members))))
     return found
+
+
+def chosen_sources(config: CorpusConfig) -> list[NamedSource]:
+    """Returns the named sources that are read."""
+    return [one for one in config.sources if not config.only or one.name in config.names_only]
+
+
+def with_source_alone(config: CorpusConfig, source: NamedSource) -> CorpusConfig:
+    """Returns a corpus of one named source, in which a cleaned corpus is one source, too."""
+    return config.model_copy(update={"sources": (source,), "only": ""})
+
+
+class CollectedSamples:
+    """The samples of several sources.
+
+    Args:
+        keep_failing: As for `sample_corpus`.
+    """
+
+    def __init__(self, keep_failing: bool) -> None:
+        self.found: list[SourceSample] = []
+        self._keep_failing = keep_failing
+        self._error: ConfigError | CorpusError | None = None
+
+    @contextmanager
+    def collecting(self, source: NamedSource) -> Iterator[None]:
+        """Keeps the error of a source as its sample."""
+        try:
+            yield
+        except (ConfigError, CorpusError) as error:
+            if not self._keep_failing:
+                raise
+            self._error = self._error or error
+            self.found.append(SourceSample(source.name, source.source, [], 0, 0, 1, str(error)))
+
+    def all(self) -> list[SourceSample]:
+        """Returns the samples; raises the first error if no source has text."""
+        if self._error and not any(one.texts for one in self.found):
+            raise self._error
+        return self.found
 
 
 def _sample(member: Member, limits: Limits) -> SourceSample:
@@ -123,7 +186,7 @@ class _Reading:
     left_documents: int = 0
     read_bytes: int = 0
     unreadable: int = 0
-    error: CorpusError | None = None
+    error: ConfigError | CorpusError | None = None
     is_whole: bool = True
 
     def sample(self) -> SourceSample:
@@ -191,7 +254,7 @@ class _Reading:
         for _, texts in files:
             try:
                 yield from (text for text in texts if text and not text.isspace())
-            except CorpusError as error:
+            except (ConfigError, CorpusError) as error:
                 self.unreadable += 1
                 self.error = self.error or error
 

@@ -118,6 +118,8 @@ def analyse_corpus(
 ) -> CorpusStatistics:
     """Analyses a bounded sample of a corpus, spread over each of its sources.
 
+    A source in which nothing can be read is listed with its error, if others can be read.
+
     Args:
         tokenizer: Name, folder or Hub id of the tokenizer that counts tokens; empty: tokens are
             estimated from words, or bytes.
@@ -137,7 +139,8 @@ def analyse_corpus(
         )
     workspace = workspace or Workspace()
     began = time.monotonic()
-    return analyse_samples(sample_corpus(config, workspace, limits), workspace, tokenizer, began)
+    samples = sample_corpus(config, workspace, limits, keep_failing=True)
+    return analyse_samples(samples, workspace, tokenizer, began)
 
 
 def analyse_samples(

@@ -6,10 +6,13 @@ documents are those of the whole file. Finding the cuts reads some kilobytes per
 
 from __future__ import annotations
 
+import codecs
 import io
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import IO, Any, Literal
 
 from core.corpus.finding import TextFile
@@ -19,14 +22,19 @@ from core.errors import CorpusError
 _BOM = b"\xef\xbb\xbf"
 _LEAST_BYTES = 16
 _READ_BYTES = 1 << 20
-# In these encodings, the byte of a line feed is nothing else.
-_SAFE_ENCODINGS = {
-    "utf-8", "ascii", "iso8859-1", "iso8859-2", "iso8859-15", "cp1250", "cp1251", "cp1252",
-    "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp874", "koi8-r", "koi8-u", "cp949",
-    "euc_kr", "euc_jp", "cp932", "shift_jis", "gb18030", "gbk", "gb2312", "big5",
-}  # fmt: skip
-_LINE_ENDS = (b"\n",)
-_EMPTY_LINES = (b"\n\n", b"\n\r\n")
+_LINE_END = re.compile(rb"\n")
+# Lines of white space between two line feeds.
+_EMPTY_LINES = re.compile(rb"\n[ \t\r\f\v]*\n")
+_MOST_BLANK_BYTES = 1 << 16
+# Bytes that begin a character of several bytes in some encoding, or change the meaning of later
+# ones; and bytes that such a state would turn into other characters.
+_BEGINNINGS = (
+    *(bytes([first]) for first in range(256)),
+    *(bytes([first, second]) for first in range(0x80, 256) for second in (0x30, 0x81, 0xA1)),
+    *(b"\x1b" + rest for rest in (b"$B", b"$@", b"(J", b"(I", b"$A", b"$(C", b"$(D", b"$)C\x0e")),
+    b"~{", b"+", b"+AGE",
+)  # fmt: skip
+_PROBES = (b"A", b"$B", b"0!", b"\xef\xbb\xbf", b"\xa1\xa2")
 
 Unit = Literal["line", "paragraph"]
 
@@ -54,14 +62,18 @@ class Stretch(TextFile):
 
     @classmethod
     def whole(cls, file: TextFile, members: int = 1) -> Stretch:
-        """Raises OSError if the file can't be read.
+        """Returns a whole file; one that can't be read has a problem.
 
         Args:
             members: The number of files in an archive.
         """
-        facts = file.path.stat()
+        try:
+            facts = file.path.stat()
+        except OSError as error:
+            problem = file.problem or error.strerror or str(error)
+            return cls(file.path, file.format, file.member, problem)
         return cls(
-            file.path, file.format, file.member,
+            file.path, file.format, file.member, file.problem,
             bytes=facts.st_size // members, file_bytes=facts.st_size, modified_ns=facts.st_mtime_ns,
         )  # fmt: skip
 
@@ -113,9 +125,33 @@ class Range(io.RawIOBase):
         return len(data)
 
 
-def is_safe_to_cut(encoding: str) -> bool:
-    """Returns whether text in an encoding can be cut after a line feed."""
-    return encoding in _SAFE_ENCODINGS
+@lru_cache(maxsize=64)
+def is_safe_to_cut(encoding: str, errors: str = "strict") -> bool:
+    """Returns whether text in an encoding can be cut after a line feed.
+
+    Then the byte of a line feed is nothing else, and what follows it doesn't depend on what
+    precedes it.
+
+    Args:
+        errors: strict, replace or ignore.
+    """
+
+    def decoded(*stretches: bytes) -> str | None:
+        try:
+            return "".join(codecs.decode(one, encoding, errors) for one in stretches)
+        except UnicodeError:
+            return None
+
+    lines = {start: decoded(start + b"\n") for start in _BEGINNINGS}
+    return (
+        decoded(b"\n") == "\n"
+        and all(line is None or line.endswith("\n") for line in lines.values())
+        and all(
+            decoded(start + b"\n" + after) == decoded(start + b"\n", after)
+            for start in _BEGINNINGS
+            for after in _PROBES
+        )
+    )
 
 
 def cut_lines(whole: Stretch, unit: Unit, encoding: str, target_bytes: int) -> Iterator[Stretch]:
@@ -128,12 +164,12 @@ def cut_lines(whole: Stretch, unit: Unit, encoding: str, target_bytes: int) -> I
     """
     target_bytes = max(target_bytes, _LEAST_BYTES)
     size = whole.file_bytes
-    marks = _LINE_ENDS if unit == "line" else _EMPTY_LINES
+    mark = _mark_of(unit)
     with open_regular(whole.path) as file:
         found = "utf-8" if file.read(len(_BOM)) == _BOM else encoding
         start = 0
         while size - start > target_bytes:
-            stop = _place_after(file, start + target_bytes, marks)
+            stop = _place_after(file, start + target_bytes, mark)
             if stop is None or stop >= size:
                 break
             yield _part(whole, start, stop, found)
@@ -144,8 +180,7 @@ def cut_lines(whole: Stretch, unit: Unit, encoding: str, target_bytes: int) -> I
 def shorten(stretch: Stretch, unit: Unit, target_bytes: int) -> Stretch:
     """Returns the beginning of a stretch, of at least so many bytes."""
     with open_regular(stretch.path) as file:
-        marks = _LINE_ENDS if unit == "line" else _EMPTY_LINES
-        stop = _place_after(file, stretch.start + target_bytes, marks)
+        stop = _place_after(file, stretch.start + target_bytes, _mark_of(unit))
     end = stretch.file_bytes if stretch.stop is None else stretch.stop
     if stop is None or stop >= end:
         return stretch
@@ -173,17 +208,26 @@ def cut_groups(whole: Stretch, sizes: Sequence[int], target_bytes: int) -> Itera
     yield replace(whole, start=start, stop=len(sizes) if start else None, bytes=size)
 
 
-def _place_after(file: IO[bytes], near: int, marks: tuple[bytes, ...]) -> int | None:
-    """Finds the first place from `near` on that follows a mark."""
-    longest = max(map(len, marks))
-    position, before = near - longest, b""
-    file.seek(max(0, position))
-    position = max(0, position)
+def _mark_of(unit: Unit) -> re.Pattern[bytes]:
+    return _LINE_END if unit == "line" else _EMPTY_LINES
+
+
+def _place_after(file: IO[bytes], near: int, mark: re.Pattern[bytes]) -> int | None:
+    """Finds the first place from about `near` on that follows a mark."""
+    position, before = max(0, near - 1), b""
+    file.seek(position)
     while block := file.read(_READ_BYTES):
         data = before + block
-        ends = [found + len(mark) for mark in marks if (found := data.find(mark)) >= 0]
-        if ends:
-            return position + min(ends)
-        before = data[-(longest - 1) :] if longest > 1 else b""
+        if found := mark.search(data):
+            return position + found.end()
+        before = _begun(data)
         position += len(data) - len(before)
     return None
+
+
+def _begun(data: bytes) -> bytes:
+    """Returns the line feed and white space at the end of a block, which may continue a mark."""
+    text = data[-_MOST_BLANK_BYTES:]
+    blank = text[len(text.rstrip()) :]
+    start = blank.find(b"\n")
+    return blank[start:] if start >= 0 else b""

@@ -7,6 +7,7 @@ import os
 import stat
 import struct
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,17 +16,21 @@ from typing import IO, Any, cast
 
 from core.errors import CorpusError
 
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _MAGIC: tuple[tuple[bytes, str], ...] = (
     (b"\x1f\x8b", "gzip"),
-    (b"\x28\xb5\x2f\xfd", "zstd"),
+    (_ZSTD_MAGIC, "zstd"),
     (b"\xfd7zXZ\x00", "xz"),
     (b"BZh", "bzip2"),
     (b"PK\x03\x04", "zip"),
     (b"PK\x05\x06", "zip"),
 )
+# Of zstd and lz4; pzstd writes one before each frame.
+_SKIPPABLE_MAGIC = b"\x2a\x4d\x18"
+_LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _BZIP2_BLOCKS = (b"1AY&SY", b"\x17rE8P\x90")
 _FOREIGN: tuple[tuple[bytes, str], ...] = (
-    (b"\x04\x22\x4d\x18", "lz4 (unpack it first: lz4 -d)"),
+    (_LZ4_MAGIC, "lz4 (unpack it first: lz4 -d)"),
     (b"7z\xbc\xaf\x27\x1c", "7-Zip (unpack it first)"),
     (b"Rar!", "RAR (unpack it first)"),
     (b"PAR1", "Parquet"),
@@ -48,6 +53,8 @@ RATIO_FREE_BYTES = 256_000_000
 _MOST_ZIP_DIRECTORY_BYTES = 16 << 20
 _ZIP_END_BYTES = (1 << 16) + 22
 _READ_BYTES = 1 << 18
+# Of the zstd library; a larger one is refused, so that a file can't fill the memory.
+_MOST_ZSTD_WINDOW_MIB = 128
 
 
 @dataclass(frozen=True)
@@ -95,7 +102,8 @@ class _Counted(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        data = self._stream.read(len(buffer))
+        with _explaining_damage():
+            data = self._stream.read(len(buffer))
         buffer[: len(data)] = data
         self._meter.add(len(data))
         return len(data)
@@ -103,11 +111,22 @@ class _Counted(io.RawIOBase):
 
 def compression_of(head: bytes) -> str:
     """Detects compression from a file's first bytes."""
+    head = _without_skippable(head)
     for magic, name in _MAGIC:
         if head.startswith(magic):
             is_other = name == "bzip2" and not head[4:].startswith(_BZIP2_BLOCKS)
             return "" if is_other else name
     return ""
+
+
+def _without_skippable(head: bytes) -> bytes:
+    """Removes zstd's skippable frames; the next frame may begin behind the head."""
+    rest = head
+    while rest[1:4] == _SKIPPABLE_MAGIC and rest[0] >> 4 == 5 and len(rest) >= 8:
+        rest = rest[8 + int.from_bytes(rest[4:8], "little") :]
+    if rest is head or rest.startswith(_LZ4_MAGIC):
+        return head
+    return rest or _ZSTD_MAGIC
 
 
 def foreign_kind_of(head: bytes) -> str:
@@ -150,13 +169,13 @@ def unpacked(packed: Packed, ratio: int) -> Iterator[tuple[IO[bytes], str]]:
             yield stream, ""
             return
         meter = UnpackMeter(packed.shown, packed.path.stat().st_size, ratio)
-        with _decompressor(stream, name) as plain:
+        with _decompressor(stream, name, packed.shown) as plain:
             counted = _Counted(plain, meter)
             yield io.BufferedReader(counted, _READ_BYTES), name or "zip"
 
 
 @contextmanager
-def _decompressor(stream: IO[bytes], name: str) -> Iterator[Any]:
+def _decompressor(stream: IO[bytes], name: str, shown: str) -> Iterator[Any]:
     if name == "gzip":
         import gzip
 
@@ -165,7 +184,7 @@ def _decompressor(stream: IO[bytes], name: str) -> Iterator[Any]:
     elif name == "xz":
         import lzma
 
-        with _Lzma(lzma.open(stream)) as opened:
+        with lzma.open(stream) as opened:
             yield opened
     elif name == "bzip2":
         import bz2
@@ -175,7 +194,7 @@ def _decompressor(stream: IO[bytes], name: str) -> Iterator[Any]:
     elif name == "zstd":
         import pyarrow as pa
 
-        with pa.CompressedInputStream(stream, "zstd") as opened:
+        with pa.CompressedInputStream(stream, "zstd") as opened, _explaining_window(shown):
             yield opened
     elif name == "zip":
         raise OSError(0, "it is a zip archive; rename it to end in .zip, or unpack it")
@@ -183,25 +202,32 @@ def _decompressor(stream: IO[bytes], name: str) -> Iterator[Any]:
         yield stream
 
 
-class _Lzma:
-    """Raises OSError, like other decompressors."""
+@contextmanager
+def _explaining_window(shown: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if "too much memory" not in str(error):
+            raise
+        name = Path(shown).name
+        raise CorpusError(
+            f"{shown} needs too much memory to unpack",
+            expected=f"a zstd file with a window of at most {_MOST_ZSTD_WINDOW_MIB} MiB",
+            received="a larger window, as zstd --long=31 makes",
+            fix=f"unpack it first: zstd -d --long=31 {name}",
+            field="path",
+        ) from error
 
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
 
-    def __enter__(self) -> _Lzma:
-        return self
+@contextmanager
+def _explaining_damage() -> Iterator[None]:
+    """Raises OSError for whatever a decompressor raises for damaged data."""
+    import lzma
 
-    def __exit__(self, *_: object) -> None:
-        self._stream.close()
-
-    def read(self, count: int) -> bytes:
-        import lzma
-
-        try:
-            return bytes(self._stream.read(count))
-        except lzma.LZMAError as error:
-            raise OSError(0, str(error)) from error
+    try:
+        yield
+    except (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, struct.error) as error:
+        raise OSError(0, str(error) or type(error).__name__) from error
 
 
 @contextmanager
@@ -210,11 +236,9 @@ def _raw(packed: Packed) -> Iterator[IO[bytes]]:
         if not packed.member:
             yield file
             return
-        with _opened_member(file, packed.member) as member:
-            try:
-                yield member
-            except zipfile.BadZipFile as error:  # a wrong checksum
-                raise OSError(0, str(error)) from error
+        # The first bytes are read without a meter.
+        with _opened_member(file, packed.member) as member, _explaining_damage():
+            yield member
 
 
 def _opened_member(file: IO[bytes], name: str) -> IO[bytes]:

@@ -110,9 +110,10 @@ class PartStore:
         """Removes a finished part, so that it is done again."""
         shutil.rmtree(self._final(number), ignore_errors=True)
 
-    def count_finished(self) -> int:
-        """Counts finished parts without verifying them."""
-        return sum(1 for _ in self.folder.glob(f"[0-9]*/{RECORD_FILE}"))
+    def finished_numbers(self) -> set[int]:
+        """Returns the numbers of finished parts without verifying them."""
+        names = (path.parent.name for path in self.folder.glob(f"[0-9]*/{RECORD_FILE}"))
+        return {int(name) for name in names if name.isdecimal()}
 
     def remove(self) -> None:
         """Removes all parts at once, even if the process is killed meanwhile."""

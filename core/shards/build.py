@@ -34,8 +34,9 @@ from core.corpus.source import Split
 from core.errors import ShardError
 from core.events import Reporter
 from core.objectives import create_objective
-from core.parts.steps import SKIPPED, PartStep, run_step
+from core.parts.steps import SKIPPED, PartStep, count_skipped, run_step
 from core.parts.store import PartResult, PartStore, open_store
+from core.parts.versions import find_versions
 from core.parts.workers import open_workers
 from core.shards.destination import new_destination
 from core.shards.layout import layout_for, objective_settings
@@ -49,7 +50,7 @@ from core.workspace import Artifact, Workspace
 # Each holds about 150 MB; further cores speed up single batches.
 _MOST_THREADS = 8
 # Increment when the same settings yield other files.
-_FORMAT = 2
+_FORMAT = 3
 # Behind those of all parts.
 _LAST_FILE = 10**15
 
@@ -145,10 +146,12 @@ def _plan(config: ShardConfig, corpus: Corpus, tokenizer: StudioTokenizer) -> _P
     recipe = fingerprint_of(
         {
             "format": _FORMAT,
-            "settings": config.fingerprint(),
+            # Skipped parts are done again without this option; the others are the same.
+            "settings": config.model_copy(update={"skip_failing_parts": False}).fingerprint(),
+            "versions": find_versions(),
             "tokenizer": tokenizer.fingerprint,
             "corpus": corpus.fingerprint,
-            "parts": [[part.describe(), part.bytes] for part in parts],
+            "parts": [part.recipe() for part in parts],
             # There, the parts' files are not kept here.
             **({"destination": config.output_dir} if is_address(config.output_dir) else {}),
         }
@@ -189,7 +192,7 @@ def _merge(
     read = [(part, result) for part, result in zip(parts, results, strict=True)
             if SKIPPED not in result.values]  # fmt: skip
     counts = [PartCounts.from_json(result.values["read"]) for _, result in read]
-    skipped = len(parts) - len(read)
+    skipped = count_skipped(results)
     corpus.record_parts(
         [(part.split, one) for (part, _), one in zip(read, counts, strict=True)],
         are_all=not skipped,
@@ -206,7 +209,7 @@ def _merge(
         np.save(folder / TOKEN_COUNTS_FILE, token_counts)
     return {
         **_counts(packing, packed, counts),
-        **({"parts_skipped": skipped} if skipped else {}),
+        **skipped,
         **({"sources": sources} if sources else {}),
     }
 

@@ -223,7 +223,8 @@ def _unfinished(address: str) -> ConfigError:
     return ConfigError(
         f"{address} has the unfinished shards of another build",
         expected="a new or empty folder, or one where the same build was stopped",
-        received="parts that were built from other text or with other settings",
+        received="parts that were built from other text, with other settings or with other "
+        "versions of packages",
         fix="set output_dir to another folder, or empty this one",
         field="output_dir",
     )

@@ -149,6 +149,13 @@ class Shards:
         return bool(self.manifest.config.get("line_by_line", False))
 
     @property
+    def documents_per_sequence(self) -> float:
+        """The mean number of training documents in a sequence; 0 if unknown."""
+        documents = self._stated_number("train_documents", self.manifest.counts, 1)
+        known = "train_documents" in self.manifest.counts and len(self.train)
+        return documents / len(self.train) if known else 0.0
+
+    @property
     def noise(self) -> tuple[float | None, float | None]:
         """Noise density and mean span length."""
         made_with = self.manifest.config

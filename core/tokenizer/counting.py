@@ -15,8 +15,9 @@ from core.corpus.parts import CorpusPart, PartCounts, count_useful, plan_parts
 from core.corpus.source import Split
 from core.events import Reporter
 from core.parts.pool import count_workers, open_pool
-from core.parts.steps import SKIPPED, OpenPool, PartStep, run_step
+from core.parts.steps import SKIPPED, OpenPool, PartStep, count_skipped, run_step
 from core.parts.store import PartResult, open_store
+from core.parts.versions import find_versions
 from core.parts.workers import open_workers
 from core.tokenizer.counters import WordCounter, WordTally, counts_file
 from core.tokenizer.merged_counts import CountLimits, merge_counts
@@ -49,14 +50,14 @@ def count_corpus(
     corpus: Corpus,
     cache: Path,
     reporter: Reporter,
-) -> Iterator[tuple[dict[str, int], int]]:
+) -> Iterator[tuple[dict[str, int], dict[str, int]]]:
     """Counts words of training documents; a stopped stage goes on after the finished parts.
 
     The counts are kept until the block ends without an error: a smaller vocabulary after an error
     needs no counting.
 
     Yields:
-        Counts by word, and the number of parts that were skipped.
+        Counts by word, and counts of what was skipped.
 
     Raises:
         CorpusError: A part can't be read.
@@ -78,13 +79,14 @@ def count_corpus(
         counts: list[tuple[Split, PartCounts]] = [
             ("train", PartCounts.from_json(one.values["read"])) for one in read
         ]
-        corpus.record_parts(counts, are_all=len(read) == len(parts))
+        skipped = count_skipped(results)
+        corpus.record_parts(counts, are_all=not skipped)
         merged = store.folder / "merged"
         merged.mkdir(exist_ok=True)
         limits = CountLimits.of(config.memory_gb)
         open_all = _pool_opener(config, count_workers(config.workers), reporter)
         words = merge_counts(_paths_of(read), merged, limits, open_all, reporter)
-        yield words, len(parts) - len(read)
+        yield words, skipped
         store.remove()
 
 
@@ -141,9 +143,9 @@ def _recipe(
         {
             "format": _FORMAT,
             "counter": repr(counter),
-            "skip_failing_parts": config.skip_failing_parts,
+            "versions": find_versions(),
             "corpus": corpus.fingerprint,
-            "parts": [[part.describe(), part.bytes] for part in parts],
+            "parts": [part.recipe() for part in parts],
         }
     )
 

@@ -46,8 +46,8 @@ def train(
     reporter = reporter or Reporter()
     name = config.name or derive_name(config)
     with workspace.new_artifact("tokenizer", name, exact=bool(config.name)) as draft:
-        skipped = bytes_of_parts(config.part_mb) if config.skip_failing_parts else None
-        corpus = open_corpus(config.corpus, workspace, reporter, skipped_bytes=skipped)
+        size = bytes_of_parts(config.part_mb) if config.skip_failing_parts else None
+        corpus = open_corpus(config.corpus, workspace, reporter, skipped_bytes=size)
         counter, parts = _counter_of(config), workspace.cache / "parts"
         with count_corpus(config, counter, corpus, parts, reporter) as (words, skipped):
             backend = _train_on_words(config, words, reporter)
@@ -63,7 +63,7 @@ def train(
             "corpus": {**corpus.counts, "reading": corpus.reading},
             **({"sources": corpus.source_counts} if corpus.source_names else {}),
             **corpus.cleaning,
-            **({"parts_skipped": skipped} if skipped else {}),
+            **skipped,
         }
         reporter.metrics(0, {score: draft.counts[score] for score in _REPORTED_SCORES})
     assert draft.artifact

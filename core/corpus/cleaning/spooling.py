@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from core.config import fingerprint_of
+from core.config.workers import DEFAULT_PART_MB
 from core.corpus import Corpus
 from core.corpus.cleaned import CleanedSource
 from core.corpus.cleaning import parts as batches
@@ -16,16 +18,17 @@ from core.corpus.cleaning.pace import Pace
 from core.corpus.cleaning.part_task import SPOOLED, PartTask
 from core.corpus.cleaning.parts import REFERENCE, TRAIN, VALIDATION, Batch, split_parts, write_batch
 from core.corpus.cleaning.work_folder import Spool, WorkFolder
-from core.corpus.parts import CorpusPart, PartCounts
+from core.corpus.parts import CorpusPart, PartCounts, plan_parts
 from core.corpus.source import Split
 from core.events import Reporter
 from core.parts.pool import open_pool
-from core.parts.steps import SKIPPED, OpenPool, PartFunction, PartStep, run_step
+from core.parts.steps import SKIPPED, OpenPool, PartFunction, PartStep, count_skipped, run_step
 from core.parts.store import PartResult, PartStore
 from core.parts.task_map import TaskMap
 
 _BATCHES_PER_PART = 4
 _READ_FOLDER = "read"
+_INCOMPLETE = {"parts_skipped", "files_skipped"}
 _NO_SPOOL = Spool(batches=[], documents=0, bytes=0)
 
 
@@ -46,6 +49,7 @@ class Spooler:
         source: str,
         reporter: Reporter,
         *,
+        part_mb: float = DEFAULT_PART_MB,
         skip_failing: bool,
     ) -> None:
         self._corpus = corpus
@@ -53,13 +57,18 @@ class Spooler:
         self._work = work
         self._source = source
         self._reporter = reporter
+        self._part_mb = part_mb
         self._skip_failing = skip_failing
 
     def tasks(self, run: TaskMap) -> Iterator[PartTask]:
         """Yields a task for each batch; what an earlier attempt has read is not read again."""
         spool = self._work.read_spool()
+        if spool and not self._skip_failing and spool.facts.keys() & _INCOMPLETE:
+            self._work.clear(but=_READ_FOLDER)
+            spool = None
         if spool is None:
-            spool = self._spool_parts(self._corpus.parts(bytes_read_at_once()), run)
+            part_mb = bytes_read_at_once(self._part_mb) / 2**20
+            spool = self._spool_parts(plan_parts(self._corpus.parts, part_mb), run)
             self._work.write_spool(spool)
         yield from self._tasks_of(spool)
 
@@ -82,27 +91,28 @@ class Spooler:
             path = PartTask(self._work.path, number, self._source).texts(SPOOLED)
             write_batch(path, batch)
             spool = spool.with_batch(path.name, 0, 0, 0)
-        store = PartStore(self._work.path / _READ_FOLDER, self._work.path.name)
+        recipe = fingerprint_of([self._work.path.name, *(part.recipe() for part in planned)])
+        store = PartStore(self._work.path / _READ_FOLDER, recipe)
         function, open_some = self._reading(planned, run)
         step = PartStep(function, store, self._skip_failing)
         read: list[tuple[Split, PartCounts]] = []
-        skipped = 0
+        done: list[PartResult] = []
         results = run_step(step, planned, open_some, self._reporter)
         for part, result in zip(planned, results, strict=True):
+            done.append(result)
             if SKIPPED in result.values:
-                skipped += 1
                 continue
             spool = self._with_part(spool, part, result)
             read.append((part.split, PartCounts.from_json(result.values["read"])))
+        skipped = count_skipped(done)
         self._corpus.record_parts(read, are_all=not skipped)
-        facts = {**self._facts(), **({"parts_skipped": skipped} if skipped else {})}
-        return replace(spool, facts=facts)
+        return replace(spool, facts={**self._facts(), **skipped})
 
     def _reading(
         self, planned: Sequence[CorpusPart], run: TaskMap
     ) -> tuple[PartFunction, OpenPool]:
         """Returns how a part is read, and where."""
-        function = partial(spool_part, batches.PART_BYTES)
+        function = partial(spool_part, bytes_of_batch(self._part_mb))
         if len(planned) > 1:
             return function, lambda: nullcontext(run)
         total = self._corpus.counts.get("documents")
@@ -125,9 +135,13 @@ class Spooler:
         return {"reading": self._corpus.reading, **self._corpus.cleaning}
 
 
-def bytes_read_at_once() -> int:
+def bytes_read_at_once(part_mb: float) -> int:
     """Returns the size of the parts that a worker reads."""
-    return _BATCHES_PER_PART * batches.PART_BYTES
+    return _BATCHES_PER_PART * bytes_of_batch(part_mb)
+
+
+def bytes_of_batch(part_mb: float) -> int:
+    return max(1, round(batches.PART_BYTES * part_mb / DEFAULT_PART_MB))
 
 
 def spool_part(

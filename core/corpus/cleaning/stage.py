@@ -35,7 +35,7 @@ from core.workspace import Artifact, Workspace
 
 REPORT_FILE = "report.json"
 # Parts that were saved in another format are not used.
-_PARTS_FORMAT = 2
+_PARTS_FORMAT = 4
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -54,7 +54,7 @@ def clean(config: CleanConfig, workspace: Workspace, reporter: Reporter | None =
         with workspace.new_artifact("corpus", name, exact=bool(config.name)) as draft:
             chosen_languages(config)
             references = _references(config, workspace)
-            skipped = bytes_read_at_once() if config.skip_failing_parts else None
+            skipped = bytes_read_at_once(config.part_mb) if config.skip_failing_parts else None
             corpus = open_corpus(config.corpus, workspace, reporter, skipped_bytes=skipped)
             shelf = workspace.cache / "cleaning"
             recipe = _recipe(config, corpus, references)
@@ -91,7 +91,9 @@ def _recipe(config: CleanConfig, corpus: Corpus, references: list[CleanedSource]
     """Hashes what decides the bytes of all parts."""
     return fingerprint_of({
         "format": _PARTS_FORMAT, "part_bytes": parts.PART_BYTES, "versions": find_versions(),
-        "config": config.fingerprint(), "corpus": corpus.input_fingerprint,
+        # Skipped parts are done again without this option; the others are the same.
+        "config": config.model_copy(update={"skip_failing_parts": False}).fingerprint(),
+        "corpus": corpus.input_fingerprint,
         "reading": corpus.fingerprint, "against": [one.identity for one in references],
     })  # fmt: skip
 
@@ -154,8 +156,9 @@ def _attempt(
 ) -> Report:
     source = _source_of(config.corpus)
     spooler = Spooler(
-        corpus, references, work, source, reporter, skip_failing=config.skip_failing_parts
-    )
+        corpus, references, work, source, reporter,
+        part_mb=config.part_mb, skip_failing=config.skip_failing_parts,
+    )  # fmt: skip
     with open_workers(
         config.workers,
         config.cluster,

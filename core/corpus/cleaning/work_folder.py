@@ -76,9 +76,15 @@ class WorkFolder:
         """Counts finished parts of all steps, without verifying them."""
         return sum(1 for name in _FINISHED for _ in self.path.rglob(name))
 
-    def clear(self) -> None:
-        """Removes what earlier attempts have left."""
+    def clear(self, but: str = "") -> None:
+        """Removes what earlier attempts have left.
+
+        Args:
+            but: Name of a folder to keep.
+        """
         for one in self.path.iterdir():
+            if one.name == but:
+                continue
             if one.is_dir():
                 shutil.rmtree(one)
             else:

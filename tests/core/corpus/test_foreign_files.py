@@ -172,6 +172,26 @@ def test_nul_characters_are_refused_with_the_likely_cause(tmp_path: Path) -> Non
     assert "\0" not in "".join(read(tmp_path / "a.txt", encoding_errors="ignore"))
 
 
+@pytest.mark.parametrize("text", ["ab\0 \n", "one\n\0two\n", "né\0 ça\n", "a line\0\n" * 900])
+@pytest.mark.parametrize("encoding", ["utf-8", "cp1252"])
+def test_few_nul_characters_in_text_are_not_taken_for_utf_16(
+    tmp_path: Path, text: str, encoding: str
+) -> None:
+    (tmp_path / "a.txt").write_bytes(text.encode(encoding))
+    error = refused(tmp_path / "a.txt", encoding=encoding)
+    assert "it contains NUL characters" in error.problem
+    assert "encoding_errors to ignore" in error.fix
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le"])
+@pytest.mark.parametrize("text", ["Сегодня хорошая погода.", "Σήμερα ο καιρός.", "a", "ā ē š"])
+def test_unmarked_utf_16_of_short_texts_is_recognised(
+    tmp_path: Path, text: str, encoding: str
+) -> None:
+    (tmp_path / "a.txt").write_bytes(f"{text}\n".encode(encoding))
+    assert refused(tmp_path / "a.txt").fix == f"set encoding to {encoding}"
+
+
 @pytest.mark.parametrize("name", ["latin-9000", "rot13", "hex", "unicode_escape", "idna"])
 def test_unknown_encoding_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "a.txt").write_text("one")
@@ -318,6 +338,29 @@ def test_advised_nested_column_is_read(tmp_path: Path) -> None:
             assert within in refused(tmp_path / name, text_column=column).fix
 
 
+def test_bytes_of_parquet_files_are_text_if_they_are_utf_8(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    values = [FRENCH.encode(), None, b"two"]
+    for kind in (pa.binary(), pa.large_binary()):
+        table = {"text": pa.array(values, kind), "name": ["a", "b", "c"]}
+        pq.write_table(pa.table(table), path)
+        assert read(path) == [FRENCH, "", "two"]
+        pq.write_table(pa.table({"body": table["text"], "name": table["name"]}), path)
+        assert read(path) == ["a", "b", "c"]
+        assert read(path, text_column="body") == [FRENCH, "", "two"]
+    pq.write_table(pa.table({"text": pa.array([b"\xff\xfe"], pa.binary())}), path)
+    error = refused(path)
+    assert "is not UTF-8" in error.problem and error.field == "text_column"
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.string(), 2), pa.list_(pa.binary(), 2)])
+def test_lists_of_fixed_size_are_read(tmp_path: Path, kind: pa.DataType) -> None:
+    pairs = pa.array([["a", "b"], ["c", None]], pa.list_(pa.string(), 2)).cast(kind)
+    pq.write_table(pa.table({"id": [1, 2], "pair": pairs}), tmp_path / "a.parquet")
+    assert "pair[]" in refused(tmp_path / "a.parquet").fix
+    assert read(tmp_path / "a.parquet", text_column="pair[]") == ["a\nb", "c\n"]
+
+
 # Compression.
 
 
@@ -361,6 +404,41 @@ def test_damaged_archives_are_refused(tmp_path: Path, suffix: str) -> None:
     for data in (b"\x28\xb5\x2f\xfd", b"PK\x03\x04 no zip", b"BZh91AY&SY...", b"plain text"):
         path.write_bytes(data)
         assert "can't be read" in refused(path).problem
+
+
+def test_damaged_lzma_member_of_a_zip_archive_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("a.txt", "".join(f"line {n}\n" for n in range(5000)))
+    whole = path.read_bytes()
+    (start, end) = (whole.index(b"a.txt") + 5, whole.rindex(b"PK\x01\x02"))
+    for place in (start, start + 6, start + 9, (start + end) // 2, end - 60):
+        data = bytearray(whole)
+        data[place : place + 4] = b"\xff\xff\xff\xff"
+        path.write_bytes(data)
+        error = refused(path)
+        assert "a.zip/a.txt can't be read" in error.problem, place
+
+
+@pytest.mark.parametrize("size", [0, 4, 100, 5000])
+@pytest.mark.parametrize("name", ["a.txt.zst", "a.txt"])
+def test_zstd_file_with_a_skippable_frame_at_the_beginning_is_read(
+    tmp_path: Path, size: int, name: str
+) -> None:
+    frame = b"\x5d\x2a\x4d\x18" + size.to_bytes(4, "little") + b"x" * size
+    packed = pa.compress(b"one\ntwo\n", "zstd", asbytes=True)
+    (tmp_path / name).write_bytes(frame + packed)
+    assert read(tmp_path / name) == ["one", "two"]
+
+
+def test_zstd_file_with_a_window_of_two_gigabytes_is_refused_with_the_command(
+    tmp_path: Path,
+) -> None:
+    header, block = b"\x28\xb5\x2f\xfd\x00\xa8", b"\x21\x00\x00one\n"
+    (tmp_path / "a.txt.zst").write_bytes(header + block)
+    error = refused(tmp_path / "a.txt.zst")
+    assert "needs too much memory" in error.problem
+    assert "zstd -d --long=31 a.txt.zst" in error.fix
 
 
 def test_members_of_a_zip_archive_are_read_in_order(tmp_path: Path) -> None:
@@ -415,6 +493,18 @@ def test_unreadable_files_are_refused_or_skipped(tmp_path: Path) -> None:
     for name in ("pipe.txt", "round.txt"):
         assert "can't be read" in refused(tmp_path / name).problem
     assert "not a regular file" in refused(Path("/dev/zero")).received
+
+
+def test_link_to_a_file_of_the_same_folder_is_not_read_again(tmp_path: Path) -> None:
+    (tmp_path / "b.txt").write_text("one")
+    (tmp_path / "far").mkdir()
+    (tmp_path / "far" / "c.txt").symlink_to("../b.txt")
+    (tmp_path / "a.txt").symlink_to("b.txt")
+    for path in (tmp_path, tmp_path / "*.txt", f"{tmp_path}/**/*.txt"):
+        assert read(path) == ["one"]
+    source = FilesSource(CorpusConfig(source="files", path=str(tmp_path)))
+    assert "a link to b.txt, which is read once" in source.report.describe_skipped()
+    assert read(tmp_path / "a.txt") == ["one"]
 
 
 def test_brackets_in_folder_names_are_not_a_pattern(tmp_path: Path) -> None:

@@ -1,3 +1,6 @@
+import re
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -100,3 +103,79 @@ def test_short_or_empty_text_shares_no_window() -> None:
     empty = WindowSet.of([b"too short", b""])
     assert empty.owners_sharing_with([b"too short"]).tolist() == []
     assert WindowSet.of([]).owners_sharing_with([b"anything"]).tolist() == []
+
+
+def characters(low: int, high: int, count: int, seed: int) -> str:
+    return "".join(map(chr, np.random.default_rng(seed).integers(low, high, count)))
+
+
+HAN = characters(0x4E00, 0x9000, 4000, 0)
+THAI = characters(0x0E01, 0x0E2F, 4000, 1)
+KANA = characters(0x3042, 0x3094, 3000, 2) + "。" + characters(0x20000, 0x2A000, 1000, 3)
+BASES = "".join(np.random.default_rng(4).choice(list("ACGT"), 4000))
+CYRILLIC = characters(0x0430, 0x0450, 4000, 5)
+
+
+@pytest.mark.parametrize(
+    ("text", "gram"), [(HAN, 4), (THAI, 4), (KANA, 4), (BASES, 16), (CYRILLIC, 16)]
+)
+@pytest.mark.parametrize("size", [5, 20])
+def test_windows_of_text_without_spaces_are_runs_of_characters(
+    text: str, gram: int, size: int
+) -> None:
+    [(hashes, owners)] = window_hashes([b"", text.encode()], size)
+    length = size + gram - 1
+    runs = [text[place : place + length] for place in range(len(text) - length + 1)]
+    assert len(hashes) == len(runs) and set(owners.tolist()) == {1}
+    assert len(np.unique(hashes)) == len(set(runs))
+    # Each is found alone, in another place, and in the other case.
+    own = " ".join(runs[7::501]).lower().encode()
+    for run, expected in zip(own.split(), hashes[7::501], strict=True):
+        if len(run.decode()) > 64 or gram == 4:
+            [(found, _)] = window_hashes([run], size)
+            assert found.tolist() == [expected]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "고양이가 매트 위에 앉아 있었다 그리고 개가 짖었다", "大韓民國은 아름다운 나라 이다 정말로",
+        "We met in Peking (北京) on a warm day", f"{'a' * 64} is a long word but not too long",
+    ],
+)  # fmt: skip
+def test_windows_of_spaced_text_are_words(text: str) -> None:
+    count = len(re.findall(r"\w+", text))
+    assert sum(len(hashes) for hashes, _ in window_hashes([text.encode()], 5)) == count - 4
+
+
+@pytest.mark.parametrize("text", [HAN, THAI, BASES, CYRILLIC, f"{HAN} and\n{BASES} {THAI}, {HAN}"])
+@pytest.mark.parametrize("size", [301, 1500, 5000])
+def test_long_words_are_split_without_losing_a_window(
+    text: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    documents = [text.encode(), b"some words", text[5:].encode()]
+    whole = [np.concatenate(parts) for parts in zip(*window_hashes(documents, 5), strict=True)]
+    monkeypatch.setattr("core.corpus.holdout._BLOCK_BYTES", size)
+    monkeypatch.setattr("core.corpus.holdout._CUT_WORD_BYTES", 600)
+    cut = [np.concatenate(parts) for parts in zip(*window_hashes(documents, 5), strict=True)]
+    for one, other in zip(whole, cut, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_memory_does_not_grow_with_a_word() -> None:
+    tracemalloc.start()
+    try:
+        text = (BASES * 2000).encode()
+        count = sum(len(hashes) for hashes, _ in window_hashes([text], 5))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert count == len(text) - 19
+    assert peak < 200_000_000
+
+
+def test_overlap_is_found_in_text_without_spaces() -> None:
+    mine = [HAN[:500], HAN[600:700] + THAI, BASES[:300]]
+    others = [HAN[650:2000], BASES[290:]]
+    found = WindowSet.of(text.encode() for text in mine)
+    assert found.owners_sharing_with(text.encode() for text in others).tolist() == [1]

@@ -1,3 +1,4 @@
+import gzip
 import io
 import json
 import os
@@ -55,6 +56,13 @@ CASES: dict[str, dict[str, Any]] = {
     "no dataset name": {"dataset_name": "../words"},
     "no data": {"dataset_name": "me/empty"},
     "damaged": {"dataset_name": "me/damaged"},
+    "truncated": {"dataset_name": "me/truncated"},
+    "wrong checksum": {"dataset_name": "me/wrong-checksum"},
+    "nested": {"dataset_name": "me/nested"},
+    "nested column": {"dataset_name": "me/nested", "text_column": "meta.body"},
+    "list column": {"dataset_name": "me/nested", "text_column": "tags[]"},
+    "nested lines": {"dataset_name": "me/nested-lines", "text_column": "meta.body"},
+    "bytes": {"dataset_name": "me/bytes"},
 }
 
 # Malicious card entries. INNER is replaced by the address of a server on this machine.
@@ -105,6 +113,16 @@ def serve(inner: str = "http://127.0.0.1:9") -> HubServer:
     server.add("datasets", "me/gated", {"a.parquet": parquet(text=["x"])}, gated=True)
     server.add("datasets", "me/empty", {"README.md": b"Nothing here."})
     server.add("datasets", "me/damaged", {"a.parquet": b"PAR1 and no more PAR1"})
+    packed = gzip.compress("".join(f'{{"text": "{one}"}}\n' for one in sentences(2000)).encode())
+    server.add("datasets", "me/truncated", {"a.jsonl.gz": packed[:-2000]})
+    changed = packed[:-8] + bytes([packed[-8] ^ 255]) + packed[-7:]
+    server.add("datasets", "me/wrong-checksum", {"a.jsonl.gz": changed})
+    rows = [{"meta": {"body": f"b{n}"}, "tags": [f"x{n}", "y"]} for n in range(3)]
+    nested = {"id": [1, 2, 3], **{key: [row[key] for row in rows] for key in ("meta", "tags")}}
+    server.add("datasets", "me/nested", {"a.parquet": parquet(**nested)})
+    lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    server.add("datasets", "me/nested-lines", {"a.jsonl": lines})
+    server.add("datasets", "me/bytes", {"a.parquet": parquet(text=["né".encode(), b"two"])})
     return server
 
 
@@ -200,6 +218,9 @@ def test_configuration_of_the_default_dataset_is_not_used_for_another_dataset(
         ("no dataset name", "ConfigError", "dataset_name", ["owner/name"]),
         ("no data", "CorpusError", "dataset_name", ["no data files"]),
         ("damaged", "CorpusError", "dataset_name", ["can't be read"]),
+        ("truncated", "CorpusError", "dataset_name", ["data file", "is damaged", "EOFError"]),
+        ("wrong checksum", "CorpusError", "dataset_name", ["is damaged", "CRC"]),
+        ("nested", "ConfigError", "text_column", ["meta.body", "tags[]"]),
     ],
 )
 def test_unreadable_dataset_is_reported_with_its_field(
@@ -209,6 +230,19 @@ def test_unreadable_dataset_is_reported_with_its_field(
     assert (result["type"], result["field"]) == (kind, field)
     for word in words:
         assert word in result["message"]
+
+
+def test_nested_columns_and_bytes_of_a_dataset_are_read(
+    results: dict[str, dict[str, Any]],
+) -> None:
+    expected = {
+        "nested column": ["b0", "b1", "b2"], "nested lines": ["b0", "b1", "b2"],
+        "list column": ["x0\ny", "x1\ny", "x2\ny"], "bytes": ["né", "two"],
+    }  # fmt: skip
+    for case, texts in expected.items():
+        result = results[case]
+        assert "train" in result, (case, result)
+        assert sorted(result["train"] + result["validation"]) == texts, case
 
 
 def test_card_that_names_files_outside_its_repository_is_refused_without_a_request(

@@ -416,3 +416,9 @@ def test_damaged_small_file_is_skipped_with_its_part(tmp_path: Path, workspace: 
     sources = [NamedSource(name="x", path=str(tmp_path / "z.txt.gz"))]
     with pytest.raises(CorpusError, match=r"^Source x: "):
         open_corpus(CorpusConfig(sources=sources), workspace)
+
+
+def test_file_of_sources_may_begin_with_a_byte_order_mark(folder: Path) -> None:
+    data = '[web]\npath = "web.txt"\n[code]\npath = "code.txt"\n'.encode("utf-8-sig")
+    (folder / "corpus.toml").write_bytes(data)
+    assert [one.name for one in load_sources(folder / "corpus.toml")] == ["web", "code"]

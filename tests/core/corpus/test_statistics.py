@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from core import AnalyseConfig, CorpusConfig, NamedSource, TokenizerConfig, Workspace
+from core import AnalyseConfig, CleanConfig, CorpusConfig, NamedSource, TokenizerConfig, Workspace
 from core.__main__ import main
-from core.corpus.previewing import analyse_apart
+from core.corpus.cleaning.session import SessionPool
+from core.corpus.cleaning.stage import clean
+from core.corpus.previewing import analyse_apart, sample_apart
 from core.corpus.sampling import Limits, sample_corpus
 from core.corpus.scripts import script_of
 from core.corpus.statistics import CorpusStatistics, analyse_corpus
@@ -160,6 +162,59 @@ def test_file_that_cannot_be_read_is_named(tmp_path: Path, workspace: Workspace)
     assert source.share is not None and source.share < 1
     with pytest.raises(CorpusError, match=r"b\.jsonl is not UTF-8"):
         analyse_corpus(files(bad), workspace)
+
+
+def test_file_without_the_column_is_named(tmp_path: Path, workspace: Workspace) -> None:
+    write_documents(tmp_path / "a.jsonl", PAGES[:5])
+    (tmp_path / "b.jsonl").write_text('{"body": "words"}\n' * 3)
+    config = files(tmp_path, text_column="text")
+    for analyse in (analyse_corpus, analysed_apart):
+        [source] = analyse(config, workspace).sources
+        assert (source.sampled_documents, source.unreadable) == (5, 1)
+        assert "text" in source.error and "b.jsonl" in source.error
+
+
+def test_source_that_cannot_be_read_is_named(tmp_path: Path, workspace: Workspace) -> None:
+    write_documents(tmp_path / "a.jsonl", PAGES[:5])
+    (tmp_path / "b.jsonl").write_text('{"body": "words"}\n' * 3)
+    named = [NamedSource(name=name, path=str(tmp_path / f"{name}.jsonl"), text_column="text")
+             for name in "abc"]  # fmt: skip
+    for analyse in (analyse_corpus, analysed_apart):
+        found = analyse(CorpusConfig(sources=tuple(named)), workspace)
+        assert [(one.name, one.sampled_documents) for one in found.sources] == [
+            ("a", 5), ("b", 0), ("c", 0)
+        ]  # fmt: skip
+        assert found.documents == 5 and found.share is None
+        assert "Source b" in found.sources[1].error and "Source c" in found.sources[2].error
+        with pytest.raises((ConfigError, CorpusError), match="Source b"):
+            analyse(CorpusConfig(sources=tuple(named[1:])), workspace)
+
+
+def test_cleaned_corpus_of_several_sources_is_one_of_several(
+    tmp_path: Path, workspace: Workspace
+) -> None:
+    parts = {"P": PAGES[:20], "Q": PAGES[20:30]}
+    for name, texts in {**parts, "r": PAGES[30:]}.items():
+        write_documents(tmp_path / f"{name}.jsonl", texts)
+    both = tuple(NamedSource(name=one, path=str(tmp_path / f"{one}.jsonl")) for one in parts)
+    clean(CleanConfig(name="PQ", corpus=CorpusConfig(sources=both), workers=1), workspace)
+    old = NamedSource(name="old", source="corpus", corpus_name="PQ")
+    corpus = CorpusConfig(sources=(old, NamedSource(name="r", path=str(tmp_path / "r.jsonl"))))
+    samples = sample_apart(corpus, workspace, Limits())
+    assert samples == sample_corpus(corpus, workspace, Limits())
+    assert [one.name for one in samples] == ["old", "r"]
+    assert set(samples[0].texts) <= set(PAGES[:30]) and len(samples[1].texts) == 10
+    assert [one.name for one in analysed_apart(corpus, workspace).sources] == ["old", "r"]
+    pool = SessionPool(workspace)
+    try:
+        seen = pool.preview(pool.open(corpus, 20), CleanConfig(corpus=corpus))
+    finally:
+        pool.close()
+    assert len(seen.documents) == 20
+
+
+def analysed_apart(config: CorpusConfig, workspace: Workspace) -> CorpusStatistics:
+    return analyse_apart(AnalyseConfig(corpus=config), workspace)
 
 
 def test_compressed_file_is_read_up_to_the_limit(tmp_path: Path, workspace: Workspace) -> None:

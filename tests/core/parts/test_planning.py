@@ -93,6 +93,41 @@ def test_parts_of_json_lines_are_all_rows(workspace: Workspace, tmp_path: Path) 
         assert found == whole and number > 3
 
 
+@pytest.mark.parametrize("unit", ["line", "paragraph"])
+@pytest.mark.parametrize(
+    ("encoding", "is_cut"),
+    [
+        ("utf-8-sig", True), ("mac_roman", True), ("cp1252", True), ("cp949", True),
+        ("cp932", True), ("utf-7", True), ("utf-16-le", False), ("iso2022_jp", False),
+    ],
+)  # fmt: skip
+def test_text_in_other_encodings_has_the_same_documents_in_parts(
+    workspace: Workspace, tmp_path: Path, encoding: str, unit: str, is_cut: bool
+) -> None:
+    path = tmp_path / "text.txt"
+    sample = {"cp949": "한국어", "cp932": "日本語", "iso2022_jp": "日本語"}.get(encoding, "élève")
+    text = "".join(f"{sample} {n}{_ENDS[n % len(_ENDS)]}" for n in range(300))
+    path.write_bytes(text.encode(encoding))
+    config = CorpusConfig(path=str(path), encoding=encoding, text_unit=unit, validation_percent=30)
+    whole, found, number = whole_and_parts(config, workspace, 500)
+    assert found == whole
+    assert (number > 5) == is_cut
+    assert whole[0][1].startswith(f"{sample} 0")
+
+
+@pytest.mark.parametrize("blank", [" ", "\t", " \t \r", " " * 3000])
+def test_paragraphs_between_lines_of_spaces_are_cut(
+    workspace: Workspace, tmp_path: Path, blank: str
+) -> None:
+    path = tmp_path / "text.txt"
+    text = f"\n{blank}\n".join(f"one {n}\n two" for n in range(300))
+    path.write_text(text, "utf-8", newline="")
+    config = CorpusConfig(path=str(path), text_unit="paragraph", validation_percent=30)
+    whole, found, number = whole_and_parts(config, workspace, 4 * len(blank) + 300)
+    assert found == whole and len(whole) == 300
+    assert number > 5
+
+
 def test_parts_of_tables_and_folders_are_all_rows(workspace: Workspace, tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
@@ -234,14 +269,14 @@ def test_step_of_which_all_parts_are_skipped_ends_with_the_first_error(
         if part.source == "good":
             with store.writing(part.number) as attempt:
                 store.finish(part.number, attempt, {})
-    finished = store.count_finished()
+    finished = store.finished_numbers()
     reporter = Reporter()
     pool = partial(open_pool, 1, reporter)
     step = PartStep(refuse, store, skip_failing=True)
     with pytest.raises(CorpusError, match="The source bad has no training document: all") as caught:
         list(run_step(step, parts, pool, reporter))
     assert "It is broken" in caught.value.received and caught.value.fix == "repair it"
-    assert 0 < finished == store.count_finished() < len(parts)
+    assert 0 < len(finished) < len(parts) and finished == store.finished_numbers()
 
 
 class Sizes(Reporter):
@@ -259,5 +294,5 @@ def test_progress_of_little_text_has_fractions_of_a_megabyte(
     path.write_text("a line of a text\n" * 3000)
     parts = open_corpus(CorpusConfig(path=str(path)), workspace).parts(30_000)
     reporter = Sizes()
-    PartProgress(parts, 0, reporter).report(1)
+    PartProgress(parts, (), reporter).report(1)
     assert reporter.notes == ["0.03 of 0.05 MB"]

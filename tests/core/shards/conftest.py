@@ -37,6 +37,16 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+def write_damaged(folder: Path) -> Path:
+    """Writes two files, of which the second isn't UTF-8 in the middle."""
+    folder.mkdir()
+    write_sentences(folder / "a.txt", 1000)
+    data = bytearray(write_sentences(folder / "b.txt", 700).read_bytes())
+    data[len(data) // 2] = 0xFF
+    (folder / "b.txt").write_bytes(data)
+    return folder
+
+
 @pytest.fixture
 def workspace(trained: Path, tmp_path: Path) -> Workspace:
     """A private copy of the workspace with the tokenizers."""

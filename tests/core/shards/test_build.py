@@ -29,6 +29,7 @@ from core.shards.records import walk
 from core.tokenizer import load
 from core.tokenizer.vocabulary import vocabulary_of
 from core.workspace import Workspace, damaged_files, read_manifest
+from tests.core.shards.conftest import write_damaged
 from tests.texts import write_sentences
 
 ROOT = Path(__file__).parents[3]
@@ -588,3 +589,46 @@ def test_leftovers_of_a_killed_build_are_removed(
     build(changed(config, output_dir=str(tmp_path / "place")), workspace)
     assert not left.exists()
     assert other.exists()  # Its owner is unknown.
+
+
+class Notes(Reporter):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def note(self, message: str, **fields: object) -> None:
+        self.lines.append(message)
+
+
+@pytest.fixture
+def damaged(config: ShardConfig, tmp_path: Path) -> ShardConfig:
+    """A build of several parts in this process; one of the second file can't be read."""
+    path = write_damaged(tmp_path / "damaged")
+    corpus = CorpusConfig(path=str(path), drop_overlapping_validation=False)
+    return changed(config, corpus=corpus, part_mb=0.01, workers=1)
+
+
+def test_build_that_skips_parts_goes_on_after_those_finished_before(
+    damaged: ShardConfig, workspace: Workspace
+) -> None:
+    with pytest.raises(CorpusError, match=r"b\.txt is not UTF-8"):
+        build(damaged, workspace)
+    reporter = Notes()
+    skipping = changed(damaged, skip_failing_parts=True)
+    built = build(skipping, workspace, reporter)
+    assert any("parts were finished before; they are kept" in line for line in reporter.lines)
+    assert built.manifest.counts["parts_skipped"] == 1
+    whole = build(changed(skipping, name="whole"), workspace, other := Notes())
+    assert not any("finished before" in line for line in other.lines)
+    assert whole.manifest.files == built.manifest.files
+    assert whole.manifest.counts == built.manifest.counts
+
+
+def test_parts_of_other_versions_of_packages_are_built_again(
+    damaged: ShardConfig, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(CorpusError):
+        build(damaged, workspace)
+    monkeypatch.setattr("core.parts.versions.version", lambda package: "0.0")
+    reporter = Notes()
+    build(changed(damaged, skip_failing_parts=True), workspace, reporter)
+    assert not any("finished before" in line for line in reporter.lines)

@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 from core.config import CorpusConfig, ShardConfig
-from core.errors import ConfigError, ShardError
+from core.errors import ConfigError, CorpusError, ShardError
 from core.events import Reporter, RunStopped
 from core.shards.build import build
 from core.shards.part_uploads import MARKER_FILE
 from core.workspace import Workspace
 from tests.core.runs.support import wait_for
 from tests.core.shards.bucket import BucketServer
-from tests.core.shards.conftest import BPE
+from tests.core.shards.conftest import BPE, write_damaged
 from tests.core.shards.test_storage import PLACE, bucket, remote
 from tests.texts import SCRIPTS, write_scripts, write_sentences
 
@@ -114,6 +114,23 @@ def test_stopped_build_goes_on_after_the_parts_in_the_bucket(
     found = uploaded(bucket)
     del found["manifest.json"]
     assert found == local(several, workspace)[1]
+
+
+@pytest.mark.slow(4)
+def test_build_that_skips_parts_keeps_those_in_the_bucket(
+    bucket: BucketServer, several: ShardConfig, workspace: Workspace, tmp_path: Path
+) -> None:
+    path = write_damaged(tmp_path / "damaged")
+    corpus = CorpusConfig(path=str(path), drop_overlapping_validation=False)
+    several = several.model_copy(update={"corpus": corpus})
+    with pytest.raises(CorpusError, match=r"b\.txt is not UTF-8"):
+        build(remote(several), workspace)
+    before = parts_in(bucket)
+    assert len(before) > 3
+    artifact = build(remote(several).model_copy(update={"skip_failing_parts": True}), workspace)
+    assert artifact.manifest.counts["parts_skipped"] == 1
+    after = parts_in(bucket)
+    assert {key: after[key] for key in before} == before
 
 
 @pytest.mark.long

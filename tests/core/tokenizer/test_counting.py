@@ -183,8 +183,19 @@ def test_part_that_cannot_be_read_is_named_and_can_be_skipped(path: Path, tmp_pa
     }
     with pytest.raises(CorpusError, match=r"bad\.txt \(bytes \d+,\d+ to 6\d\d,\d+\)"):
         train(config_of(bad, "bad", corpus=corpus, **settings), workspace)
+    assert finished_parts(workspace)
     skipping = config_of(bad, "good", corpus=corpus, skip_failing_parts=True, **settings)
-    assert train(skipping, workspace).manifest.counts["parts_skipped"] == 1
+    reporter = Notes()
+    assert train(skipping, workspace, reporter).manifest.counts["parts_skipped"] == 1
+    assert any("parts were finished before; they are kept" in line for line in reporter.lines)
+
+
+class Notes(Reporter):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def note(self, message: str, **fields: object) -> None:
+        self.lines.append(message)
 
 
 class StopAfterPart(Reporter):
@@ -212,6 +223,19 @@ def test_stopped_training_goes_on_after_its_finished_parts(path: Path, tmp_path:
     assert not finished_parts(workspace)
     expected = train(config_of(path, "whole", part_mb=64, **settings), workspace)
     assert stopped.fingerprint == expected.fingerprint
+
+
+def test_parts_of_other_versions_of_packages_are_counted_again(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = Workspace(tmp_path / "workspace")
+    config = config_of(path, "stopped", algorithm="byte_level_bpe", workers=1)
+    with pytest.raises(RunStopped):
+        train(config, workspace, StopAfterPart())
+    monkeypatch.setattr("core.parts.versions.version", lambda package: "0.0")
+    reporter = Notes()
+    train(config, workspace, reporter)
+    assert not any("finished before" in line for line in reporter.lines)
 
 
 @pytest.mark.long

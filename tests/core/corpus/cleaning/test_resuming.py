@@ -27,7 +27,13 @@ from core.disk_usage import measure_disk_usage
 from core.errors import CorpusError, RunError
 from core.events import Reporter, RunStopped, StopMode
 from core.workspace import Artifact
-from tests.core.corpus.cleaning.support import batch_of, clean_config, pages, write_documents
+from tests.core.corpus.cleaning.support import (
+    all_documents,
+    batch_of,
+    clean_config,
+    pages,
+    write_documents,
+)
 from tests.core.corpus.cleaning.test_stage import ALL_STEPS, mixed_documents, outcome
 from tests.texts import sentences
 
@@ -273,15 +279,16 @@ def test_source_that_is_skipped_as_a_whole_is_an_error(
         assert "z.txt.gz can't be read" in str(caught.value)
 
 
-def test_lone_part_is_skipped_as_a_whole(tmp_path: Path, workspace: Workspace) -> None:
+def test_damaged_file_of_a_shared_part_is_skipped_alone(
+    tmp_path: Path, workspace: Workspace
+) -> None:
     bad = truncated(tmp_path / "bad", 2_000)
     (bad.parent / "a.txt").write_text("\n".join(sentences(300)))
     config = clean_config(bad.parent / "*", skip_failing_parts=True)
     reporter = Listening()
-    with pytest.raises(CorpusError, match="its only part was skipped") as caught:
-        clean(config, workspace, reporter)
-    assert "z.txt.gz can't be read" in caught.value.received
-    assert any("A part was skipped" in line for line in reporter.said)
+    cleaned = clean(config, workspace, reporter)
+    assert cleaned.manifest.counts["files_skipped"] == 1
+    assert any("A file was skipped" in line and "z.txt.gz" in line for line in reporter.said)
 
 
 class Acting(Listening):
@@ -335,3 +342,40 @@ def test_parts_of_a_killed_worker_are_done_again(
     corpus = clean(config_of(text, workers=2), workspace, reporter)
     assert any("A process ended unexpectedly" in line for line in reporter.said)
     assert outcome(corpus) == outcome(whole[0])
+
+
+def test_part_size_bounds_the_parts_and_does_not_change_the_result(
+    tmp_path: Path, workspace: Workspace
+) -> None:
+    path = write_documents(tmp_path / "a.jsonl", sentences(1500))
+    found = []
+    for part_mb in (64, 16):
+        reporter = Listening()
+        name = f"C{part_mb}"
+        cleaned = clean(clean_config(path, part_mb=part_mb, name=name), workspace, reporter)
+        total = [note.split(" of ")[1] for note in reporter.notes if "part 1 of " in note]
+        found.append((cleaned.manifest.counts["read"], all_documents(cleaned), total[-1]))
+    assert found[0][:2] == found[1][:2]
+    assert int(found[0][2].split(",")[0]) < int(found[1][2].split(",")[0])
+
+
+def test_cleaning_that_skips_parts_goes_on_after_those_finished_before(
+    broken: Path, workspace: Workspace
+) -> None:
+    with pytest.raises(CorpusError):
+        clean(clean_config(broken), workspace)
+    reporter = Listening()
+    cleaned = clean(clean_config(broken, skip_failing_parts=True), workspace, reporter)
+    assert any("parts were finished before; they are kept" in line for line in reporter.said)
+    assert cleaned.manifest.counts["parts_skipped"] == 1
+
+
+def test_parts_of_other_versions_of_packages_are_cleaned_again(
+    broken: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(CorpusError):
+        clean(clean_config(broken), workspace)
+    monkeypatch.setattr("core.parts.versions.version", lambda package: "0.0")
+    reporter = Listening()
+    clean(clean_config(broken, skip_failing_parts=True), workspace, reporter)
+    assert not any("finished before" in line for line in reporter.said)
