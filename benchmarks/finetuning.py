@@ -119,7 +119,10 @@ def pretrain(options: argparse.Namespace) -> int:
         core(folder, "tokenizer", "--name", SHARDS, "--preset", "classic",
              "--vocab-size", str(options.vocab_size), *read)  # fmt: skip
     build_shards(folder, SHARDS, SHARDS, *read, "--max-seq-length", "64")
-    train = ["train", "--shards", SHARDS, "--size", options.size, "--per-replica-batch-size", "64"]
+    # Short documents, read many times: docs/recipe.md has the reasons.
+    train = ["train", "--shards", SHARDS, "--size", options.size, "--per-replica-batch-size", "64",
+             "--intra-document-masking", "--hidden-dropout-prob", str(DROPOUT),
+             "--attention-probs-dropout-prob", str(DROPOUT)]  # fmt: skip
     trial = core(folder, *train, "--num-train-steps", str(_TRIAL_STEPS), "--logging-steps", "10",
                  "--name", f"{TRIAL}-{time.time_ns()}")  # fmt: skip
     steps = round(options.minutes * 60 * steps_per_second(folder, trial["run"]))

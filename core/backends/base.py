@@ -31,6 +31,7 @@ INPUT_NAMES = (
     "masked_positions",
     "decoder_input_ids",
     "token_type_ids",
+    "text_starts",
     "dropout_seed",
 )
 

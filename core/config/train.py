@@ -445,6 +445,14 @@ class TrainConfig(StageConfig):
         title="Whole-word masking",
         group="Objective",
     )
+    intra_document_masking: bool = option(
+        False,
+        "Tokens attend only to their own document.",
+        details="Masked LM only. Short documents share a sequence, and attend to each other "
+        "without it. Slower on GPUs and TPUs.",
+        title="Intra-document masking",
+        group="Objective",
+    )
     mean_noise_span_length: float | None = option(
         None,
         "Mean number of tokens in a masked span.",
@@ -518,7 +526,7 @@ class TrainConfig(StageConfig):
     evaluate_pairs_path: str = option(
         "",
         "Minimal pairs: a file, a folder or a pattern of JSON lines.",
-        details="Empty, without held-out text: the dataset on the Hub.",
+        details="Empty, without held-out text: the dataset of minimal pairs on the Hub.",
         title="Minimal pairs",
         group="Evaluation during training",
         path=True,
@@ -526,7 +534,7 @@ class TrainConfig(StageConfig):
     )
     evaluate_text_path: str = option(
         "",
-        "Held-out text: a file, a folder or a pattern; empty: none.",
+        "Held-out text: a file, a folder or a pattern; empty: none, or the text dataset.",
         title="Held-out text",
         group="Evaluation during training",
         path=True,
@@ -535,6 +543,28 @@ class TrainConfig(StageConfig):
     evaluate_dataset_name: str = as_training_option("dataset_name")
     evaluate_dataset_config: str = as_training_option("dataset_config")
     evaluate_split: str = as_training_option("split")
+    evaluate_text_dataset_name: str = option(
+        "",
+        "Dataset of held-out text on the Hub, if there is no path; empty: none.",
+        details="It is read once, before the first step, and kept in memory.",
+        title="Text dataset",
+        group="Evaluation during training",
+        identity=False,
+    )
+    evaluate_text_dataset_config: str = option(
+        "",
+        "Configuration of the text dataset; empty means all.",
+        title="Text configuration",
+        group="Evaluation during training",
+        identity=False,
+    )
+    evaluate_text_split: str = option(
+        "train",
+        "Split of the text dataset.",
+        title="Text split",
+        group="Evaluation during training",
+        identity=False,
+    )
     evaluate_limit: int | None = as_training_option("limit")
     evaluate_good_field: str = as_training_option("good_field")
     evaluate_bad_field: str = as_training_option("bad_field")

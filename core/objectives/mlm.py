@@ -44,6 +44,8 @@ class MaskedLanguageModel:
         mlm_probability: Share of the tokens, without padding.
         pad_id: None: sequences are full, without attention mask.
         word_starts: bool (vocab_size,). None: mask single tokens.
+        document_ends: The token that ends each document; tokens attend only to their own document.
+            None: to the whole sequence.
     """
 
     name: ClassVar[str] = "mlm"
@@ -55,6 +57,7 @@ class MaskedLanguageModel:
     special_ids: NDArray[np.int32]
     pad_id: int | None = None
     word_starts: NDArray[np.bool_] | None = None
+    document_ends: int | None = None
 
     @classmethod
     def stored_sequence_length(cls, settings: ObjectiveSettings) -> int:
@@ -64,6 +67,7 @@ class MaskedLanguageModel:
     def create(cls, settings: ObjectiveSettings, vocabulary: Vocabulary) -> MaskedLanguageModel:
         """Creates the objective for a tokenizer."""
         chosen = settings.mlm_probability
+        separates = settings.intra_document_masking and not settings.line_by_line
         return cls(
             row_length=settings.max_seq_length,
             mlm_probability=_DEFAULT_PROBABILITY if chosen is None else chosen,
@@ -72,6 +76,7 @@ class MaskedLanguageModel:
             special_ids=vocabulary.special_ids,
             pad_id=vocabulary.require("pad_id", cls.name) if settings.line_by_line else None,
             word_starts=vocabulary.word_starts if settings.whole_word_mask else None,
+            document_ends=vocabulary.require("eos_id", cls.name) if separates else None,
         )
 
     @property
@@ -85,6 +90,7 @@ class MaskedLanguageModel:
         """Masks tokens of a batch; see `Objective.batch`.
 
         `masked_positions` int32 (B, K) are ascending; spare slots come last and are 0.
+        `text_starts` int32 (B, L) are where each token's document begins in the sequence.
         """
         check_sequences(rows, self.row_length, self.vocab_size)
         wanted: list[Wanted] = [
@@ -118,6 +124,8 @@ class MaskedLanguageModel:
         }
         if self.pad_id is not None:
             batch["attention_mask"] = (~trailing_padding(rows, self.pad_id)).astype(np.int32)
+        if self.document_ends is not None:
+            batch["text_starts"] = document_starts(rows, self.document_ends)
         return batch
 
     @cached_property
@@ -193,6 +201,18 @@ class MaskedLanguageModel:
         tokens[is_random] = self._replacements[index]
         stand_ins.reshape(-1)[kept] = tokens
         return stand_ins
+
+
+def document_starts(rows: NDArray[np.int32], last: int) -> NDArray[np.int32]:
+    """Returns where each token's document begins in its sequence, int32 (B, L).
+
+    Args:
+        rows: (B, L); documents end with the token `last`.
+    """
+    starts = np.zeros(rows.shape, np.int32)
+    follows = rows[:, :-1] == last
+    np.copyto(starts[:, 1:], np.arange(1, rows.shape[1], dtype=np.int32), where=follows)
+    return np.maximum.accumulate(starts, axis=1)
 
 
 def unigram_baseline(

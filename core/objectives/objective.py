@@ -29,6 +29,7 @@ class ObjectiveSettings:
     Attributes:
         max_seq_length: Tokens that the model, or its encoder, reads.
         mlm_probability: None: 0.15, or 0.3 for `denoising`.
+        intra_document_masking: Tokens attend only to their own document.
         line_by_line: Each line is a padded sequence.
         mean_noise_span_length: In tokens.
         poisson_lambda: Mean span length before 0 is left out.
@@ -38,6 +39,7 @@ class ObjectiveSettings:
     max_seq_length: int
     mlm_probability: float | None = None
     whole_word_mask: bool = False
+    intra_document_masking: bool = False
     line_by_line: bool = False
     mean_noise_span_length: float = MEAN_NOISE_SPAN_LENGTH
     poisson_lambda: float = 3.0

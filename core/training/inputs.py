@@ -245,6 +245,7 @@ def objective_settings(config: TrainConfig, max_seq_length: int) -> ObjectiveSet
         max_seq_length=max_seq_length,
         mlm_probability=config.mlm_probability,
         whole_word_mask=config.whole_word_mask,
+        intra_document_masking=config.intra_document_masking,
         mean_noise_span_length=config.mean_noise_span_length or MEAN_NOISE_SPAN_LENGTH,
         poisson_lambda=config.poisson_lambda,
         permute_sentence_ratio=config.permute_sentence_ratio,
@@ -263,7 +264,11 @@ def _objectives(
     )
     if name in LAID_OUT_ALIKE:
         settings = replace(settings, max_seq_length=shards.row_length)
-    published = ObjectiveSettings(settings.max_seq_length, line_by_line=settings.line_by_line)
+    published = ObjectiveSettings(
+        settings.max_seq_length,
+        line_by_line=settings.line_by_line,
+        intra_document_masking=settings.intra_document_masking,
+    )
     if name == "span_corruption":
         published = with_noise(published, *shards.noise)
         settings = _noise_that_fits(config, shards, published)

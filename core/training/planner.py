@@ -38,6 +38,8 @@ TOKENS_PER_PARAMETER = 20
 _FRESH_EPOCHS = 4
 _MOST_EPOCHS = 40
 _DROPOUT = 0.1
+# Measured with 3.4 documents per sequence (benchmarks/trials.md).
+_MANY_DOCUMENTS = 2.0
 _FEWEST_STEPS = 2000
 _BATCHES = tuple(2**power for power in range(3, 9))
 _MOST_WARMUP = 0.1
@@ -138,6 +140,7 @@ def suggest(
         **_more_accumulation(config, accumulated, whole, memory_bytes),
         **_shorter_warmup(config, steps, given),
         **_more_dropout(config, epochs),
+        **_separate_documents(config, rows),
     }
     if _has_dimensions(config):
         del settings["size"]
@@ -407,6 +410,15 @@ def _more_dropout(config: TrainConfig, epochs: float) -> dict[str, tuple[Any, st
     why = "Many epochs of the same text cause overfitting; dropout reduces it."
     names = ("hidden_dropout_prob", "attention_probs_dropout_prob")
     return {name: (_DROPOUT, why) for name in names if getattr(config, name) < _DROPOUT}
+
+
+def _separate_documents(config: TrainConfig, inputs: TrainingInputs) -> dict[str, tuple[Any, str]]:
+    documents = inputs.shards.documents_per_sequence
+    is_set = config.intra_document_masking or inputs.objective.name != "mlm"
+    if is_set or documents < _MANY_DOCUMENTS or inputs.shards.line_by_line:
+        return {}
+    why = f"A sequence has {documents:.1f} documents, which say little about each other."
+    return {"intra_document_masking": (True, why)}
 
 
 def _describe_token_budget(

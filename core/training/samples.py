@@ -60,8 +60,7 @@ class SamplePredictions:
             row[places[counts]] = mask
         batch: Batch = {"input_ids": input_ids, "masked_positions": positions.astype(np.int32)}
         given = self._inputs.eval_objective.batch(rows, EVAL_SEED, 0)
-        if "attention_mask" in given:
-            batch["attention_mask"] = given["attention_mask"]
+        batch |= {name: given[name] for name in ("attention_mask", "text_starts") if name in given}
         found = self._logits(batch).argmax(axis=-1)
         return [
             {"parts": self._parts(*one)} for one in zip(rows, positions, found, real, strict=True)

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from core.errors import ShardError
-from core.objectives.mlm import MaskedLanguageModel, unigram_baseline
+from core.objectives.mlm import MaskedLanguageModel, document_starts, unigram_baseline
 
 VOCAB_SIZE, MASK = 1000, 4
 SPECIAL = np.array([0, 1, 2, 3, 4, 999], np.int32)
@@ -277,6 +277,22 @@ def test_whole_words_are_masked_in_long_lines() -> None:
     assert (batch["label_weights"].sum(axis=1) == 45).all()
     for row, places in zip(rows, batch["masked_positions"][:, :45].tolist(), strict=True):
         assert len(words_hidden_in_part(row, places)) <= 1
+
+
+def test_documents_start_after_the_token_that_ends_the_previous_one() -> None:
+    rows = np.array([[7, 8, 1, 0, 9, 9, 1, 0], [0, 9, 9, 9, 9, 9, 1, 1]], np.int32)
+    starts = document_starts(rows, last=1)
+    assert starts.tolist() == [[0, 0, 0, 3, 3, 3, 3, 7], [0, 0, 0, 0, 0, 0, 0, 7]]
+    assert starts.dtype == np.int32
+
+
+def test_documents_that_are_separated_are_masked_as_before() -> None:
+    rows = make_rows(50)
+    rows[:, 30], rows[:, 31] = 1, 0
+    together = objective().batch(rows, seed=3, step=5)
+    apart = replace(objective(), document_ends=1).batch(rows, seed=3, step=5)
+    assert (apart.pop("text_starts") == np.where(np.arange(64) < 31, 0, 31)).all()
+    assert all(np.array_equal(apart[name], together[name]) for name in together | apart)
 
 
 def test_full_sequences_are_masked_the_same_with_and_without_a_padding_token() -> None:

@@ -14,6 +14,7 @@ pytestmark = [pytest.mark.slow(2), pytest.mark.long]
 # One process per backend runs everything, because importing and compiling are slow.
 _SCRIPT = """
 import json
+from dataclasses import replace
 from hashlib import sha256
 import keras
 import numpy as np
@@ -41,6 +42,7 @@ class Rows:
 
 OBJECTIVE = MaskedLanguageModel(16, 0.25, 4, 60, np.arange(5, dtype=np.int32))
 BATCHES = TrainBatches(Rows(), OBJECTIVE, 8, seed=3)
+SEPARATED = TrainBatches(Rows(), replace(OBJECTIVE, document_ends=7), 8, seed=3)
 BIAS = "roberta/lm_head/bias"
 
 def config_of(**values):
@@ -66,8 +68,8 @@ def engine_of(dropout=0.0, policy="float32", **values):
         return create_model(architecture, seed=1, dtype_policy=policy, remat=config.remat)
     return engine_for(make_model, config)
 
-def train(engine, start, stop):
-    losses = [engine.train_step(engine.put(BATCHES(n), n)) for n in range(start, stop)]
+def train(engine, start, stop, batches=BATCHES):
+    losses = [engine.train_step(engine.put(batches(n), n)) for n in range(start, stop)]
     return engine.fetch(losses).tolist()
 
 def hashes(state):
@@ -181,6 +183,7 @@ muon = engine_of(optimizer="muon")
 plain, half = engine_of(), engine_of(policy="mixed_bfloat16")
 results = {
     "plain": train(plain, 0, 20),
+    "separated": train(engine_of(), 0, 20, SEPARATED),
     "muon": train(muon, 0, 20),
     "muon_apart": one_kernel_at_a_time(),
     "muon_velocities": sorted(p for p in muon.read_state() if p.endswith("velocity")),
@@ -218,11 +221,17 @@ def _results(engine: str) -> dict[str, Any]:
     return run_on(engine, _SCRIPT)
 
 
-@pytest.mark.parametrize("name", ["plain", "clipped", "muon"])
+@pytest.mark.parametrize("name", ["plain", "clipped", "muon", "separated"])
 def test_backends_agree_on_the_first_losses(name: str) -> None:
     tensorflow, jax = (_results(engine)[name] for engine in ENGINES)
     assert len(set(tensorflow)) == 20
     assert np.allclose(tensorflow, jax, rtol=0, atol=1e-3)
+
+
+def test_documents_that_are_separated_do_not_see_each_other() -> None:
+    """Their own test in `tests/core/models` compares the outputs with those of single texts."""
+    results = _results("tensorflow")
+    assert not np.allclose(results["separated"], results["plain"], rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

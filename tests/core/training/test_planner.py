@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,6 +35,9 @@ class Inputs:
     row_length: int = LENGTH
     max_seq_length: int = LENGTH
     predictions_per_sequence: int = LENGTH
+    documents_per_sequence: float = 0.0
+    line_by_line: bool = False
+    name: str = "mlm"
 
     @property
     def shards(self) -> Inputs:
@@ -245,6 +248,21 @@ def test_warmup_steps_of_a_preset_are_scaled_to_the_run() -> None:
     kept = suggest(config, inputs, tokens=10**7, given={"warmup_steps"})
     assert "warmup_steps" not in kept.values
     assert "warmup_steps" not in suggest(config, inputs, tokens=10**10).values
+
+
+@pytest.mark.parametrize(
+    ("documents", "name", "is_suggested"),
+    [(3.4, "mlm", True), (1.5, "mlm", False), (3.4, "clm", False)],
+)
+def test_short_documents_are_separated(documents: float, name: str, is_suggested: bool) -> None:
+    inputs = {
+        size: replace(one, documents_per_sequence=documents, name=name)
+        for size, one in inputs_of(1000).items()
+    }
+    found = suggest(TrainConfig(), inputs, tokens=10**9)
+    assert found.values.get("intra_document_masking", False) is is_suggested
+    kept = suggest(TrainConfig(intra_document_masking=True), inputs, tokens=10**9)
+    assert "intra_document_masking" not in kept.values
 
 
 def test_higher_dropout_is_kept() -> None:
