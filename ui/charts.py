@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
 from typing import Any
 
-from core.config.mixture import distinct_names, parse_mixture
 from core.errors import ConfigError
 from core.runs.curves import Curves, Frame, columns_of, newest_number, words_per_step
 from core.store import MetricRow, RunRow, Store
 from core.workspace import Workspace
+from ui.parts.run_charts import FIGURES, charts_of
 
 # Limits of the first answer (all curves) and of later ones.
 MOST_POINTS = 2000
@@ -19,91 +21,78 @@ MOST_POINTS_PER_CURVE = 1500
 MOST_POINTS_PER_CHART = 8000
 MOST_RUNS = 20
 MOST_NAMES = 64
-# A mixture has no more curves than there are colours.
-MOST_SOURCES = 10
 _FEWEST_POINTS = 200
 # Curves that aren't exact are soon drawn anew.
 _POINTS_OF_FIRST_CHART = 2500
 
-NAMES = (
-    "loss",
-    "eval_loss",
-    "frequency_baseline_loss",
-    "learning_rate",
-    "tokens_per_second",
-    "eval_accuracy",
-    "eval_perplexity",
-    "data_wait_percent",
-    "epoch",
-    "cpu_percent",
-    "gpu_percent",
-    "memory_gib",
-    "gpu_memory_gib",
-    "pairs_accuracy",
-    "pairs_mean_over_phenomena",
-    "text_bits_per_byte",
-    "evaluation_percent",
-)
-
-
-def mixed_sources(row: RunRow) -> list[str]:
-    """Returns the sources of a run's mixture that the page draws."""
-    try:
-        wanted = parse_mixture(str(row.config.get("mixture") or ""))
-    except ConfigError:
-        return []  # Its own start reports the error.
-    return distinct_names(wanted)[:MOST_SOURCES]
-
-
-def _names_of(row: RunRow) -> list[str]:
-    own = [f"{name}/{source}" for source in mixed_sources(row) for name in ("eval_loss", "epoch")]
-    return [*NAMES, *own]
+# Metrics of these stages have the seconds since the start instead of a step.
+_WITHOUT_STEPS = ("evaluate",)
 
 
 def points_since(
-    store: Store, run_id: str, after: int, *, workspace: Workspace | None = None
+    store: Store, run_id: str, after: int, shape: str = "", *, workspace: Workspace | None = None
 ) -> dict[str, Any]:
     """Returns a run's metric points above the number `after` (0: all, thinned to `MOST_POINTS`).
 
     Args:
+        shape: Identifies the caller's charts; all points come again with other charts.
         workspace: Adds the elapsed seconds to each point, and the run's frame.
 
     Returns:
         `series` ({name: [[step, value, seconds], ...]}), the next `after`, `more`, the names of
-        `thinned` curves, and the `frame`.
+        `thinned` curves, the `frame`, the `shape`, and the `charts` if they are others.
     """
+    # Read first: the run knows the names of all metrics up to this number.
+    newest = newest_number(store, run_id)
     row = store.get_run(run_id)
     if row is None:
-        return {"series": {}, "after": 0, "more": False, "thinned": [], "frame": {}}
+        return {"series": {}, "after": 0, "more": False, "thinned": [], "frame": {}, "shape": ""}
+    charts = [one.to_json() for one in charts_of(row)]
+    now = blake2b(json.dumps(charts).encode(), digest_size=8).hexdigest()
     frame = Frame.of(workspace, row) if workspace else Frame.of_steps()
-    measures = {**frame.to_dict(), "words": words_per_step(store, row)}
-    if not after:
-        return {**_first_points(store, row, frame), "more": False, "frame": measures}
-    rows = store.metrics_since(run_id, after, names=_names_of(row), limit=MOST_NEW_ROWS)
+    known = {"frame": _measures(store, row, frame), "shape": now}
+    names = [*(line["name"] for chart in charts for line in chart["lines"]), *FIGURES]
+    if not after or shape != now:
+        points = _first_points(store, row, frame, names)
+        return {**points, **known, "after": newest, "more": False, "charts": charts}
+    rows = store.metrics_since(run_id, after, names=names, limit=MOST_NEW_ROWS)
     return {
         "series": _series(rows, frame),
         "after": rows[-1].number if rows else after,
         "more": len(rows) >= MOST_NEW_ROWS,
         "thinned": [],
-        "frame": measures,
+        **known,
     }
 
 
-def _first_points(store: Store, row: RunRow, frame: Frame) -> dict[str, Any]:
-    # Points that are newer than this number are sent twice.
-    names = _names_of(row)
-    newest, most = newest_number(store, row.id), MOST_POINTS // len(names)
-    curves = Curves(store)
-    found = {name: curves.read(row, name, most, exact=False) for name in names}
+def _measures(store: Store, row: RunRow, frame: Frame) -> dict[str, Any]:
+    has_steps = row.stage not in _WITHOUT_STEPS
+    return {**frame.to_dict(), "words": words_per_step(store, row), "steps": has_steps}
+
+
+def _first_points(store: Store, row: RunRow, frame: Frame, names: Sequence[str]) -> dict[str, Any]:
+    # Points that are newer than the newest number are sent twice.
+    counts = {name: count for name in names if (count := int(row.metric_counts.get(name) or 0))}
+    shares, curves = _share_points(counts), Curves(store)
+    found = {name: curves.read(row, name, shares[name], exact=False) for name in counts}
     return {
         "series": {
             name: [_point(frame, *one) for one in points]
             for name, points in found.items()
             if points
         },
-        "after": newest,
-        "thinned": [name for name in names if int(row.metric_counts.get(name) or 0) > most],
+        "thinned": [name for name, count in counts.items() if count > shares[name]],
     }
+
+
+def _share_points(counts: Mapping[str, int]) -> dict[str, int]:
+    """Divides `MOST_POINTS`: short curves get all their points, longer ones equally many."""
+    shares: dict[str, int] = {}
+    left = MOST_POINTS
+    for name in sorted(counts, key=lambda one: counts[one]):
+        shares[name] = min(counts[name], max(1, left // (len(counts) - len(shares))))
+        left -= shares[name]
+    return shares
 
 
 def curves_of(

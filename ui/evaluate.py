@@ -8,8 +8,8 @@ from pathlib import PurePath
 import gradio as gr
 
 from core.config import EvaluateConfig
-from core.evaluation.pairs import check_file
-from core.evaluation.text import check_text
+from core.evaluation.documents import check_is_named, check_text
+from core.evaluation.pairs import check_pairs
 from core.workspace import Artifact, Workspace
 from ui.parts import markup
 from ui.parts.result_list import render_results, results_table
@@ -50,11 +50,13 @@ def render(workspace: Workspace, line: gr.HTML) -> Launcher:
 
 
 def _check(config: EvaluateConfig, workspace: Workspace) -> None:
+    """Checks files; the run itself reads datasets on the Hub."""
     check_subject(config.model, workspace)
     if config.task == "text":
-        check_text(config)
-    elif config.path:
-        check_file(config)
+        check_is_named(config)
+    if config.path:
+        check = check_text if config.task == "text" else check_pairs
+        check(config)
 
 
 def _forecast(config: EvaluateConfig) -> Forecast:
@@ -70,7 +72,7 @@ def _summarize(config: EvaluateConfig) -> str:
 def _data_of(config: EvaluateConfig) -> str:
     if config.path:
         return PurePath(config.path).name or config.path
-    return "a file" if config.task == "text" else config.dataset_name
+    return config.dataset or "a text"
 
 
 def _list(found: Sequence[Artifact]) -> str:

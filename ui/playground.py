@@ -94,8 +94,8 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
         masks = prompts.render_masks(asked, chips)
         writing = prompts.render_writing(asked, chips)
         score = scoring.render(client, model, second)
-        texts = classifying.render_texts(client, model, chips, visible=False)
-        words = classifying.render_words(client, model, chips, visible=False)
+        texts = classifying.render_texts(client, model, chips, visible=False, second=second)
+        words = classifying.render_words(client, model, chips, visible=False, second=second)
     # In the browser: the server forgets sessions after an hour away. The menu must not leave a
     # `kept` model, which was linked to or queried.
     known, kept = gr.JSON([], visible=False), gr.JSON([], visible=False)
@@ -133,8 +133,6 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
             gr.update(visible=scoring.has_perplexity(found) and not head),
             gr.update(visible=head == "sequence"),
             gr.update(visible=head == "token"),
-            # Fine-tuned models answer alone.
-            gr.update(visible=not head),
             # Remove the other model's answers.
             masks.nothing,
             writing.nothing,
@@ -163,7 +161,6 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
         score.column,
         texts.column,
         words.column,
-        second,
         masks.answer,
         writing.answer,
         score.answer,

@@ -132,7 +132,7 @@ def render(workspace: Workspace, store: Store) -> gr.HTML:
             _points_function(workspace, store),
             compare.comparison_function(workspace, store),
             compare.curves_function(workspace, store),
-            compare.table_function(store),
+            compare.table_function(workspace, store),
             _log_function(workspace, store),
             _log_search_function(workspace, store),
             _log_file_function(workspace, store),
@@ -240,7 +240,7 @@ def _search_function(workspace: Workspace, store: Store) -> Answer:
     def search_runs(question: dict[str, Any]) -> dict[str, Any]:
         """Returns the ids of the runs that fit a query, in order, and the first of the runs."""
         text = f"{question.get('filter', '')} {question.get('sort', '')}"
-        rows = find_runs(store, text)
+        rows = find_runs(workspace, store, text)
         return {
             "ids": [row.id for row in rows],
             "runs": [
@@ -296,7 +296,8 @@ def _points_function(workspace: Workspace, store: Store) -> Answer:
     @answering
     def run_points(question: dict[str, Any]) -> dict[str, Any]:
         after = int(question.get("after", 0))
-        return charts.points_since(store, str(question["run"]), after, workspace=workspace)
+        run, shape = str(question["run"]), str(question.get("shape", ""))
+        return charts.points_since(store, run, after, shape, workspace=workspace)
 
     return run_points
 

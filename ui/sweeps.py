@@ -10,9 +10,17 @@ import gradio as gr
 from core.config import StageConfig, field_extra, fingerprint_of, title_of
 from core.config.sweep import SweepConfig
 from core.errors import ConfigError
+from core.report.titles import metric_title
 from core.stages.registry import STAGES, find_stage, title_of_stage
 from core.store import Store
-from core.sweeps.client import create_sweep, parse_sweep, resume_sweep, start_sweep, stop_sweep
+from core.sweeps.client import (
+    LIMITS,
+    create_sweep,
+    parse_sweep,
+    resume_sweep,
+    start_sweep,
+    stop_sweep,
+)
 from core.sweeps.view import config_of_trial, describe_sweep, list_sweeps
 from core.workspace import Workspace
 from ui.assets import script
@@ -23,13 +31,9 @@ from ui.parts.stage import Launcher
 from ui.present import answering, escape, guarded
 
 _MOST_SWEEPS = 200
-_METRICS = {
-    "eval_loss": "Validation loss", "eval_accuracy": "Accuracy", "eval_perplexity": "Perplexity",
-    "loss": "Training loss",
-}  # fmt: skip
 _LONGEST_TEXT = 1 << 16
 _EXAMPLE = """name = "rates"
-method = "random"        # or grid, tpe
+method = "random"        # or grid, qmc, tpe, gp, cmaes
 max_runs = 12
 pruner = "median"        # or halving, none
 
@@ -135,7 +139,7 @@ def _show_function(workspace: Workspace, store: Store) -> Answer:
         fields = model.model_fields
         shown = {
             **found,
-            "metric_title": _METRICS.get(found["metric"], found["metric"]),
+            "metric_title": metric_title(found["metric"]),
             "stage_title": title_of_stage(found["stage"]),
             "tab": STAGES[found["stage"]].tab if found["stage"] in STAGES else "",
             "titles": {
@@ -152,11 +156,19 @@ def _show_function(workspace: Workspace, store: Store) -> Answer:
 def _action_function(workspace: Workspace) -> Answer:
     @answering
     def act_on_sweep(question: dict[str, Any]) -> dict[str, Any]:
-        actions = {"stop": stop_sweep, "resume": resume_sweep}
-        actions[question["action"]](workspace, str(question["sweep"]))
+        name = str(question["sweep"])
+        if question["action"] == "resume":
+            resume_sweep(workspace, name, _read_limits(question.get("limits")))
+        else:
+            stop_sweep(workspace, name)
         return {}
 
     return act_on_sweep
+
+
+def _read_limits(values: Any) -> dict[str, Any]:
+    given = values if isinstance(values, dict) else {}
+    return {name: given[name] for name in LIMITS if name in given}
 
 
 def _start_function(workspace: Workspace) -> Answer:

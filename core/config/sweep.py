@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from core.config.base import StageConfig
 from core.config.options import option
+from core.directions import Direction, direction_of
 from core.errors import ConfigError
 
 MOST_TRIALS = 1_000
@@ -19,13 +20,19 @@ class SweepConfig(StageConfig):
 
     name: str = option("", "Name of the sweep; empty: named after its file.")
     stage: str = option("train", "Stage that each trial runs.")
-    method: Literal["grid", "random", "tpe"] = option(
+    method: Literal["grid", "random", "qmc", "tpe", "gp", "cmaes"] = option(
         "random",
         "Choice of the settings.",
         options={
             "grid": ("Grid", "all combinations, in order"),
             "random": ("Random", "independent draws; good for few trials and many options"),
-            "tpe": ("TPE", "Optuna's sampler, which learns from earlier trials"),
+            "qmc": ("Quasi-random", "a Sobol sequence, which covers the space more evenly"),
+            "tpe": ("TPE", "Optuna's default sampler, which learns from earlier trials"),
+            "gp": (
+                "Gaussian process",
+                "Optuna's sampler for few trials of few options; needs torch",
+            ),
+            "cmaes": ("CMA-ES", "evolves ranges, for many trials; draws lists at random"),
         },
     )
     seed: int = option(0, "Seeds the choice of settings.", ge=0, lt=1 << 31)
@@ -49,7 +56,15 @@ class SweepConfig(StageConfig):
     metric: str = option(
         "eval_loss", "Metric by which trials are compared.", min_length=1, max_length=64
     )
-    direction: Literal["minimize", "maximize"] = option("minimize", "Better values of the metric.")
+    direction: Literal["auto", "minimize", "maximize"] = option(
+        "auto",
+        "Better values of the metric.",
+        options={
+            "auto": ("Automatic", "high for accuracies, F1 and correlations; low for losses"),
+            "minimize": ("Minimize", "low values are better"),
+            "maximize": ("Maximize", "high values are better"),
+        },
+    )
     pruner: Literal["none", "median", "halving"] = option(
         "none",
         "Ends trials that are worse than others at the same validation.",
@@ -78,6 +93,30 @@ class SweepConfig(StageConfig):
     )
     base: dict[str, Any] = Field(default={}, description="Settings that all trials share.")
     options: dict[str, Any] = Field(default={}, description="Options to vary, and their values.")
+
+    @property
+    def goal(self) -> Direction:
+        """The direction; an automatic one follows from the metric."""
+        chosen = direction_of(self.metric) if self.direction == "auto" else self.direction
+        assert chosen is not None
+        return chosen
+
+    @field_validator("direction", mode="before")
+    @classmethod
+    def _read_empty(cls, value: Any) -> Any:
+        return value or "auto"
+
+    @model_validator(mode="after")
+    def _check_direction(self) -> SweepConfig:
+        if self.direction != "auto" or direction_of(self.metric):
+            return self
+        raise ConfigError(
+            f"It isn't known whether low or high values of {self.metric} are better",
+            expected="direction, or a metric such as eval_loss, eval_accuracy or f1",
+            received=f"metric = {self.metric!r}, and no direction",
+            fix='set direction to "minimize" or "maximize"',
+            field="direction",
+        )
 
     @model_validator(mode="after")
     def _check_cost(self) -> SweepConfig:

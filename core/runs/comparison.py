@@ -9,10 +9,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from core.errors import ConfigError
+from core.runs.duration import run_seconds
+from core.runs.resolved import UsedSettings
 from core.store import RunRow, Store
+from core.workspace import Workspace
 
-# These name a run and don't tell it apart.
-_NAMES = ("name",)
 # A spreadsheet would take a text that begins so for a formula.
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
@@ -23,8 +24,10 @@ class Comparison:
 
     Attributes:
         runs: Ids.
-        settings: Only those that differ, by option; `corpus.path` is an option of the corpus.
-        figures: Metrics and results, by name.
+        seconds: Duration of all attempts; a run at work counts until now.
+        settings: Only those that differ, by option; `corpus.path` is an option of the corpus. An
+            automatic one has the value that the run chose.
+        figures: Metrics, results and `cost` in US dollars, by name.
     """
 
     runs: list[str]
@@ -39,11 +42,17 @@ class Comparison:
         return asdict(self)
 
     def rows(self) -> Iterator[list[Any]]:
-        """Yields a table with a header and a row per run."""
+        """Yields a table with a header and a row per run.
+
+        A figure with the name of a setting that differs, such as `learning_rate`, is `NAME
+        (measured)`.
+        """
         columns: dict[str, Sequence[Any]] = {
             "run": self.runs, "stage": self.stages, "name": self.names, "state": self.states,
-            "seconds": self.seconds, **self.settings, **self.figures,
+            "seconds": self.seconds, **self.settings,
         }  # fmt: skip
+        for name, values in self.figures.items():
+            columns[f"{name} (measured)" if name in columns else name] = values
         yield list(columns)
         yield from ([values[place] for values in columns.values()]
                     for place in range(len(self.runs)))  # fmt: skip
@@ -57,7 +66,7 @@ class Comparison:
         return text.getvalue()
 
 
-def compare_runs(store: Store, runs: Sequence[str]) -> Comparison:
+def compare_runs(workspace: Workspace, store: Store, runs: Sequence[str]) -> Comparison:
     """Compares two or more runs, given by their ids or unique beginnings.
 
     Raises:
@@ -65,10 +74,10 @@ def compare_runs(store: Store, runs: Sequence[str]) -> Comparison:
         RunError: A run is unknown.
     """
     rows = list({row.id: row for row in map(store.find_run, runs)}.values())
-    return compare_rows(store, rows)
+    return compare_rows(workspace, store, rows)
 
 
-def compare_rows(store: Store, rows: Sequence[RunRow]) -> Comparison:
+def compare_rows(workspace: Workspace, store: Store, rows: Sequence[RunRow]) -> Comparison:
     """Compares two or more different runs; raises ConfigError for fewer."""
     if len(rows) < 2:
         raise ConfigError(
@@ -78,14 +87,14 @@ def compare_rows(store: Store, rows: Sequence[RunRow]) -> Comparison:
             fix="list the runs with: python -m core runs list",
             field="runs",
         )
-    configs = [dict(flat_config(row.config)) for row in rows]
+    configs = [UsedSettings(workspace, row).to_dict() for row in rows]
     figures = [_figures(row, store) for row in rows]
     return Comparison(
         runs=[row.id for row in rows],
         stages=[row.stage for row in rows],
         names=[row.title or row.name or "" for row in rows],
         states=[row.state for row in rows],
-        seconds=[_seconds(row) for row in rows],
+        seconds=[_seconds(workspace, row) for row in rows],
         settings={name: values for name, values in _columns(configs).items() if _differ(values)},
         figures=_columns(figures),
     )
@@ -96,17 +105,9 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     return {name: [row.get(name) for row in rows] for name in names}
 
 
-def flat_config(config: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields the options of a config and their values; `corpus.path` is an option of the corpus."""
-    for name, value in config.items():
-        if isinstance(value, Mapping):
-            yield from flat_config(value, f"{before}{name}.")
-        elif before or name not in _NAMES:
-            yield f"{before}{name}", value
-
-
 def _figures(row: RunRow, store: Store) -> dict[str, float]:
-    found = {**store.latest_metrics(row.id), **row.results}
+    cost = {name: row.remote[name] for name in ("cost",) if name in row.remote}
+    found = {**store.latest_metrics(row.id), **row.results, **cost}
     return {
         name: value
         for name, value in found.items()
@@ -118,10 +119,9 @@ def _differ(values: Sequence[Any]) -> bool:
     return any(value != values[0] for value in values[1:])
 
 
-def _seconds(row: RunRow) -> float | None:
-    if row.started is None or row.ended is None:
-        return None
-    return round(row.ended - row.started, 1)
+def _seconds(workspace: Workspace, row: RunRow) -> float | None:
+    seconds = run_seconds(workspace, row)
+    return None if seconds is None else round(seconds, 1)
 
 
 def _cell(value: Any) -> Any:

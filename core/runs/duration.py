@@ -20,9 +20,10 @@ def earlier_seconds(workspace: Workspace, row: RunRow) -> float:
 
 
 def run_seconds(workspace: Workspace, row: RunRow) -> float | None:
-    """Returns the duration in seconds; None before the start."""
+    """Returns the duration in seconds, without pauses; None before the first start."""
     if not row.started:
-        return None
+        # A requeued run keeps the time of its earlier attempts.
+        return _logged_seconds(RunFolder.of(workspace, row.id).events) or None
     until = row.ended or time.time()
     return max(0.0, until - row.started) + earlier_seconds(workspace, row)
 
@@ -45,6 +46,10 @@ def attempt_spans(workspace: Workspace, row: RunRow) -> tuple[tuple[float, float
     events = RunFolder.of(workspace, row.id).events
     earlier = _spans_before(events, row.started or until)
     return (*earlier, (row.started, until)) if row.started else earlier
+
+
+def _logged_seconds(events: Path) -> float:
+    return sum(last - first for first, last in read_attempts(events))
 
 
 @lru_cache(maxsize=1024)

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core.errors import ConfigError
-from core.runs.comparison import flat_config
+from core.runs.duration import run_seconds
+from core.runs.resolved import UsedSettings, flat_config
 from core.store import RunRow, Store
+from core.workspace import Workspace
 
 MOST_RUNS = 2000
 MOST_CHARACTERS = 500
@@ -29,7 +31,8 @@ _ORDERS: Mapping[str, Callable[[float, float], bool]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
 _ALIASES = {"status": "state", "tags": "tag", "run": "id", "note": "notes"}
-# Fields of a run besides settings and figures.
+_DURATION = "duration"
+# Fields of a run besides settings, figures and the duration.
 _FACTS: Mapping[str, Callable[[RunRow], Any]] = {
     "id": lambda row: row.id,
     "name": lambda row: row.title or row.name,
@@ -41,7 +44,6 @@ _FACTS: Mapping[str, Callable[[RunRow], Any]] = {
     "notes": lambda row: row.notes,
     "created": lambda row: row.created,
     "step": lambda row: row.done if row.unit == "steps" else None,
-    "duration": lambda row: row.ended - row.started if row.ended and row.started else None,
     "cost": lambda row: row.remote.get("cost"),
 }
 
@@ -76,19 +78,23 @@ class Query:
 
 @dataclass
 class _Values:
-    """Looks up fields of runs, figures only if they are asked for."""
+    """Looks up fields of runs, resolved settings and figures only if they are asked for."""
 
+    workspace: Workspace
     store: Store
     rows: Sequence[RunRow]
-    _configs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _settings: dict[str, UsedSettings] = field(default_factory=dict)
     _figures: dict[tuple[str, str], Any] = field(default_factory=dict)
 
     def of(self, row: RunRow, name: str) -> Any:
         if name in _FACTS:
             return _FACTS[name](row)
-        config = self._configs.setdefault(row.id, dict(flat_config(row.config)))
-        if name in config:
-            return config[name]
+        if name == _DURATION:
+            return run_seconds(self.workspace, row)
+        if row.id not in self._settings:
+            self._settings[row.id] = UsedSettings(self.workspace, row)
+        if name in self._settings[row.id]:
+            return self._settings[row.id][name]
         if name in row.results:
             return row.results[name]
         if name not in row.metric_counts:
@@ -99,7 +105,7 @@ class _Values:
         return self._figures[key]
 
     def names(self) -> set[str]:
-        found = set(_FACTS)
+        found = {*_FACTS, _DURATION}
         for row in self.rows:
             found |= {name for name, _ in flat_config(row.config)}
             found |= {*row.results, *row.metric_counts}
@@ -128,7 +134,9 @@ def parse_query(text: str) -> Query:
     return Query(tuple(terms), sort, descending)
 
 
-def find_runs(store: Store, text: str, *, limit: int = MOST_RUNS) -> list[RunRow]:
+def find_runs(
+    workspace: Workspace, store: Store, text: str, *, limit: int = MOST_RUNS
+) -> list[RunRow]:
     """Finds the runs that fit a query, the newest first unless it sorts them.
 
     Raises:
@@ -136,7 +144,7 @@ def find_runs(store: Store, text: str, *, limit: int = MOST_RUNS) -> list[RunRow
     """
     query = parse_query(text)
     rows = store.list_runs(limit=MOST_RUNS)
-    values = _Values(store, rows)
+    values = _Values(workspace, store, rows)
     if rows:
         _check_names(query, values)
     found = [row for row in rows if all(_fits(term, row, values) for term in query.terms)]

@@ -36,7 +36,7 @@ from core.runs.annotations import checked
 from core.runs.execute import ADVICE
 from core.runs.folder import RunFolder, RunRecord, log_tail_line
 from core.runs.slots import default_slots, get_slots, set_slots
-from core.stages.registry import load_further_stages
+from core.stages.registry import STAGES, load_further_stages, parse_stage_config
 from core.store import ACTIVE_STATES, USED_TARGETS, RequestRow, RunRow, Store
 from core.workspace import Workspace, file_lock
 from core.workspace.places import (
@@ -309,8 +309,20 @@ class Worker:
             failed = [one for one in awaited if one is None or _is_ended_badly(one)]
             if failed:
                 self._fail_dependent(row, failed[0])
-            elif (free > 0 or row.remote) and all(one and one.state == "done" for one in awaited):
+            elif all(one and one.state == "done" for one in awaited) and (
+                free > 0 or row.remote or (free == 0 and self._skips_queue(row))
+            ):
                 free -= self._start(row) and not row.remote
+
+    def _skips_queue(self, row: RunRow) -> bool:
+        """Returns whether a run may start beside those in slots; one at a time does."""
+        stage = STAGES.get(row.stage)
+        if stage is None or not stage.queue_skipper:
+            return False
+        try:
+            return stage.skips_queue(parse_stage_config(row.stage, row.config), self.workspace)
+        except (StudioError, OSError, ValueError):
+            return False  # Its own start reports the error.
 
     def _fail_dependent(self, row: RunRow, awaited: RunRow | None) -> None:
         state = awaited.state if awaited else "deleted"

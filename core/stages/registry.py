@@ -44,7 +44,7 @@ class Stage:
         reports_top_level: Puts results at the JSON's top level, not in `metrics`.
         summarizer: Formats results for the command line.
         secret_variable: Secret for no other process; the command line runs the stage itself.
-        queue_skipper: Checks config and workspace: whether the command line doesn't queue the run.
+        queue_skipper: Checks config and workspace: whether a run doesn't wait for a slot.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Stage:
         return self.artifact is not None and not getattr(config, "evaluate_only", False)
 
     def skips_queue(self, config: StageConfig, workspace: Workspace) -> bool:
-        """Returns whether a run need not wait for others."""
+        """Returns whether a run starts beside others, without a slot."""
         return bool(self.queue_skipper) and bool(_load(self.queue_skipper)(config, workspace))
 
     def derive_name(self, config: StageConfig) -> str:

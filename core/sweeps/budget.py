@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from core.config.sweep import SweepConfig
@@ -12,8 +13,12 @@ from core.sweeps.folder import Trial
 from core.workspace import Workspace
 
 _SECONDS_PER_HOUR = 3600.0
+SPENT_LIMITS = ("max_hours", "max_cost")
+_USED = {"max_hours": "hours", "max_cost": "cost"}
 # A machine with less would end before it has started.
-_LEAST_HOURS = 1 / 60
+_LEAST = {"max_hours": 1 / 60, "max_cost": 0.0}
+# A machine saves and ends before its limit. Only a larger limit lets its trial go on.
+_LEAST_RAISE = 1.01
 
 
 @dataclass(frozen=True)
@@ -53,32 +58,59 @@ def is_used_up(config: SweepConfig, spent: Spent) -> str:
     return ""
 
 
-def limits_of_next(
-    config: SweepConfig, trials: Sequence[Trial], places: int
+def limits_of(
+    config: SweepConfig, trials: Sequence[Trial], places: int, trial: Trial | None = None
 ) -> tuple[dict[str, float], str]:
-    """Returns the limits of the next trial's machine, which hold without the driver.
+    """Returns the limits of a trial's machine, which hold without the driver.
 
     Args:
-        places: Trials that may begin now; they share what is left.
+        places: Trials that may begin or go on now; they share what is left.
+        trial: A paused trial that is to go on; None: the next new one.
 
     Returns:
-        Values of max_hours and max_cost, and the name of one of which too little is left.
+        Values of max_hours and max_cost, earlier machines of the trial included, and the name of
+        one of which too little is left.
     """
     found: dict[str, float] = {}
     if not config.base.get("target"):
         return found, ""
-    for name, used, least in (("max_hours", "hours", _LEAST_HOURS), ("max_cost", "cost", 0.0)):
+    others = [one for one in trials if one is not trial]
+    for name in SPENT_LIMITS:
         limit, own = getattr(config, name), config.base.get(name)
         if limit is None:
             continue
-        share = (limit - sum(_committed(one, name, used) for one in trials)) / places
-        if share <= least:
+        used = _used(trial, name) if trial else 0.0
+        share = (limit - sum(_committed(one, name) for one in others) - used) / places
+        if share <= _LEAST[name]:
             return found, name
-        found[name] = share if own is None else min(share, float(own))
+        found[name] = used + share if own is None else min(used + share, float(own))
     return found, ""
 
 
-def _committed(trial: Trial, name: str, used: str) -> float:
-    """Returns the hours or dollars that a trial has used, or may use while it is open."""
-    spent = float(getattr(trial, used) or 0.0)
-    return max(spent, trial.limits.get(name, 0.0)) if trial.is_open else spent
+def reached_share(config: SweepConfig, trial: Trial) -> str:
+    """Returns the share of the budget at which a trial's machine ended: max_hours or max_cost.
+
+    A limit of the table base, which each trial has for itself, ends a trial for good: "".
+    """
+    own = {name: float(config.base[name]) for name in SPENT_LIMITS if config.base.get(name)}
+    limits = {**own, **trial.limits}
+    if not limits:
+        return ""
+    name = max(limits, key=lambda one: _used(trial, one) / limits[one])
+    return name if limits[name] < own.get(name, math.inf) else ""
+
+
+def is_raised(trial: Trial, name: str, limits: Mapping[str, float]) -> bool:
+    """Returns whether a trial's machine gets clearly more than its old limit."""
+    old = trial.limits.get(name)
+    return old is None or name not in limits or limits[name] > _LEAST_RAISE * old
+
+
+def _used(trial: Trial, name: str) -> float:
+    return float(getattr(trial, _USED[name]) or 0.0)
+
+
+def _committed(trial: Trial, name: str) -> float:
+    """Returns the hours or dollars that a trial has used, or may use while it is at work."""
+    is_at_work = trial.state == "active"
+    return max(_used(trial, name), trial.limits.get(name, 0.0) if is_at_work else 0.0)

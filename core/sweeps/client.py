@@ -7,6 +7,7 @@ import re
 import subprocess
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,12 @@ from core.redaction import HIDDEN, redact_forms
 from core.runs.folder import carried_environment, log_tail_line
 from core.runs.worker import start_in_own_session
 from core.stages.registry import find_stage
+from core.sweeps import budget
+from core.sweeps.evolution import check_ranges
 from core.sweeps.folder import SweepFolder, SweepRecord, SweepState
+from core.sweeps.metrics import check_metric
+from core.sweeps.packages import check_packages
 from core.sweeps.space import parse_space
-from core.sweeps.study import import_optuna
 from core.workspace import Workspace
 from core.workspace.places import make_folder
 
@@ -93,11 +97,11 @@ def checked(config: SweepConfig, workspace: Workspace) -> SweepConfig:
         )
     for name, value in base.items():
         _check_no_secret(stage.config, name, value)
-    parse_space(stage.config, base, config.options, is_grid=config.method == "grid")
-    if config.method == "tpe":
-        import_optuna("method tpe")
-    if config.pruner != "none":
-        import_optuna(f"pruner {config.pruner}")
+    space = parse_space(stage.config, base, config.options, is_grid=config.method == "grid")
+    check_metric(config.model_copy(update={"base": base}))
+    if config.method == "cmaes":
+        check_ranges(space)
+    check_packages(config)
     return config.model_copy(update={"base": base})
 
 
@@ -134,11 +138,11 @@ def resume_sweep(
     """Goes on with a sweep: finished trials stay, interrupted ones resume.
 
     Args:
-        changes: New limits, see LIMITS.
+        changes: New limits, see LIMITS; None: as before.
 
     Raises:
         RunError: There is none of this name.
-        ConfigError: A limit is invalid.
+        ConfigError: A limit is invalid, or leaves nothing to do.
     """
     folder = SweepFolder.find(workspace, name)
     if changes and folder.is_driven():
@@ -148,17 +152,35 @@ def resume_sweep(
             received="one that is running",
             fix=f"stop it first: studio sweep stop {name}",
         )
-    if changes:
+    if changes is not None and not folder.is_driven():
         record = folder.read_record()
-        values = {**record.config.model_dump(), **changes}
-        folder.write_record(
-            SweepRecord(SweepConfig.parse(values), record.created, record.cwd, record.environment)
-        )
+        config = SweepConfig.parse({**record.config.model_dump(), **changes})
+        _check_room(config, folder)
+        folder.write_record(replace(record, config=config))
     folder.clear_stop()
     if not folder.is_driven():
         folder.write_state(SweepState())
     start_sweep(workspace, folder)
     return folder
+
+
+def _check_room(config: SweepConfig, folder: SweepFolder) -> None:
+    """Raises ConfigError if the limits leave nothing to do."""
+    trials = folder.read_trials()
+    spent = budget.add_up(trials)
+    name = budget.is_used_up(config, spent)
+    is_unfinished = any(one.is_open or one.reason in budget.SPENT_LIMITS for one in trials)
+    if not name and not is_unfinished and len(trials) >= config.max_runs:
+        name = "max_runs"
+    if name:
+        used = {"max_runs": spent.runs, "max_hours": spent.hours, "max_cost": spent.cost}[name]
+        raise ConfigError(
+            f"The sweep {folder.name} has used up {name}",
+            expected=f"more than {used:g}, which its trials have used",
+            received=f"{getattr(config, name):g}",
+            fix=f"raise {name}",
+            field=name,
+        )
 
 
 def stop_sweep(workspace: Workspace, name: str) -> SweepFolder:

@@ -41,7 +41,7 @@ def run(options: argparse.Namespace, workspace: Workspace) -> int:
         )
     limits = {name: value for name in LIMITS if (value := getattr(options, name)) is not None}
     if options.resume:
-        folder = resume_sweep(workspace, options.resume, limits)
+        folder = resume_sweep(workspace, options.resume, limits or None)
     else:
         config = load_sweep(options.config)
         folder = create_sweep(workspace, config.parse({**config.model_dump(), **limits}))
@@ -96,7 +96,9 @@ def table(found: Mapping[str, Any]) -> str:
     spent = found["spent"]
     cost = "" if spent["cost"] is None else f", {spent['cost']:.2f} US dollars"
     state = f"{found['state']} {found['reason']}".strip()
-    head = f"{found['sweep']}: {state}; {spent['runs']} trials, {spent['hours']:.2f} hours{cost}"
+    goal = f"{found['metric']} to {found['direction']}"
+    used = f"{spent['runs']} trials, {spent['hours']:.2f} hours{cost}"
+    head = f"{found['sweep']}: {state}; {used}; {goal}"
     return "\n".join([head, *lines])
 
 

@@ -11,13 +11,15 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sqlalchemy.exc import OperationalError
 
 from core.config import StageConfig
+from core.config.sweep import SweepConfig
 from core.errors import RunError, StudioError
+from core.events import LIMIT
 from core.outbound import distrust_callers
 from core.redaction import hide_secrets_in_output
 from core.runs.client import WorkerKeeper, queue_run, refresh, request_stop, resume_run
@@ -26,9 +28,11 @@ from core.runs.slots import get_slots
 from core.stages.registry import artifact_kind_of, find_stage, load_further_stages
 from core.store import RunRow, Store
 from core.sweeps import budget
+from core.sweeps.evolution import EvolutionSampler
 from core.sweeps.folder import SweepFolder, SweepState, Trial
-from core.sweeps.samplers import GridSampler, RandomSampler, Settings
-from core.sweeps.space import parse_space
+from core.sweeps.packages import uses_optuna
+from core.sweeps.samplers import GridSampler, QuasiRandomSampler, RandomSampler, Settings
+from core.sweeps.space import Space, parse_space
 from core.sweeps.study import History, Study
 from core.workspace import Workspace
 from core.workspace.places import WorkspaceMovedError, guarding_workspaces, private_files
@@ -57,46 +61,63 @@ class Driver:
         stage = find_stage(self.config.stage)
         self._stage = stage
         self._base = dict(self.config.base)
-        self._space = parse_space(
+        space = parse_space(
             stage.config, self._base, self.config.options, is_grid=self.config.method == "grid"
         )
-        uses_optuna = self.config.method == "tpe" or self.config.pruner != "none"
-        self._study = Study(self.config, self._space) if uses_optuna else None
-        self._grid = GridSampler(self._space)
-        self._random = RandomSampler(self._space, self.config.seed)
+        self._study = Study(self.config, space) if uses_optuna(self.config) else None
+        self._sampler = _sampler_of(self.config, space)
         self.trials = list(folder.read_trials())
+        self._reopen_interrupted()
         # A resumed sweep gets another chance, as its error may have been corrected.
         self._failed_before = sum(one.state == "failed" for one in self.trials)
         self._keeper = WorkerKeeper(workspace, _LOOK_SECONDS)
         self._values: dict[str, dict[int, float]] = {}
+        # The limit that all trials together have reached, and one of which too little is left for
+        # a paused trial.
         self._is_full = ""
+        self._lacking = ""
+
+    def _reopen_interrupted(self) -> None:
+        """Pauses trials that an earlier version ended with the budget."""
+        for trial in self.trials:
+            if trial.state == "stopped" and trial.reason in budget.SPENT_LIMITS:
+                self._write(trial, state="paused")
 
     def work(self) -> bool:
         """Does one round; returns whether the sweep goes on."""
         self._keeper.look()
         is_stopping = self.folder.is_stop_requested()
+        rows = {one.run: self.store.get_run(one.run) for one in self.trials if one.is_open}
+        # Before a trial is settled: if the budget is used up, it is kept for a larger one.
+        self._check_budget(rows)
+        self._lacking = ""
         for trial in self.trials:
-            if trial.is_open:
-                self._follow(trial, is_stopping=is_stopping)
-        spent = budget.add_up(self.trials)
-        self._is_full = self._is_full or budget.is_used_up(self.config, spent)
+            if trial.run in rows:
+                self._follow(trial, rows[trial.run], is_stopping=is_stopping)
         if is_stopping:
             return not self._end_if_idle("stopped", "")
         if self._is_full:
             return not self._end_if_idle("done", self._is_full)
         if self._has_failed():
             return not self._end_if_idle("failed", "trials_failed")
+        if self._lacking:
+            return not self._end_if_idle("done", self._lacking)
         return self._start_trials()
+
+    def _check_budget(self, rows: Mapping[str, RunRow | None]) -> None:
+        for trial in self.trials:
+            if row := rows.get(trial.run):
+                budget.measure(trial, row, self.workspace)
+        spent = budget.add_up(self.trials)
+        self._is_full = self._is_full or budget.is_used_up(self.config, spent)
 
     # Trials.
 
-    def _follow(self, trial: Trial, *, is_stopping: bool) -> None:
-        row = self.store.get_run(trial.run)
+    def _follow(self, trial: Trial, row: RunRow | None, *, is_stopping: bool) -> None:
         if row is None:
             if not is_stopping:
                 self._submit(trial)
             return
-        budget.measure(trial, row, self.workspace)
         if row.has_ended:
             self._settle(trial, row, is_stopping=is_stopping)
             return
@@ -119,26 +140,52 @@ class Driver:
     def _settle(self, trial: Trial, row: RunRow, *, is_stopping: bool) -> None:
         """Takes the result of an ended run, or goes on with an interrupted one."""
         is_lost = _is_lost(row)
-        is_paused = trial.state == "paused" and row.state in ("stopped", "lost")
-        if is_stopping and not trial.is_worse and (row.state == "stopped" or is_lost):
-            self._write(trial, state="paused")
-            return
-        can_go_on = not trial.is_worse and not self._is_full
-        if is_paused and can_go_on:
-            self._go_on(trial, trial.restarts)
-        elif is_lost and can_go_on and trial.restarts < _MOST_RESTARTS:
-            self._go_on(trial, trial.restarts + 1)
+        is_unfinished = not trial.is_worse and (row.state == "stopped" or is_lost)
+        reached = budget.reached_share(self.config, trial) if row.reason == LIMIT else ""
+        if is_unfinished and (is_stopping or self._is_full):
+            self._pause(trial, self._is_full)
+        elif is_unfinished and (reached or trial.state == "paused"):
+            self._go_on_if_possible(trial, reached)
+        elif is_unfinished and is_lost and trial.restarts < _MOST_RESTARTS:
+            self._go_on(trial, {}, trial.restarts + 1)
         else:
             self._conclude(trial, row)
 
-    def _go_on(self, trial: Trial, restarts: int) -> None:
+    def _pause(self, trial: Trial, limit: str) -> None:
+        """Keeps an unfinished trial, which a larger budget or a resumed sweep continues."""
+        if trial.state != "paused" or (limit and trial.reason != limit):
+            self._write(trial, state="paused", reason=limit)
+
+    def _go_on_if_possible(self, trial: Trial, reached: str) -> None:
+        """Goes on with a paused trial once there is a place and a budget for it.
+
+        Args:
+            reached: The limit at which its machine ended; "" if something else ended it.
+        """
+        self._pause(trial, reached)
+        if self._count_places() < 1:
+            return
+        limits, lacking = budget.limits_of(self.config, self.trials, self._count_sharing(), trial)
+        if reached and not lacking and not budget.is_raised(trial, reached, limits):
+            lacking = reached
+        self._lacking = self._lacking or lacking
+        if not lacking:
+            self._go_on(trial, limits, trial.restarts)
+
+    def _go_on(self, trial: Trial, limits: dict[str, float], restarts: int) -> None:
         try:
-            resume_run(self.workspace, trial.run)
+            resume_run(
+                self.workspace,
+                trial.run,
+                max_hours=limits.get("max_hours"),
+                max_cost=limits.get("max_cost"),
+            )
         except RunError as error:
             # Its process is about to end, perhaps; the next round tries again.
             print(f"trial {trial.number}: {error}", flush=True)
             return
-        self._write(trial, state="active", restarts=restarts)
+        limits = limits or trial.limits
+        self._write(trial, state="active", reason="", restarts=restarts, limits=limits)
         print(f"trial {trial.number}: its run goes on", flush=True)
 
     def _conclude(self, trial: Trial, row: RunRow) -> None:
@@ -146,14 +193,12 @@ class Driver:
         # A run whose process dies on the way to its stop is pruned, too.
         if trial.is_worse and (row.state == "stopped" or _is_lost(row)):
             state, reason = "pruned", f"validation {trial.judged}"
-        elif row.state == "stopped" and self._is_full:
-            reason = self._is_full
         elif row.state == "lost":
             state, reason = "failed", "lost"
         values = self._validations(trial)
         trial.figures = _figures(row, self.store)
         found = trial.figures.get(self.config.metric) if state == "done" else None
-        choose = min if self.config.direction == "minimize" else max
+        choose = min if self.config.goal == "minimize" else max
         trial.value = found if found is not None else choose(values.values(), default=None)
         if state == "done" and trial.value is None:
             state, reason = "failed", "no_metric"
@@ -192,6 +237,7 @@ class Driver:
             trial.value,
             {number: value for number, value in values.items() if number <= most},
             trial.attributes,
+            trial.sampler_state,
         )
 
     def _validations(self, trial: Trial) -> dict[int, float]:
@@ -207,43 +253,60 @@ class Driver:
     # New trials.
 
     def _start_trials(self) -> bool:
-        while (places := self._parallel() - sum(one.is_open for one in self.trials)) > 0:
-            if reason := self._start_next(places):
+        while self._count_places() - sum(one.state == "paused" for one in self.trials) > 0:
+            if reason := self._start_next():
                 return not self._end_if_idle("done", reason)
         return True
 
-    def _start_next(self, places: int) -> str:
+    def _start_next(self) -> str:
         """Starts a trial; returns why there is none, or ""."""
         if len(self.trials) >= self.config.max_runs:
-            is_whole = self.config.method == "grid" and len(self.trials) >= len(self._grid)
-            return "all_settings" if is_whole else "max_runs"
-        limits, used_up = budget.limits_of_next(self.config, self.trials, places)
+            return "all_settings" if self._is_grid_complete() else "max_runs"
+        limits, used_up = budget.limits_of(self.config, self.trials, self._count_sharing())
         if used_up:
             return used_up
-        settings = self._next_settings()
-        if settings is None:
+        suggestion = self._suggest()
+        if suggestion is None:
             return "all_settings"
-        self._start(settings, limits)
+        self._start(*suggestion, limits)
         return ""
+
+    def _count_places(self) -> int:
+        """Counts the trials that may begin or go on now."""
+        return self._parallel() - sum(one.state == "active" for one in self.trials)
+
+    def _count_sharing(self) -> int:
+        """Counts the trials that share what is left of the budget."""
+        paused = sum(one.state == "paused" for one in self.trials)
+        coming = paused + max(0, self.config.max_runs - len(self.trials))
+        return max(1, min(self._count_places(), coming))
+
+    def _is_grid_complete(self) -> bool:
+        sampler = self._sampler
+        return isinstance(sampler, GridSampler) and len(self.trials) >= len(sampler)
 
     def _parallel(self) -> int:
         if self.config.parallel:
             return self.config.parallel
         return 1 if self.config.base.get("target") else get_slots(self.store)
 
-    def _next_settings(self) -> Settings | None:
-        number = len(self.trials)
-        if self.config.method == "grid":
-            return self._grid.settings(number)
-        if self.config.method == "random":
-            return self._random.settings(number)
+    def _suggest(self) -> tuple[Settings, dict[str, Any]] | None:
+        """Returns the next trial's settings and sampler state; None if all were tried."""
+        number, sampler = len(self.trials), self._sampler
+        if isinstance(sampler, GridSampler | RandomSampler):
+            settings = sampler.settings(number)
+            return None if settings is None else (settings, {})
+        histories = [self._history(one) for one in self.trials]
+        if sampler:
+            return sampler.suggest(number, histories)
         assert self._study is not None
-        return self._study.suggest(number, [self._history(one) for one in self.trials])
+        settings = self._study.suggest(number, histories)
+        return None if settings is None else (settings, {})
 
-    def _start(self, settings: Settings, limits: dict[str, float]) -> None:
+    def _start(self, settings: Settings, state: dict[str, Any], limits: dict[str, float]) -> None:
         number = len(self.trials)
-        name = self._free_name(number)
-        trial = Trial(number, settings, name, new_run_id(self._stage.name), limits=limits)
+        name, run = self._free_name(number), new_run_id(self._stage.name)
+        trial = Trial(number, settings, name, run, limits=limits, sampler_state=state)
         # Before the run: a new driver knows what it has to queue.
         self.folder.write_trial(trial)
         self.trials.append(trial)
@@ -311,6 +374,19 @@ def drive(workspace: Workspace, folder: SweepFolder) -> None:
         if time.monotonic() > patience:
             return
         time.sleep(_LOCK_POLL_SECONDS)
+
+
+def _sampler_of(
+    config: SweepConfig, space: Space
+) -> GridSampler | RandomSampler | EvolutionSampler | None:
+    """Makes the sampler of a method; None for those of Optuna."""
+    if config.method == "grid":
+        return GridSampler(space)
+    if config.method == "random":
+        return RandomSampler(space, config.seed)
+    if config.method == "qmc":
+        return QuasiRandomSampler(space, config.seed)
+    return EvolutionSampler(config, space) if config.method == "cmaes" else None
 
 
 def _is_lost(row: RunRow) -> bool:

@@ -37,9 +37,11 @@ class Trial:
     Attributes:
         name: Name of the artifact; "" if the stage makes none.
         run: The run's id, chosen before the run is queued.
-        state: active, paused, done, pruned, stopped or failed.
+        state: active, paused, done, pruned, stopped or failed. A paused one goes on when the sweep
+            does, or when the budget has room for it.
         judged: Validations that the pruner has seen.
         attributes: The pruner's own.
+        sampler_state: The sampler's own.
         is_worse: Whether the pruner ended it.
         restarts: How often its lost run was resumed.
         value: The metric; for a trial without a result its best validation.
@@ -64,6 +66,7 @@ class Trial:
     cost: float | None = None
     error: dict[str, str] | None = None
     limits: dict[str, float] = field(default_factory=dict)
+    sampler_state: dict[str, Any] = field(default_factory=dict)
 
     @property
     def is_open(self) -> bool:

@@ -1,10 +1,10 @@
-"""Chooses the settings of trials: grid and random, each a pure function of the trial's number."""
+"""Chooses the settings of trials by their number alone: grid, random and quasi-random."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 import numpy as np
@@ -65,11 +65,52 @@ class RandomSampler:
         return None
 
     def _draw(self, index: int) -> Settings:
-        # In order of names: the order of keys in the file doesn't matter.
-        names = sorted(self._space)
-        uniform = np.random.Generator(np.random.Philox(key=[self._seed, index])).random(len(names))
-        drawn = dict(zip(names, uniform.tolist(), strict=True))
-        return {name: one.draw(drawn[name]) for name, one in self._space.items()}
+        return settings_at(self._space, self._uniform(index))
+
+    def _uniform(self, index: int) -> list[float]:
+        """Returns a number of [0, 1) for each option."""
+        generator = np.random.Generator(np.random.Philox(key=[self._seed, index]))
+        return list(generator.random(len(self._space)).tolist())
+
+
+class QuasiRandomSampler(RandomSampler):
+    """Draws from a scrambled Sobol sequence, without repetitions.
+
+    Source: https://doi.org/10.1145/641876.641879 (Joe and Kuo 2003), as in scipy.stats.qmc
+    """
+
+    def __init__(self, space: Space, seed: int) -> None:
+        # Importing this takes a second.
+        from scipy.stats import qmc
+
+        super().__init__(space, seed)
+        self._sequence = qmc.Sobol(len(space), scramble=True, seed=seed)
+
+    def _uniform(self, index: int) -> list[float]:
+        # Called with 0, 1, 2, …
+        assert index == self._sequence.num_generated
+        return list(self._sequence.random(1)[0].tolist())
+
+
+def draw_unknown(space: Space, seed: int, number: int, known: Container[str]) -> Settings | None:
+    """Draws a trial's settings at random; None if no new ones are found.
+
+    Args:
+        known: `key_of` the settings that were tried.
+    """
+    generator = np.random.default_rng([seed, number])
+    for _ in range(_MOST_REPETITIONS):
+        found = settings_at(space, list(generator.random(len(space)).tolist()))
+        if key_of(found) not in known:
+            return found
+    return None
+
+
+def settings_at(space: Space, uniform: list[float]) -> Settings:
+    """Maps a number of [0, 1) for each option, sorted by name, to settings."""
+    # The order of keys in the file doesn't matter.
+    drawn = dict(zip(sorted(space), uniform, strict=True))
+    return {name: one.draw(drawn[name]) for name, one in space.items()}
 
 
 def key_of(settings: Mapping[str, Any]) -> str:

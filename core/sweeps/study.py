@@ -1,8 +1,7 @@
-"""Uses Optuna's samplers and pruners, from the trials alone: Optuna stores nothing."""
+"""Uses Optuna's samplers TPE and GP, and its pruners, from the trials alone: it stores nothing."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from core.config.sweep import SweepConfig
-from core.errors import ConfigError
-from core.sweeps.samplers import Settings, key_of
+from core.sweeps.packages import import_optuna
+from core.sweeps.samplers import Settings, draw_unknown, key_of
 from core.sweeps.space import Choice, Space
 
-# Draws that repeat an earlier trial before a sweep ends.
-_MOST_REPETITIONS = 20
+# Suggestions that repeat an earlier trial before settings are drawn at random. A Gaussian process
+# takes a second for each.
+_MOST_REPETITIONS = {"tpe": 20, "gp": 3}
 
 
 @dataclass
@@ -26,6 +26,7 @@ class History:
         values: Metric by the validation's number, from 1.
         attributes: Optuna's attributes of the pruner.
         state: running, done, pruned or failed.
+        sampler_state: Its sampler's own notes.
     """
 
     settings: Settings
@@ -33,22 +34,7 @@ class History:
     value: float | None = None
     values: Mapping[int, float] = field(default_factory=dict)
     attributes: Mapping[str, Any] = field(default_factory=dict)
-
-
-def import_optuna(what: str) -> Any:
-    """Imports Optuna; raises ConfigError if it isn't installed."""
-    try:
-        optuna = importlib.import_module("optuna")
-    except ImportError as error:
-        raise ConfigError(
-            f"Optuna is not installed, which {what} needs",
-            expected="the package optuna",
-            received=str(error),
-            fix="pip install -c constraints.txt -r requirements-sweeps.txt",
-            field=what.partition(" ")[0],
-        ) from error
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    return optuna
+    sampler_state: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Study:
@@ -59,31 +45,33 @@ class Study:
     """
 
     def __init__(self, config: SweepConfig, space: Space) -> None:
-        what = "method tpe" if config.method == "tpe" else f"pruner {config.pruner}"
-        self._optuna = import_optuna(what)
+        self._optuna = import_optuna()
         self._config = config
         self._space = space
         self._distributions = {name: self._distribution(name) for name in sorted(space)}
 
     def suggest(self, number: int, trials: Sequence[History]) -> Settings | None:
-        """Suggests a trial's settings with TPE; None if it finds no new ones."""
+        """Suggests a trial's settings; None if no new ones are found."""
         known = {key_of(one.settings) for one in trials}
-        for attempt in range(_MOST_REPETITIONS):
+        for attempt in range(_MOST_REPETITIONS[self._config.method]):
             found = self._suggest([self._config.seed, number, attempt], trials)
             if key_of(found) not in known:
                 return found
-        return None
+        return draw_unknown(self._space, self._config.seed, number, known)
 
     def _suggest(self, entropy: list[int], trials: Sequence[History]) -> Settings:
         seed = int(np.random.SeedSequence(entropy).generate_state(1)[0])
-        sampler = self._optuna.samplers.TPESampler(
-            seed=seed,
-            constant_liar=True,
-            n_startup_trials=min(10, max(1, self._config.max_runs // 2)),
-        )
-        study = self._study(trials, sampler=sampler)
+        study = self._study(trials, sampler=self._sampler(seed))
         asked = study.ask(self._distributions)
         return {name: self._typed(name, asked.params[name]) for name in self._space}
+
+    def _sampler(self, seed: int) -> Any:
+        samplers, random_trials = self._optuna.samplers, min(10, max(1, self._config.max_runs // 2))
+        if self._config.method == "gp":
+            return samplers.GPSampler(
+                seed=seed, n_startup_trials=random_trials, warn_independent_sampling=False
+            )
+        return samplers.TPESampler(seed=seed, constant_liar=True, n_startup_trials=random_trials)
 
     def is_worse(self, place: int, trials: Sequence[History]) -> tuple[bool, dict[str, Any]]:
         """Judges a running trial at its newest validation.
@@ -111,7 +99,7 @@ class Study:
         )
 
     def _study(self, trials: Sequence[History], **parts: Any) -> Any:
-        study = self._optuna.create_study(direction=self._config.direction, **parts)
+        study = self._optuna.create_study(direction=self._config.goal, **parts)
         study.add_trials([self._trial(one) for one in trials])
         return study
 

@@ -63,7 +63,7 @@ def summary_of(folder: SweepFolder, record: SweepRecord, trials: Sequence[Trial]
         "stage": config.stage,
         "method": config.method,
         "metric": config.metric,
-        "direction": config.direction,
+        "direction": config.goal,
         "created": record.created,
         "ended": state.ended,
         "counts": dict(Counter(one.state for one in trials)),
@@ -76,7 +76,7 @@ def summary_of(folder: SweepFolder, record: SweepRecord, trials: Sequence[Trial]
 def best_trial(record: SweepRecord, trials: Sequence[Trial]) -> Trial | None:
     """Returns the best finished trial; the first one of equals."""
     finished = [one for one in trials if one.state == "done" and one.value is not None]
-    sign = 1 if record.config.direction == "minimize" else -1
+    sign = 1 if record.config.goal == "minimize" else -1
     return min(finished, key=lambda one: sign * (one.value or 0.0), default=None)
 
 

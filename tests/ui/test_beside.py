@@ -40,7 +40,8 @@ def test_checkpoint_is_found_by_its_reference(workspace: Workspace) -> None:
     best = find_checkpoint(f"{STOPPED}@best", workspace)
     newest = find_checkpoint(f"{STOPPED}@newest", workspace)
     assert best and newest and newest.name == "step-00000038"
-    for reference in ("a@b", "../x@best", STOPPED, "owner/name@main"):
+    assert find_checkpoint(STOPPED, workspace) == newest
+    for reference in ("a@b", "../x@best", "a", "", "owner/name@main"):
         assert find_checkpoint(reference, workspace) is None
     with pytest.raises(ConfigError):
         find_checkpoint(f"{STOPPED}@7", workspace)

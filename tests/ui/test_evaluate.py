@@ -35,9 +35,9 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     tokenizer = make_tokenizer(workspace, "byte_level_bpe")
     with workspace.new_artifact("model", "reader") as draft:
         write_checkpoint(draft.folder, tokenizer)
-    for kind in ("sequence", "token"):
-        with workspace.new_artifact("model", kind) as draft:
-            write_classifier_of(draft.folder, tokenizer, kind)
+    for name in ("sequence", "token", "sequence-rival", "token-rival"):
+        with workspace.new_artifact("model", name) as draft:
+            write_classifier_of(draft.folder, tokenizer, name.partition("-")[0])
             draft.counts = {"task": "classification", "accuracy": 0.5, "per_seed": []}
     checkpoints = Checkpoints(workspace.runs / "train-one" / "checkpoints")
     for words in (1000, 2000):
@@ -166,6 +166,33 @@ def write_data(folder: Path) -> None:
     (folder / "train.tsv").write_text("text\tlabel\n" + "\n".join(lines) + "\n")
 
 
+@pytest.mark.slow(30)
+@pytest.mark.long
+def test_two_fine_tuned_models_answer_side_by_side(workspace: Workspace) -> None:
+    find_chromium()
+    asked = (
+        ("sequence", "classified", "classify", "#playground-classes", ".ps-predictions li", 4),
+        ("token", "tagged", "tag", "#playground-tags", ".ps-tags li", 6),
+    )
+    with running_app(workspace.root) as url, visiting(url, width=390, height=844) as visit:
+        visitor: Visitor = visit("/#playground")
+        page = visitor.page
+        for kind, text, button, place, item, count in asked:
+            visitor.choose("playground-model", kind)
+            page.locator(f"#playground-{text} textarea").fill("The ship runs")
+            visitor.choose("playground-second", f"{kind}-rival")
+            page.locator(f"#playground-{button}").click()
+            items = page.locator(f"{place} .ps-beside-answers {item}")
+            visitor.wait_for(lambda items=items, count=count: items.count() == count, 60, kind)
+            titles = page.locator(f"{place} .ps-beside-answers h4").all_inner_texts()
+            assert titles == [kind, f"{kind}-rival"]
+            assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        visitor.choose("playground-second", "reader")
+        page.locator("#playground-tag").click()
+        visitor.see(page.locator("#playground-tags"), "isn't fine-tuned for classification")
+        assert visitor.errors == []
+
+
 @pytest.mark.slow(60)
 @pytest.mark.long
 def test_a_model_is_evaluated_fine_tuned_and_tried_in_the_web_app(workspace: Workspace) -> None:
@@ -178,6 +205,12 @@ def test_a_model_is_evaluated_fine_tuned_and_tried_in_the_web_app(workspace: Wor
         page = visitor.page
         visitor.open("Evaluate")
         visitor.choose("evaluate-model", "reader")
+        page.get_by_role("button", name="Evaluate reader on nyu-mll/blimp").wait_for()
+        visitor.pick("evaluate-task", "Held-out text")
+        page.get_by_role("button", name="There is no text to evaluate on").wait_for()
+        visitor.type("evaluate-dataset_name", "me/texts")
+        page.get_by_role("button", name="Evaluate reader on me/texts").wait_for()
+        visitor.pick("evaluate-task", "Minimal pairs")
         visitor.type("evaluate-path", str(folder / "pairs.jsonl"))
         page.get_by_role("button", name="Evaluate reader on pairs.jsonl").wait_for()
         visitor.start("evaluate")

@@ -341,3 +341,102 @@ def test_chart_is_named_after_the_objective_and_keeps_its_layout_when_touched(
         assert visitor.errors == []
     for folder, reporter in begun.values():
         studio.end(folder, reporter, state="stopped", reason="saved")
+
+
+def titles_of_charts(visitor: Visitor, within: str = ".ps-detail") -> list[str]:
+    """Returns the titles of the visible charts."""
+    return list(
+        visitor.page.evaluate(
+            """(within) => [...document.querySelectorAll(`${within} .ps-chart-title`)]
+                .filter((one) => one.checkVisibility()).map((one) => one.innerText)""",
+            within,
+        )
+    )
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_evaluations_become_curves_while_a_run_goes_on(studio: Studio, width: int) -> None:
+    run = f"train-evaluated-{width}"
+    folder, reporter = studio.begin(run, TrainConfig(shards="rows", name=run))
+    reporter.event("resolved", tokens_per_step=256, settings={})
+    reporter.metrics(5, {"loss": 3.0})
+    phenomena = ("irregular_forms", "ellipsis", "quantifiers", "binding")
+    values = {
+        **dict.fromkeys(("pairs_accuracy", "pairs_official_accuracy"), 0.5),
+        **dict.fromkeys(("pairs_mean_over_paradigms", "pairs_mean_over_phenomena"), 0.5),
+        **{f"pairs_accuracy/{name}": 0.25 for name in phenomena},
+        **{f"text_{name}": 2.0 for name in ("loss", "perplexity", "bits_per_byte")},
+        **{f"text_loss/{number}.txt": 2.5 for number in range(30)},
+    }
+    with visiting(studio.url, width=width, height=844) as visit:
+        visitor = visit(f"/#runs/{run}")
+        visitor.wait_for(lambda: titles_of_charts(visitor) == ["Loss"], A_PAGE_SECONDS, "the loss")
+        loss = visitor.page.locator(".ps-canvas").first
+        loss.focus()
+        for step in (10, 20):
+            seen = {"tokens_seen": step * 256, "words_seen": step * 200}
+            reporter.metrics(step, {**values, **seen, "pairs_accuracy/binding": step / 100})
+        group = ".ps-chart-group[open]"
+        fields = ["Morphology", "Syntax", "Semantics", "Syntax and semantics"]
+        visitor.wait_for(
+            lambda: titles_of_charts(visitor, group) == fields, A_PAGE_SECONDS, "phenomena"
+        )
+        assert titles_of_charts(visitor, ".ps-detail > div > .ps-charts") == [
+            "Loss", "Accuracy on minimal pairs", "Bits per byte of held-out text",
+            "Loss of held-out text", "Perplexity of held-out text",
+        ]  # fmt: skip
+        # Many sources are folded, in charts of a few curves each.
+        folded = visitor.page.locator(".ps-chart-group", has_text="Held-out text by source")
+        assert not folded.locator(".ps-chart").first.is_visible()
+        folded.locator("> summary").press("Enter")
+        visitor.see(folded, "Loss by source, 5 of 5")
+        folded.locator(".uplot").nth(4).wait_for()
+        visitor.see(visitor.page.locator(group).first, "binding 0.2")
+        assert loss.evaluate("(one) => one.isConnected")
+        visitor.page.locator(".ps-detail").get_by_label("X axis").select_option("words")
+        pairs = visitor.page.locator(".ps-chart", has_text="Accuracy on minimal pairs")
+        pairs.locator(".ps-canvas").press("Home")
+        visitor.see(pairs, "at 2k words")
+        visitor.page.locator(".ps-detail").get_by_label("X axis").select_option("step")
+        assert visitor.page.evaluate("document.documentElement.scrollWidth") <= width
+        visitor.shoot(f"evaluated-{width}")
+        assert visitor.errors == []
+    studio.end(folder, reporter, state="stopped", reason="saved")
+
+
+def test_fine_tuning_and_random_weights_have_curves_and_evaluations_are_drawn_by_time(
+    studio: Studio,
+) -> None:
+    curves = {
+        "finetune-one": ("loss", "eval_loss", "eval_accuracy", "eval_f1", "eval_matthews"),
+        "evaluate-one": ("cpu_percent", "memory_gib"),
+    }
+    for run, names in curves.items():
+        rivals = [f"random_init_{name}" for name in names if run.startswith("finetune")]
+        studio.add_run(run, stage=run.partition("-")[0], name=run, state="done", started=0.0)
+        rows = [
+            {"number": n, "step": n, "name": name, "value": n / 9, "time": float(n)}
+            for n in range(1, 9)
+            for name in (*names, *rivals)
+        ]
+        studio.store.ingest(run, rows, [], {})
+    with visiting(studio.url) as visit:
+        visitor = visit("/#runs/finetune-one")
+        wanted = [f"{one}, development set" for one in ("Accuracy", "F1", "Matthews correlation")]
+        visitor.wait_for(
+            lambda: titles_of_charts(visitor) == ["Loss", *wanted], A_PAGE_SECONDS, "metrics"
+        )
+        chart = visitor.page.locator(".ps-chart", has_text="F1, development set")
+        assert chart.locator(".ps-legend em").all_inner_texts() == ["This model", "Random weights"]
+        assert chart.locator(".ps-legend i.dashed").count() == 1
+        visitor.page.evaluate("location.hash = 'runs/evaluate-one'")
+        visitor.wait_for(
+            lambda: titles_of_charts(visitor) == ["Utilisation", "Memory"], A_PAGE_SECONDS, "both"
+        )
+        axis = visitor.page.locator(".ps-detail").get_by_label("X axis")
+        assert axis.locator("option").all_inner_texts() == ["Time"]
+        visitor.page.evaluate("location.hash = 'runs/finetune-one'")
+        visitor.wait_for(lambda: len(titles_of_charts(visitor)) == 4, A_PAGE_SECONDS, "again")
+        # Time was not the user's choice.
+        assert axis.input_value() == "step"
+        assert visitor.errors == []

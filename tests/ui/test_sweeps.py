@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from core.stages.registry import load_further_stages
 from core.store import Store
+from core.sweeps.client import create_sweep, parse_sweep
+from core.sweeps.folder import SweepState, Trial
 from core.workspace import Workspace
 from tests.core.runs.support import stop_worker
 from tests.core.sweeps.support import make_sweep
@@ -61,6 +65,104 @@ def test_a_wrong_text_is_a_problem_with_its_key(workspace: Workspace) -> None:
     assert "isn't TOML" in start({"text": "a ="})["problem"]["problem"]
     answer = start({"text": 'base.shards = "rows"\noptions.seed = {min = 3, max = 1}'})
     assert "options.seed.max" in answer["problem"]["problem"]
+
+
+def test_limits_that_leave_nothing_to_do_are_a_problem(workspace: Workspace) -> None:
+    folder = make_sweep(workspace)
+    act = sweeps._action_function(workspace)
+    for limits, words in (
+        ({"max_runs": 10}, "has used up max_runs"),
+        ({"max_runs": 0}, "max_runs has an invalid value"),
+        ({"max_runs": 20, "max_hours": 2, "seed": 3}, "has used up Hours at most"),
+        ({"max_runs": None}, "max_runs has an invalid value"),
+        ({"max_runs": 20, "max_cost": 3.0}, "on this machine"),
+    ):
+        problem = act({"sweep": "rates", "action": "resume", "limits": limits})["problem"]
+        assert words in problem["problem"]
+    assert folder.read_record().config.max_runs == 12
+    assert folder.read_state().state == "done" and not folder.is_driven()
+
+
+TOY = """
+name = "toy"
+stage = "toy_training"
+max_runs = 1
+metric = "eval_loss"
+direction = "maximize"
+[base]
+steps = 1
+[options]
+learning_rate = [0.1, 0.01, 0.001]
+"""
+
+
+@pytest.fixture(scope="module")
+def toy_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Serves two sweeps of the toy stage that ended at their limit of runs."""
+    find_chromium()
+    workspace = Workspace(tmp_path_factory.mktemp("toy") / "workspace")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STUDIO_STAGES", "tests.core.sweeps.toy_training")
+        load_further_stages()
+        for name in ("mouse", "keys"):
+            folder = create_sweep(workspace, parse_sweep(TOY.replace("toy", name, 1)))
+            figures = {"eval_loss": 3.0}
+            folder.write_trial(
+                Trial(0, {"learning_rate": 0.1}, "", f"toy-{name}", "done", value=3.0,
+                      figures=figures, hours=0.5)
+            )  # fmt: skip
+            folder.write_state(SweepState("done", "max_runs", None, time.time()))
+        with running_app(workspace.root) as url:
+            yield url
+        stop_worker(workspace)
+
+
+@pytest.mark.long
+@pytest.mark.slow(30)
+@pytest.mark.parametrize(("name", "width"), [("mouse", 1280), ("keys", 390)])
+def test_sweep_that_ended_at_its_limit_is_resumed_with_a_larger_one(
+    toy_address: str, name: str, width: int
+) -> None:
+    with visiting(toy_address, width=width, height=844) as visit:
+        visitor: Visitor = visit(f"/#sweeps/{name}")
+        page = visitor.page
+        board = page.get_by_role("region", name="The selected sweep")
+        page.get_by_role("heading", name=name).wait_for()
+        visitor.see(board, "limit of runs", "highest validation loss")
+        form = page.get_by_role("form", name="Resume with these limits")
+        runs, hours = form.get_by_label("Runs at most"), form.get_by_label("Hours at most")
+        assert (runs.input_value(), hours.input_value()) == ("1", "")
+        assert form.get_by_label("Dollars at most").count() == 0  # It has no target.
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        resume = form.get_by_role("button", name="Resume")
+        hours.fill("0.25")
+        press(visitor, resume, name)
+        visitor.see(board, "has used up Hours at most", "more than 0.5")
+        assert hours.input_value() == "0.25"
+        hours.fill("")
+        runs.fill("2")
+        if name == "keys":
+            runs.press("Enter")
+        else:
+            resume.click()
+        table = page.get_by_role("table", name="Trials, the best first")
+        visitor.wait_for(lambda: table.get_by_role("row").count() == 3, 60, "a second trial")
+        visitor.wait_for(lambda: runs.count() == 1, 120, "the sweep has ended again")
+        assert runs.input_value() == "2"
+        visitor.see(board, "2 of 2", "2 finished")
+        assert visitor.errors == []
+
+
+def press(visitor: Visitor, button: Any, way: str) -> None:
+    """Presses a button with the mouse, or reaches it with the keyboard."""
+    if way == "mouse":
+        button.click()
+        return
+    for _ in range(4):
+        if button.evaluate("(one) => one === document.activeElement"):
+            break
+        visitor.page.keyboard.press("Tab")
+    visitor.page.keyboard.press("Enter")
 
 
 @pytest.fixture(scope="module")

@@ -45,6 +45,13 @@ studio.Chart ??= class Chart {
 
   static #empty = () => ({ steps: [], values: [], seconds: [] });
 
+  // Takes other lines; curves that stay keep their points.
+  setLines(lines) {
+    this.lines = lines;
+    this.points = new Map(lines.map((line) => [line.name, this.points.get(line.name) ?? Chart.#empty()]));
+    this.shape = "";
+  }
+
   clear() {
     this.points.forEach((series) => (series.steps.length = series.values.length = series.seconds.length = 0));
     this.detail.clear();
@@ -450,21 +457,32 @@ studio.ChartBoard ??= class ChartBoard {
     return chart;
   }
 
-  // Offers the measures that at least one curve has.
+  // Offers the measures that at least one curve has; a run without them gets the first one.
   offer(frames) {
-    const has = { step: true, tokens: frames.some(({ tokens }) => tokens), words: frames.some(({ words }) => words), time: true, cost: frames.some(({ price }) => price) };
+    const has = { step: frames.some(({ steps }) => steps !== false), tokens: frames.some(({ tokens }) => tokens), words: frames.some(({ words }) => words), time: true, cost: frames.some(({ price }) => price) };
     const names = Object.keys(has).filter((name) => has[name]);
     const key = names.join();
     if (this.axes.dataset.seen === key) return;
     this.axes.dataset.seen = key;
-    if (!has[this.settings.axis]) this.settings.axis = "step";
+    const wanted = this.settings.wantedAxis ?? "step";
+    const before = this.settings.axis;
+    this.settings.axis = has[wanted] ? wanted : names[0];
     this.axes.replaceChildren(...names.map((name) => studio.h("option", { value: name, selected: name === this.settings.axis }, studio.chartAxes[name].title)));
+    if (this.settings.axis !== before) this.draw();
   }
 
   set(name, value) {
     this.settings[name] = value;
+    // Other runs are shown by this measure, too, if they have it.
+    if (name === "axis") this.settings.wantedAxis = value;
     if (name === "axis" || name === "logX") this.zoomTo(null);
     else this.draw();
+  }
+
+  remove(chart) {
+    this.watcher.unobserve(chart.host);
+    chart.plot?.destroy();
+    this.charts = this.charts.filter((one) => one !== chart);
   }
 
   draw() {

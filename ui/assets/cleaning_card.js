@@ -8,9 +8,13 @@ studio.cleaningCard ??= (() => {
     h("li", {},
       h("p", { class: "ps-cleaned-why" }, h("span", { class: after ? "ps-badge running" : "ps-badge failed" }, reason)),
       h("div", { class: "ps-before-after" }, text(after ? "Before" : "Removed", before), after && text("After", after)));
-  return ({ figures, rows, examples }) =>
+  const cells = (row) => h("tr", {}, row.map((value) => h("td", {}, value)));
+  const origins = h("thead", {}, h("tr", {}, ["Source", "Read", "Training", "Validation"].map((title) => h("th", { scope: "col" }, title))));
+  return ({ figures, skipped, sources, rows, examples }) =>
     h("section", { class: "ps-cleaning", "aria-label": "What cleaning did" },
       h("div", { class: "ps-tiles" }, figures.map(([name, value]) => h("div", {}, h("b", {}, value), h("span", {}, name)))),
+      skipped && h("p", { class: "ps-warning" }, skipped),
+      sources.length > 0 && h("div", { class: "ps-compact" }, h("table", { class: "ps-table", "aria-label": "Sources" }, origins.cloneNode(true), h("tbody", {}, sources.map(cells)))),
       h("div", { class: "ps-compact" }, h("table", { class: "ps-table", "aria-label": "What each step did" }, head.cloneNode(true), h("tbody", {}, rows.map(row)))),
       examples.length > 0 && h("details", { class: "ps-cleaning-group" }, h("summary", {}, `Examples (${examples.length})`), h("ol", { class: "ps-cleaned" }, examples.map(example))));
 })();

@@ -83,9 +83,9 @@ studio.Comparison ??= class Comparison {
     this.host.replaceChildren(this.#head(`Comparison of ${this.runs.length} runs`, link, table), this.#legend(), ...(hasCurves ? [this.board.controls] : note), this.chartsBox, this.tableBox);
   }
 
-  #addChart({ name, title, unit, floor, smooth }, baseline) {
+  #addChart({ name, title, unit, floor, dots, smooth }, baseline) {
     const isLoss = name === "loss" || name === "eval_loss";
-    const lines = this.runs.map((run, index) => ({ name: run.id, label: run.name, color: Comparison.#color(index), dashed: index >= Comparison.#COLORS / 2 && index % Comparison.#COLORS >= Comparison.#COLORS / 2, dots: name.startsWith("eval"), smooth, frame: run }));
+    const lines = this.runs.map((run, index) => ({ name: run.id, label: run.name, color: Comparison.#color(index), dashed: index >= Comparison.#COLORS / 2 && index % Comparison.#COLORS >= Comparison.#COLORS / 2, dots, smooth, frame: run }));
     if (isLoss && typeof baseline === "number") lines.push({ name: "baseline", label: "Unigram baseline", color: "--ps-baseline", dashed: true, level: true });
     const host = studio.h("div", { class: "ps-chart-host" });
     host.hidden = true;

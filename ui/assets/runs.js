@@ -212,40 +212,43 @@ older.querySelector("button").addEventListener("click", async () => {
 
 // The selected run.
 
-const CHARTS = [
-  {
-    title: "Loss", unit: "nats", tall: true,
-    lines: [
-      { name: "frequency_baseline_loss", label: "Unigram baseline", color: "--ps-baseline", dashed: true, level: true },
-      { name: "loss", label: "Training", color: "--ps-train", faint: true },
-      { name: "eval_loss", label: "Validation", color: "--ps-accent", dots: true },
-    ],
-  },
-  { title: "Learning rate", lines: [{ name: "learning_rate", label: "", color: "--ps-violet", smooth: false }], floor: 0 },
-  { title: "Tokens per second", lines: [{ name: "tokens_per_second", label: "", color: "--ps-green" }], floor: 0 },
-  { title: "Utilisation", unit: "%", lines: [{ name: "cpu_percent", label: "CPU", color: "--ps-run-4" }, { name: "gpu_percent", label: "GPU", color: "--ps-run-1" }], floor: 0 },
-  { title: "Memory", unit: "GiB", lines: [{ name: "memory_gib", label: "CPU", color: "--ps-run-4" }, { name: "gpu_memory_gib", label: "GPU", color: "--ps-run-1" }], floor: 0 },
-  { title: "Accuracy", lines: [{ name: "eval_accuracy", label: "", color: "--ps-accent", dots: true }], floor: 0 },
-  {
-    title: "Accuracy on minimal pairs",
-    lines: [
-      { name: "pairs_accuracy", label: "All pairs", color: "--ps-accent", dots: true },
-      { name: "pairs_mean_over_phenomena", label: "Mean over phenomena", color: "--ps-violet", dots: true },
-    ],
-  },
-  { title: "Bits per byte of held-out text", lines: [{ name: "text_bits_per_byte", label: "", color: "--ps-green", dots: true }] },
-];
-// The name of the accuracy depends on the objective.
-// A mixture has a curve for each source.
-const bySource = (run, name, title, more) => ({
-  title, ...more,
-  lines: run.sources.map((source, index) => ({ name: `${name}/${source}`, label: source, color: `--ps-run-${index}`, dots: name !== "epoch" })),
-});
-const chartsOf = (run) => {
-  const charts = CHARTS.map((chart) => (chart.title === "Accuracy" && run?.accuracy ? { ...chart, title: run.accuracy } : chart));
-  if (!run?.sources?.length) return charts;
-  charts.splice(1, 0, bySource(run, "eval_loss", "Validation loss by source", { unit: "nats" }));
-  return [...charts, bySource(run, "epoch", "Epochs by source", { floor: 0 })];
+// The charts of a run, as the server arranges them: its metrics become known while it goes on.
+// Each chart keeps its element, so that it keeps the focus, too.
+const arrangeCharts = (view, charts) => {
+  const old = new Map(view.charts.map((one) => [one.key, one]));
+  view.charts = charts.map(({ key, group, lines, ...options }) => {
+    const found = old.get(key);
+    old.delete(key);
+    const names = lines.map((line) => line.name);
+    if (found) {
+      found.chart.setLines(lines);
+      return { ...found, group, names };
+    }
+    const host = h("div", { class: "ps-chart-host", hidden: true });
+    return { key, group, host, names, chart: view.board.add(host, { lines, ...options }) };
+  });
+  old.forEach(({ host, chart }) => {
+    view.board.remove(chart);
+    host.remove();
+  });
+  const groups = [...new Set(view.charts.map(({ group }) => group))];
+  for (const group of groups) {
+    const hosts = view.charts.filter((one) => one.group === group).map(({ host }) => host);
+    const box = group ? groupBox(view, group, hosts.length) : view.chartsBox;
+    hosts.forEach((host, index) => box.children[index] !== host && box.insertBefore(host, box.children[index] ?? null));
+  }
+  view.groups.forEach((section, group) => (section.hidden = !groups.includes(group)));
+};
+
+// A section of charts about parts of the data, which many of them leave folded.
+const MOST_OPEN = 4;
+const groupBox = (view, group, count) => {
+  if (!view.groups.has(group)) {
+    const section = h("details", { class: "ps-chart-group", open: count <= MOST_OPEN }, h("summary", {}, group), h("div", { class: "ps-charts" }));
+    view.groups.set(group, section);
+    view.groupsBox.append(section);
+  }
+  return view.groups.get(group).lastChild;
 };
 
 const choose = (id) => {
@@ -305,10 +308,10 @@ const noteStarted = () => {
 const makeView = (id) => {
   const part = (name, tag = "div") => h(tag, { class: name });
   const view = {
-    id, after: 0, logSeen: "", stateSeen: "", latest: {}, figures: {}, confirming: "", asked: null,
+    id, after: 0, shape: "", charts: [], groups: new Map(), logSeen: "", stateSeen: "", latest: {}, figures: {}, confirming: "", asked: null,
     title: part("ps-detail-title"), progress: part("ps-detail-progress"), control: part("ps-actions ps-control"), tools: part("ps-actions ps-tools"), question: part("ps-question"),
     problem: part("ps-detail-problem"), ending: part("ps-detail-ending"), warnings: part("ps-detail-warnings"),
-    tiles: part("ps-tiles"), verdict: part("ps-verdict", "p"), devices: part("ps-note", "p"), report: part("ps-detail-report"), chartsBox: part("ps-charts"), facts: part("ps-detail-facts"),
+    tiles: part("ps-tiles"), verdict: part("ps-verdict", "p"), devices: part("ps-note", "p"), report: part("ps-detail-report"), chartsBox: part("ps-charts"), groupsBox: part("ps-chart-groups"), facts: part("ps-detail-facts"),
     log: h("code", {}, ""),
   };
   const back = h("a", { class: "ps-back", href: "#runs", "data-go": "runs" }, "← All runs");
@@ -318,12 +321,6 @@ const makeView = (id) => {
     const part = steps && { [id]: [Math.min(...Object.values(steps).map(([first]) => first)), Math.max(...Object.values(steps).map(([, last]) => last))] };
     const found = await studio.ask(server.run_curves, { runs: [id], names: lines.map((line) => line.name), steps: part, exact: true });
     return found.problem ? null : new Map(Object.entries(found.series[id] ?? {}));
-  });
-  view.charts = chartsOf(rows.get(id)?.run).map((chart) => {
-    const host = part("ps-chart-host");
-    host.hidden = true;
-    view.chartsBox.append(host);
-    return { host, chart: view.board.add(host, chart), names: chart.lines.map((line) => line.name) };
   });
   view.board.controls.hidden = true;
   view.samples = part("ps-samples");
@@ -337,7 +334,7 @@ const makeView = (id) => {
   view.phases = part("ps-phases", "ol");
   view.phasesBox = h("details", { class: "ps-phases-box", hidden: true }, h("summary", {}, "Phases"), view.phases);
   view.phasesBox.addEventListener("toggle", () => view.phasesBox.open && refreshPhases(view));
-  view.root = h("div", {}, view.head, view.progress, view.remote, view.problem, view.ending, view.warnings, view.devices, view.report, view.verdict, view.tiles, view.board.controls, view.chartsBox, view.samplesBox, view.phasesBox, view.logBox, view.facts);
+  view.root = h("div", {}, view.head, view.progress, view.remote, view.problem, view.ending, view.warnings, view.devices, view.report, view.verdict, view.tiles, view.board.controls, view.chartsBox, view.groupsBox, view.samplesBox, view.phasesBox, view.logBox, view.facts);
   view.logBox.addEventListener("toggle", () => view.logBox.open && refreshLog(view));
   return view;
 };
@@ -674,6 +671,16 @@ const facts = (known) => {
 
 const takePoints = (view, points) => {
   view.after = points.after;
+  view.shape = points.shape;
+  if (points.charts) {
+    // All points have come again.
+    arrangeCharts(view, points.charts);
+    view.charts.forEach(({ chart }) => {
+      chart.clear();
+      chart.thinned.clear();
+      Object.assign(chart, { isComplete: false, asked: "" });
+    });
+  }
   for (const [name, series] of Object.entries(points.series)) {
     if (series.length) view.latest[name] = series.at(-1)[1];
     view.charts.forEach(({ chart, names }) => names.includes(name) && chart.extend(name, series));
@@ -777,7 +784,7 @@ const refreshView = async (view) => {
   }
   let points;
   do {
-    points = await studio.ask(server.run_points, { run: view.id, after: view.after });
+    points = await studio.ask(server.run_points, { run: view.id, after: view.after, shape: view.shape });
     takePoints(view, points);
   } while (points.more);
   if (view.logBox.open) await refreshLog(view);

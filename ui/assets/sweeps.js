@@ -13,7 +13,8 @@ let asked = ""; // the action that was asked for, until the state changes
 const ACTIVE = ["running"];
 const REASONS = { max_runs: "limit of runs", all_settings: "all settings tried", max_hours: "limit of hours", max_cost: "limit of dollars", trials_failed: "no trial succeeded" };
 const stateOf = (one) => (one.reason ? `${one.state} · ${REASONS[one.reason] ?? one.reason}` : one.state).replaceAll("_", " ");
-const METHODS = { grid: "Grid", random: "Random", tpe: "TPE" };
+const METHODS = { grid: "Grid", random: "Random", qmc: "Quasi-random", tpe: "TPE", gp: "Gaussian process", cmaes: "CMA-ES" };
+const GOALS = { minimize: "lowest", maximize: "highest" };
 const PRUNERS = { median: "median pruning", halving: "successive halving" };
 const text = (value) => (value === null || value === "" ? "–" : typeof value === "number" ? compact(value) : String(value));
 
@@ -136,10 +137,10 @@ const facts = (sweep) => {
   ];
 };
 
-const act = async (action) => {
+const act = async (action, more = {}) => {
   asked = action;
   draw();
-  const answer = await studio.ask(server.act_on_sweep, { sweep: selected, action });
+  const answer = await studio.ask(server.act_on_sweep, { sweep: selected, action, ...more });
   if (answer.problem) {
     asked = "";
     draw();
@@ -156,31 +157,65 @@ const takeBest = () => {
   setTimeout(() => trigger("take", { sweep, trial: best }), 150);
 };
 
+// The form that resumes a sweep, with its limits. It is kept while the sweep is drawn anew.
+const LIMITS = [
+  { name: "max_runs", label: "Runs at most", min: 1, step: 1, required: true },
+  { name: "max_hours", label: "Hours at most", step: "any" },
+  { name: "max_cost", label: "Dollars at most", step: "any", needs: "target" },
+  { name: "parallel", label: "Runs at a time", min: 1, step: 1, placeholder: "automatic" },
+];
+const RESUMABLE = ["stopped", "interrupted", "failed"];
+const LIMITED = ["max_runs", "max_hours", "max_cost"];
+const canResume = (sweep) => RESUMABLE.includes(sweep.state) || (sweep.state === "done" && LIMITED.includes(sweep.reason));
+
+const makeResume = (sweep) => {
+  const limits = LIMITS.filter(({ needs }) => !needs || sweep[needs]);
+  const fields = limits.map(({ name, label, needs, ...rest }) => {
+    const input = h("input", { type: "number", name, min: 0, inputmode: "decimal", value: sweep.budget[name] ?? sweep[name] ?? "", placeholder: "no limit", ...rest });
+    return h("label", {}, label, input);
+  });
+  const send = (event) => {
+    event.preventDefault();
+    const values = Object.fromEntries(limits.map(({ name }) => [name, form.elements[name].value]));
+    act("resume", { limits: Object.fromEntries(Object.entries(values).map(([name, value]) => [name, value === "" ? null : Number(value)])) });
+  };
+  const form = h("form", { class: "ps-sweep-limits", "aria-label": "Resume with these limits", onsubmit: send }, ...fields, h("button", { class: "ps-button" }, "Resume"));
+  return form;
+};
+
+let resume = { key: "", form: null };
+const resumeForm = (sweep) => {
+  const key = JSON.stringify([sweep.sweep, sweep.state, sweep.reason, sweep.budget, sweep.parallel]);
+  if (resume.key !== key) resume = { key, form: makeResume(sweep) };
+  resume.form.querySelector("button").disabled = asked !== "";
+  return resume.form;
+};
+
 const actions = (sweep) => {
   const button = (label, kind, action, disabled = false) => h("button", { type: "button", class: `ps-button ${kind}`, onclick: action, disabled }, label);
   const isBusy = asked !== "";
   return h("div", { class: "ps-actions" },
     sweep.best !== null && sweep.tab && button(`Use the best settings in ${sweep.stage_title}`, "primary", takeBest),
-    ACTIVE.includes(sweep.state)
-      ? button(asked === "stop" ? "Stopping…" : "Stop and save", "", () => act("stop"), isBusy)
-      : ["stopped", "interrupted", "failed"].includes(sweep.state) && button("Resume", "", () => act("resume"), isBusy));
+    ACTIVE.includes(sweep.state) && button(asked === "stop" ? "Stopping…" : "Stop and save", "", () => act("stop"), isBusy));
 };
 
 const draw = () => {
   const sweep = shown;
-  const focused = detail.contains(document.activeElement) ? document.activeElement.textContent : "";
+  const active = detail.contains(document.activeElement) ? document.activeElement : null;
+  const focused = active?.textContent ?? "";
   detail.replaceChildren(
     h("div", { class: "ps-sweep-head" }, h("h3", {}, sweep.sweep, " ", h("span", { class: `ps-badge ${sweep.state}` }, stateOf(sweep))),
-      h("p", { class: "ps-note" }, [sweep.stage_title, METHODS[sweep.method], PRUNERS[sweep.pruner], sweep.target].filter(Boolean).join(" · "))),
+      h("p", { class: "ps-note" }, [sweep.stage_title, METHODS[sweep.method], `${GOALS[sweep.direction]} ${sweep.metric_title.toLowerCase()}`, PRUNERS[sweep.pruner], sweep.target].filter(Boolean).join(" · "))),
     ...(sweep.state === "interrupted" ? [h("p", { class: "ps-warning" }, "The process that drives this sweep has died. Its runs go on; resume the sweep to continue.")] : []),
     ...(sweep.error ? [studio.problemCard(sweep.error)] : []),
     h("div", { class: "ps-tiles" }, facts(sweep).map(([value, name]) => h("div", {}, h("b", {}, value), h("span", {}, name)))),
-    actions(sweep));
+    actions(sweep), ...(canResume(sweep) ? [resumeForm(sweep)] : []));
   if (sweep.trials.length) {
     const plot = h("div", { class: "ps-plot", tabindex: "0", role: "group", "aria-label": "Plot" });
     detail.append(plot, drawTable(sweep));
     plot.append(drawPlot(sweep, plot.clientWidth || 600));
   }
+  if (active?.isConnected) return active.focus();
   if (focused) [...detail.querySelectorAll("button, a")].find((one) => one.textContent === focused)?.focus();
 };
 

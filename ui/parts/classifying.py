@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import gradio as gr
@@ -31,9 +31,19 @@ class Classifies(Protocol):
 
 
 def render_texts(
-    answerer: Classifies, model: gr.Dropdown | str, chips: gr.HTML, *, visible: bool
+    answerer: Classifies,
+    model: gr.Dropdown | str,
+    chips: gr.HTML,
+    *,
+    visible: bool,
+    second: gr.Dropdown | None = None,
 ) -> AskForm:
-    """Renders the form for classifiers; `model` is a menu or the only one."""
+    """Renders the form for classifiers.
+
+    Args:
+        model: A menu, or the only model.
+        second: Menu of a model that answers beside it.
+    """
     with gr.Column(visible=visible) as column:
         with gr.Column(elem_classes=["ps-card"]):
             text = _box("Text to classify", "Longer texts are cut off.", "playground-classified")
@@ -47,15 +57,21 @@ def render_texts(
     def classify(name: str | None, first: str, second: str) -> str:
         return answers.classes(answerer.classify(name or "", first, second or ""))
 
-    started = _connect(classify, "classify", model, [ask.click, text.submit], [text, pair], answer)
+    menus = [model, second]
+    started = _connect(classify, "classify", menus, [ask.click, text.submit], [text, pair], answer)
     chips.pick(picked, None, text, **QUIET)
     return AskForm(column, text, answer, _NOT_CLASSIFIED, [started])
 
 
 def render_words(
-    answerer: Classifies, model: gr.Dropdown | str, chips: gr.HTML, *, visible: bool
+    answerer: Classifies,
+    model: gr.Dropdown | str,
+    chips: gr.HTML,
+    *,
+    visible: bool,
+    second: gr.Dropdown | None = None,
 ) -> AskForm:
-    """Renders the form for taggers; `model` is a menu or the only one."""
+    """Renders the form for taggers; see `render_texts`."""
     with gr.Column(visible=visible) as column:
         with gr.Column(elem_classes=["ps-card"]):
             text = _box("Text to tag", "Words are separated by spaces.", "playground-tagged")
@@ -66,7 +82,8 @@ def render_words(
     def tag(name: str | None, words: str) -> str:
         return answers.tags(answerer.tag(name or "", words))
 
-    started = _connect(tag, "tag", model, [ask.click, text.submit], [text], answer)
+    menus = [model, second]
+    started = _connect(tag, "tag", menus, [ask.click, text.submit], [text], answer)
     chips.pick(picked, None, text, **QUIET)
     return AskForm(column, text, answer, _NOT_TAGGED, [started])
 
@@ -78,25 +95,31 @@ def _box(label: str, info: str, id: str) -> gr.Textbox:
 def _connect(
     handler: Callable[..., str],
     name: str,
-    model: gr.Dropdown | str,
+    models: Sequence[gr.Dropdown | str | None],
     triggers: list[Any],
     inputs: list[gr.Textbox],
     answer: gr.HTML,
 ) -> Any:
-    def shown(*values: Any) -> str:
+    """Shows one model's answer, or two side by side."""
+    menus = [one for one in models if isinstance(one, gr.Dropdown)]
+    only = [one for one in models if isinstance(one, str)]
+
+    def shown(model: str, *values: Any) -> str:
         try:
-            return handler(*values)
+            return handler(model, *values)
         except StudioError as error:
             return present.error_card(error)
 
-    def shown_of_one(*values: Any) -> str:
-        return shown(model, *values)
+    def shown_of_all(*values: Any) -> str:
+        chosen: list[Any] = [*only, *values[: len(menus)]]
+        names = [chosen[0] or "", *filter(None, chosen[1:])]
+        found = [(one, shown(one, *values[len(menus) :])) for one in names]
+        return answers.side_by_side(found) if len(found) > 1 else found[0][1]
 
-    is_one = isinstance(model, str)
     return gr.on(
         triggers,
-        present.guarded(shown_of_one if is_one else shown),
-        [*([] if is_one else [model]), *inputs],
+        present.guarded(shown_of_all),
+        [*menus, *inputs],
         answer,
         api_visibility="private",
         concurrency_id=name,

@@ -24,6 +24,9 @@ _COMPARED_WORDS = 1200
 
 _TOTALS = ("train_documents", "validation_documents", "train_bytes", "validation_bytes")
 
+# Counts of what could not be read.
+_SKIPPED = {"parts_skipped": "parts", "files_skipped": "files"}
+
 Step = Mapping[str, Any]
 
 
@@ -128,7 +131,7 @@ def step_rows(steps: Mapping[str, Step]) -> Iterator[tuple[str, str, str]]:
     """Yields title, removed and changed documents of steps, and of the rules below."""
     for step, counts in steps.items():
         title = title_of_step(step) if _is_known(step) else step
-        rules = counts.get("removed_by", {})
+        rules, thresholds = counts.get("removed_by", {}), counts.get("thresholds", {})
         changed = counts.get("changed_documents", 0)
         yield (
             title, markup.count(counts.get("removed_documents", 0)),
@@ -136,7 +139,8 @@ def step_rows(steps: Mapping[str, Step]) -> Iterator[tuple[str, str, str]]:
         )  # fmt: skip
         if len(rules) > 1 or any(rule in CleanConfig.model_fields for rule in rules):
             for rule, number in sorted(rules.items(), key=lambda pair: -pair[1]):
-                yield f"– {title_of_rule(rule)}", markup.count(number), ""
+                limit = f" ({thresholds[rule]})" if rule in thresholds else ""
+                yield f"– {title_of_rule(rule)}{limit}", markup.count(number), ""
 
 
 def _is_known(step: str) -> bool:
@@ -156,11 +160,16 @@ def read_report(corpus: Artifact) -> dict[str, Any]:
         if path.stat().st_size <= _MOST_REPORT_BYTES:
             values = parse_json(path.read_bytes())
             if is_report(values):
-                return dict(values)
+                return {**values, **_skipped_of(corpus.manifest.counts)}
     except (OSError, ValueError):
         pass
     counts = corpus.manifest.counts
     return dict(counts) if is_report(counts) else {}
+
+
+def _skipped_of(counts: Mapping[str, Any]) -> dict[str, int]:
+    found = {name: counts.get(name) for name in _SKIPPED}
+    return {name: one for name, one in found.items() if isinstance(one, int)}
 
 
 def is_report(values: Any) -> bool:
@@ -181,6 +190,7 @@ def _has_form_of_report(values: Mapping[str, Any]) -> bool:
         and _are_counts(totals)
         and _are_counts(values.get("read", {}).values())
         and all(_are_counts(one["read"].values()) for one in sources)
+        and all(isinstance(one.get("thresholds", {}), dict) for one in steps)
         and all(_are_counts(one.get("removed_by", {}).values()) for one in steps)
     )
 
@@ -194,6 +204,8 @@ def describe_report(corpus: Artifact) -> dict[str, Any]:
     report = read_report(corpus)
     return {
         "figures": [list(pair) for pair in _figures(report)],
+        "skipped": _describe_skipped(report),
+        "sources": [list(row) for row in _source_rows(report)],
         "rows": [list(row) for row in step_rows(_steps(report))],
         "examples": [list(one) for one in _examples(report)],
     }
@@ -209,8 +221,10 @@ def render_report(corpus: Artifact) -> str:
         if examples
         else ""
     )
+    incomplete = _describe_skipped(report)
+    skipped = f'<p class="ps-warning">{escape(incomplete)}</p>' if incomplete else ""
     return (
-        f'<div class="ps-cleaning">{markup.tiles(_figures(report))}{_sources(report)}'
+        f'<div class="ps-cleaning">{markup.tiles(_figures(report))}{skipped}{_sources(report)}'
         f"{render_steps(_steps(report))}{shown}</div>"
     )
 
@@ -233,20 +247,29 @@ def _figures(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "for validation", markup.count(report.get("validation_documents", 0))
 
 
+def _describe_skipped(report: Mapping[str, Any]) -> str:
+    """Says what could not be read, if anything."""
+    left_out = [f"{markup.count(report[name])} {things}" for name, things in _SKIPPED.items()
+                if report.get(name)]  # fmt: skip
+    return f"Incomplete: {' and '.join(left_out)} could not be read." if left_out else ""
+
+
 def _sources(report: Mapping[str, Any]) -> str:
-    sources = report.get("sources")
-    if not isinstance(sources, dict) or not sources:
+    rows = list(_source_rows(report))
+    if not rows:
         return ""
-    rows = [
-        (
+    return markup.table(("Source", "Read", "Training", "Validation"), rows, label="Sources")
+
+
+def _source_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
+    sources = report.get("sources")
+    for name, one in sources.items() if isinstance(sources, dict) else ():
+        yield (
             name,
             markup.count(one["read"].get("documents", 0)),
             markup.count(one.get("train_documents", 0)),
             markup.count(one.get("validation_documents", 0)),
         )
-        for name, one in sources.items()
-    ]
-    return markup.table(("Source", "Read", "Training", "Validation"), rows, label="Sources")
 
 
 def _examples(report: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from core.directions import quality_direction
 from core.errors import ConfigError
-from core.finetuning.names import METRICS, RANDOM_INIT
+from core.finetuning.names import RANDOM_INIT
 from core.report.titles import in_order, metric_title
 from core.runs.comparison import compare_rows
 from core.runs.curves import Curves, Frame, words_per_step
@@ -22,8 +23,8 @@ from ui.present import answering
 _LEVEL = "frequency_baseline_loss"
 _SAME_NATS = 1e-3
 _NO_CURVES = (_LEVEL, "epoch")
-_BETTER_LOWER = ("loss", "perplexity", "bits_per_byte", "mse")
-_BETTER_HIGHER = ("pairs_mean_over_phenomena", *(one for one in METRICS if one != "mse"))
+# Curves of validations and evaluations, whose points are few and exact.
+_EVALUATED = ("eval_", "pairs_", "text_", "evaluation_")
 _BASELINES = (_LEVEL, "majority_", RANDOM_INIT)
 
 Answer = Callable[..., dict[str, Any]]
@@ -35,7 +36,7 @@ def comparison_function(workspace: Workspace, store: Store) -> Answer:
         """Returns the runs with their frames, the names of their curves, and the table."""
         rows = charts.read_rows(store, question.get("runs"))
         _check_several(rows)
-        found = compare_rows(store, rows)
+        found = compare_rows(workspace, store, rows)
         return {
             "runs": [_described(row, workspace, store) for row in rows],
             "curves": [_chart(name) for name in _curves_of(rows)],
@@ -62,11 +63,11 @@ def curves_function(workspace: Workspace, store: Store) -> Answer:
     return run_curves
 
 
-def table_function(store: Store) -> Answer:
+def table_function(workspace: Workspace, store: Store) -> Answer:
     @answering
     def comparison_table(question: dict[str, Any]) -> dict[str, Any]:
         rows = charts.read_rows(store, question.get("runs"))
-        text = compare_rows(store, rows).to_csv()
+        text = compare_rows(workspace, store, rows).to_csv()
         return {"name": f"comparison-of-{len(rows)}-runs.csv", "text": text}
 
     return comparison_table
@@ -98,6 +99,7 @@ def _chart(name: str) -> dict[str, Any]:
         "name": name,
         "title": metric_title(name),
         "unit": "nats" if name.endswith("loss") else "",
+        "dots": name.removeprefix(RANDOM_INIT).startswith(_EVALUATED),
         "smooth": name != "learning_rate",
         "floor": None if name.endswith(("loss", "perplexity")) else 0,
     }
@@ -106,11 +108,10 @@ def _chart(name: str) -> dict[str, Any]:
 def _best(name: str, values: Sequence[float | None]) -> list[int]:
     """Returns the positions of the best value of a metric that has a direction."""
     known = [value for value in values if value is not None]
-    lower = name.endswith(_BETTER_LOWER)
-    has_direction = lower or name.endswith(_BETTER_HIGHER)
-    if len(set(known)) < 2 or name.startswith(_BASELINES) or not has_direction:
+    direction = None if name.startswith(_BASELINES) else quality_direction(name)
+    if len(set(known)) < 2 or direction is None:
         return []
-    best = min(known) if lower else max(known)
+    best = min(known) if direction == "minimize" else max(known)
     return [place for place, value in enumerate(values) if value == best]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from core.errors import CheckpointError, StudioError
-from core.evaluation.subject import find_checkpoint, find_run_checkpoint
+from core.evaluation.subject import find_checkpoint
 from core.finetuning.heads import Kind
 from core.finetuning.saving import is_classifier, read_classifier_config
 from core.hub.pull import find_fetched
@@ -83,8 +83,6 @@ def _folder_of(name: str, workspace: Workspace) -> Path:
         if config is None:
             raise CheckpointError(f"Nothing says what {name} is", expected=CONFIG_FILE)
         return config.parent
-    if checkpoint := find_run_checkpoint(name, workspace):
-        return checkpoint.folder
     return workspace.find("model", name).path
 
 

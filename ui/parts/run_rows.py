@@ -6,12 +6,10 @@ import signal
 from typing import Any
 
 from core.evaluation.subject import has_checkpoint
-from core.report.titles import accuracy_title
 from core.runs.duration import earlier_seconds
 from core.stages.registry import STAGES, artifact_kind_of, title_of_stage
 from core.store import RunRow, Store
 from core.workspace import Workspace
-from ui.charts import mixed_sources
 from ui.parts import remote
 from ui.parts.markup import count
 
@@ -50,8 +48,6 @@ def summarize(row: RunRow, workspace: Workspace) -> dict[str, Any]:
         "model": model_of(row),
         "checkpoint": checkpoint_of(row, workspace),
         "remote": remote.describe_remote(row),
-        "sources": mixed_sources(row),
-        "accuracy": accuracy_title(row.config) if row.stage == "train" else "",
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -41,16 +42,28 @@ def store(workspace: Workspace) -> Iterator[Store]:
 
 def add_run(store: Store, name: str, **values: Any) -> None:
     options = {one: values.pop(one) for one in ("learning_rate", "family") if one in values}
-    config = TrainConfig(name=name, shards="rows", **options).model_dump(mode="json")
+    own = TrainConfig(name=name, shards="rows", **options).model_dump(mode="json")
+    config = values.pop("config", own)
     row = RunRow(id=f"train-{name}", stage="train", name=name, config=config, after=[], created=1.0)
-    common = {"state": "done", "warnings": [], "results": {}, "title": "", "tags": [], "notes": ""}
+    common = {
+        "attempt": 1,
+        "attempt_number": 0,
+        "remote": {},
+        "state": "done",
+        "warnings": [],
+        "results": {},
+        "title": "",
+        "tags": [],
+        "notes": "",
+    }
     for one, value in {**common, **values}.items():
         setattr(row, one, value)
     store.add_run(row)
 
 
-def found(store: Store, query: str) -> str:
-    return "".join(row.id.removeprefix("train-") for row in find_runs(store, query))
+def found(workspace: Workspace, store: Store, query: str) -> str:
+    rows = find_runs(workspace, store, query)
+    return "".join(row.id.removeprefix("train-") for row in rows)
 
 
 @pytest.mark.parametrize(
@@ -80,8 +93,85 @@ def found(store: Store, query: str) -> str:
         ("train sort:-learning_rate", "bca"),
     ],
 )
-def test_query_finds_runs_in_order(store: Store, query: str, runs: str) -> None:
-    assert found(store, query) == runs
+def test_query_finds_runs_in_order(
+    workspace: Workspace, store: Store, query: str, runs: str
+) -> None:
+    assert found(workspace, store, query) == runs
+
+
+def write_events(workspace: Workspace, name: str, *events: dict[str, Any]) -> RunFolder:
+    """Writes the log of a run as its process does."""
+    folder = RunFolder.of(workspace, f"train-{name}")
+    folder.path.mkdir(parents=True)
+    numbered = [{"n": number, "t": 0.0, **one} for number, one in enumerate(events, 1)]
+    lines = [json.dumps(one, separators=(",", ":")) for one in numbered]
+    folder.events.write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def resolved(**settings: Any) -> dict[str, Any]:
+    return {"kind": "resolved", "settings": settings}
+
+
+@pytest.mark.parametrize(
+    ("query", "runs"),
+    [
+        ("learning_rate>1e-4", "edb"),
+        ("learning_rate>1e-3 state=done", "d"),
+        ("num_train_steps=2750", "d"),
+        ("num_train_steps=none", "cba"),  # Not started.
+        ("dtype_policy=mixed_bfloat16", "d"),
+        ("dtype_policy=auto", "ecba"),
+        ("num_train_epochs<0.5", "e"),  # Overridden by num_train_steps.
+        ("warmup_ratio=0.05", "dcba"),
+        ("sort:-learning_rate", "edbca"),
+        ("hidden_size=64 sort:learning_rate", "de"),
+    ],
+)
+def test_query_uses_the_values_that_runs_chose_for_automatic_settings(
+    workspace: Workspace, store: Store, query: str, runs: str
+) -> None:
+    add_run(store, "d", results={"hidden_size": 64})
+    options = {"num_train_steps": 10, "warmup_steps": 2, "dtype_policy": "auto"}
+    config = TrainConfig(name="e", shards="rows", **options).model_dump(mode="json")
+    add_run(store, "e", state="running", config=config, attempt=2)
+    write_events(
+        workspace, "d", resolved(learning_rate=1.5e-3, num_train_steps=2750, warmup_ratio=0.0996,
+                                 dtype_policy="mixed_bfloat16", num_train_epochs=0.998),
+    )  # fmt: skip
+    # The newest attempt counts, and a line that is not yet complete doesn't.
+    newest = resolved(learning_rate=3e-3, hidden_size=64, num_train_epochs=0.25, warmup_ratio=0.2)
+    folder = write_events(workspace, "e", resolved(learning_rate=9e-9), newest)
+    with folder.events.open("a") as file:
+        file.write('{"n":3,"t":0.0,"kind":"resolved","settings":{"learning_rate":1e-9')
+    assert found(workspace, store, query) == runs
+
+
+def test_values_of_a_running_attempt_replace_those_of_the_one_before(
+    workspace: Workspace, store: Store
+) -> None:
+    add_run(store, "d", state="running", attempt=2, attempt_number=1)
+    folder = write_events(workspace, "d", resolved(learning_rate=1e-3))
+    assert found(workspace, store, "learning_rate=1e-3 id=train-d") == "d"
+    with folder.events.open("a") as file:
+        file.write('{"n":2,"t":0.0,"kind":"resolved","settings":{"learning_rate":2e-3}}\n')
+    assert found(workspace, store, "learning_rate=2e-3") == "d"
+
+
+def test_duration_counts_every_attempt_and_a_run_at_work(
+    workspace: Workspace, store: Store
+) -> None:
+    now = time.time()
+    add_run(store, "d", attempt=2, started=now - 20, ended=now - 10)
+    write_events(
+        workspace, "d", {"t": now - 5000, "kind": "started"}, {"t": now - 4000, "kind": "note"},
+        {"t": now - 20, "kind": "started"}, {"t": now - 10, "kind": "finished"},
+    )  # fmt: skip
+    add_run(store, "e", state="running", started=now - 500)
+    add_run(store, "f", started=now - 200, ended=now - 100)
+    assert found(workspace, store, "duration>=1010 duration<1011") == "d"
+    assert found(workspace, store, "duration>=500 duration<900") == "e"
+    assert found(workspace, store, "sort:-duration duration>0") == "def"
 
 
 @pytest.mark.parametrize(
@@ -97,9 +187,11 @@ def test_query_finds_runs_in_order(store: Store, query: str, runs: str) -> None:
         ("a " * 21, "at most 20 conditions"),
     ],
 )
-def test_wrong_query_says_what_was_expected(store: Store, query: str, complaint: str) -> None:
+def test_wrong_query_says_what_was_expected(
+    workspace: Workspace, store: Store, query: str, complaint: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
-        find_runs(store, query)
+        find_runs(workspace, store, query)
     assert complaint in caught.value.expected and caught.value.field == "filter"
 
 

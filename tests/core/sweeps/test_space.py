@@ -10,7 +10,7 @@ import pytest
 from core.config import TrainConfig
 from core.errors import ConfigError
 from core.sweeps.client import create_sweep, load_sweep, parse_sweep
-from core.sweeps.samplers import GridSampler, RandomSampler, key_of
+from core.sweeps.samplers import GridSampler, QuasiRandomSampler, RandomSampler, key_of
 from core.sweeps.space import Range, Space, parse_space
 from core.workspace import Workspace
 
@@ -60,6 +60,21 @@ def test_random_settings_do_not_repeat_and_end_when_all_were_tried() -> None:
     drawn = [found for number in range(6) if (found := sampler.settings(number))]
     assert len({key_of(one) for one in drawn}) == 6
     assert sampler.settings(6) is None
+
+
+def test_quasi_random_settings_cover_the_space_evenly() -> None:
+    options = {"weight_decay": {"min": 0.0, "max": 1.0}, "optimizer": ["adamw", "muon"]}
+    sampler = QuasiRandomSampler(space_of(**options), 3)
+    drawn = [sampler.settings(number) or {} for number in range(16)]
+    # Each sixteenth of the range has one value, and each optimizer half of them.
+    assert sorted(int(16 * one["weight_decay"]) for one in drawn) == list(range(16))
+    assert [one["optimizer"] for one in drawn].count("muon") == 8
+    again = QuasiRandomSampler(space_of(**dict(reversed(options.items()))), 3)
+    assert [again.settings(number) for number in (9, 4)] == [drawn[9], drawn[4]]
+    assert QuasiRandomSampler(space_of(**options), 4).settings(0) != drawn[0]
+    few = QuasiRandomSampler(space_of(seed=[1, 2, 3]), 0)
+    assert sorted((few.settings(number) or {})["seed"] for number in range(3)) == [1, 2, 3]
+    assert few.settings(3) is None
 
 
 def test_grid_has_all_combinations_in_order() -> None:
@@ -146,7 +161,7 @@ def test_file_names_its_sweep(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "field", "expected"),
     [
-        ('method = "bayes"', "method", "'grid', 'random' or 'tpe'"),
+        ('method = "bayes"', "method", "'tpe', 'gp' or 'cmaes'"),
         ("max_runs = 1001", "max_runs", "less than or equal to 1000"),
         ("max_run = 3", "max_run", "max_runs"),
         ("max_cost = 3.0", "max_cost", "target"),

@@ -1,14 +1,24 @@
-"""Optuna's samplers and pruners, fed from the trials alone."""
+"""Samplers that learn from trials, and pruners: fed from the trials alone."""
 
 from __future__ import annotations
 
+import json
+import math
+import sys
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from core.config.sweep import SweepConfig
+from core.errors import ConfigError
+from core.sweeps.client import create_sweep, parse_sweep
+from core.sweeps.evolution import EvolutionSampler
+from core.sweeps.samplers import key_of
 from core.sweeps.space import Space, parse_space
 from core.sweeps.study import History, Study
+from core.workspace import Workspace
 from tests.core.sweeps.toy_training import ToyTrainingConfig, loss_at
 
 pytest.importorskip(
@@ -53,6 +63,20 @@ def test_tpe_finds_better_settings_than_its_first_draws() -> None:
     assert {one.settings["layers"] for one in trials} <= {1, 4, 7}
 
 
+@pytest.mark.slow(15)
+def test_gaussian_process_finds_better_settings_than_its_first_draws() -> None:
+    pytest.importorskip("torch", reason="pip install torch")
+    trials = trials_of(study_of(method="gp", max_runs=12), 14)
+    values = [one.value or 0.0 for one in trials]
+    assert sum(values[8:]) / 6 < sum(values[:6]) / 6 - 0.3
+    running = replace(trials[8], state="running", value=None)
+    # Another driver suggests the same, beside a trial at work, too.
+    for place, earlier in ((13, trials[:13]), (9, [*trials[:8], running])):
+        again = [study_of(method="gp", max_runs=12).suggest(place, earlier) for _ in range(2)]
+        assert again[0] == again[1]
+        assert place == 9 or again[0] == trials[13].settings
+
+
 def test_tpe_after_a_restart_suggests_the_same() -> None:
     trials = trials_of(study_of(method="tpe"), 15)
     again = study_of(method="tpe")
@@ -61,12 +85,88 @@ def test_tpe_after_a_restart_suggests_the_same() -> None:
     ]  # fmt: skip
 
 
-def test_tpe_ends_when_all_settings_were_tried() -> None:
-    options = {"optimizer": ["adamw", "muon"]}
+@pytest.mark.slow(14)
+@pytest.mark.parametrize("method", ["tpe", "gp", "cmaes"])
+def test_all_settings_are_tried_before_a_sweep_ends(method: str) -> None:
+    pytest.importorskip({"gp": "torch"}.get(method, "optuna"))
+    options = {"optimizer": ["adamw", "muon"], "layers": {"min": 1, "max": 9}}
     found = parse_space(ToyTrainingConfig, {}, options, is_grid=False)
-    study = Study(SweepConfig(options=options, method="tpe"), found)
-    trials = [done({"optimizer": one}) for one in ("adamw", "muon")]
-    assert study.suggest(2, trials) is None
+    config = SweepConfig(options=options, method=method)  # type: ignore[arg-type]
+    trials: list[History] = []
+    while suggested := suggest(config, found, trials):
+        trials.append(replace(done(suggested[0]), sampler_state=suggested[1]))
+    assert len({key_of(one.settings) for one in trials}) == len(trials) == 18
+
+
+def suggest(
+    config: SweepConfig, found: Space, trials: list[History]
+) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """Suggests settings and their sampler state, with a new sampler."""
+    if config.method == "cmaes":
+        pytest.importorskip("cmaes", reason="pip install -r requirements-sweeps.txt")
+        return EvolutionSampler(config, found).suggest(len(trials), trials)
+    settings = Study(config, found).suggest(len(trials), trials)
+    return None if settings is None else (settings, {})
+
+
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+def test_evolution_moves_to_better_settings_in_any_order_of_ends(direction: Any) -> None:
+    pytest.importorskip("cmaes", reason="pip install -r requirements-sweeps.txt")
+    config = SweepConfig(options=OPTIONS, method="cmaes", direction=direction)
+    sign = 1 if direction == "minimize" else -1
+    trials: list[History] = []
+    at_work: list[int] = []
+    for number in range(60):
+        # As another driver would, from the stored trials.
+        suggested = EvolutionSampler(config, space()).suggest(number, stored(trials))
+        assert suggested is not None
+        trials.append(History(suggested[0], "running", sampler_state=suggested[1]))
+        at_work.append(number)
+        if len(at_work) == 3:  # The last of three ends first; each seventh fails or is pruned.
+            ended = at_work.pop()
+            value = sign * loss_at(ToyTrainingConfig(**trials[ended].settings), 4)
+            state = {0: "failed", 1: "pruned"}.get(ended % 7, "done")
+            trials[ended] = replace(
+                trials[ended], state=state, value=None if state == "failed" else value
+            )
+            at_work = at_work if number % 2 else at_work[::-1]
+    rates = [abs(math.log10(one.settings["learning_rate"]) + 2) for one in trials]
+    assert sum(rates[40:]) / 20 < sum(rates[:20]) / 20 / 2
+    assert max(one.sampler_state["generation"] for one in trials) >= 6
+
+
+def stored(trials: list[History]) -> list[History]:
+    """Returns the trials as their files keep them."""
+    states = json.loads(json.dumps([dict(one.sampler_state) for one in trials]))
+    return [replace(one, sampler_state=state) for one, state in zip(trials, states, strict=True)]
+
+
+def test_evolution_needs_a_range(tmp_path: Path) -> None:
+    text = 'method = "cmaes"\n[base]\nshards = "rows"\n[options]\noptimizer = ["adamw", "muon"]'
+    with pytest.raises(ConfigError, match="no range to search") as caught:
+        create_sweep(Workspace(tmp_path), parse_sweep(text))
+    assert caught.value.field == "method"
+
+
+@pytest.mark.parametrize(
+    ("option", "package"),
+    [
+        ('method = "tpe"', "optuna"),
+        ('method = "gp"', "optuna"),
+        ('method = "gp"', "torch"),
+        ('method = "cmaes"', "cmaes"),
+        ('pruner = "median"', "optuna"),
+    ],
+)
+def test_missing_package_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    text = f'{option}\n[base]\nshards = "rows"\n[options.learning_rate]\nmin = 0.1\nmax = 1'
+    with pytest.raises(ConfigError, match=f"The package {package} is not installed") as caught:
+        create_sweep(Workspace(tmp_path), parse_sweep(text))
+    assert package in caught.value.fix or "requirements-sweeps.txt" in caught.value.fix
+    assert caught.value.field == option.split()[0]
 
 
 def curve(number: int, *values: float, state: str = "done", **attributes: Any) -> History:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +18,19 @@ import pytest
 
 from core.__main__ import main
 from core.config.sweep import SweepConfig
-from core.errors import RunError
+from core.errors import ConfigError, RunError
 from core.events import read_events
 from core.runs.client import choose_slots
 from core.runs.folder import RunFolder
 from core.runs.worker import child_environment
-from core.store import Store
+from core.store import RunRow, Store
 from core.sweeps.client import create_sweep, parse_sweep, resume_sweep, start_sweep, stop_sweep
 from core.sweeps.driver import Driver
+from core.sweeps.evolution import EvolutionSampler
 from core.sweeps.folder import SweepFolder, Trial
 from core.sweeps.samplers import RandomSampler
 from core.sweeps.space import parse_space
+from core.sweeps.study import History
 from core.sweeps.view import describe_sweep, list_sweeps
 from core.workspace import Workspace, read_manifest
 from tests.core.runs.support import processes_with, stop_worker, wait_for
@@ -264,15 +268,139 @@ def test_stopped_sweep_goes_on_with_its_trials_and_a_larger_budget(workspace: Wo
 
 
 @pytest.mark.long
-@pytest.mark.slow(20)
-def test_sweep_ends_at_its_limit_of_hours(workspace: Workspace) -> None:
-    text = TOML.replace("steps = 2", "steps = 50\npause_seconds = 0.1")
-    folder = begin(workspace, text.replace("max_runs = 3", f"max_runs = 9\nmax_hours = {3 / 3600}"))
+@pytest.mark.slow(30)
+def test_trial_that_the_budget_interrupts_goes_on_with_a_larger_one(workspace: Workspace) -> None:
+    text = TOML.replace("steps = 2", "steps = 25\npause_seconds = 0.3")
+    folder = begin(workspace, text.replace("= 3\n", f"= 2\nmax_hours = {2 / 3600}\nparallel = 1\n"))
     until_ended(folder)
     found = described(workspace)
     assert (found["state"], found["reason"], found["best"]) == ("done", "max_hours", None)
-    assert [one["state"] for one in found["trials"]] == ["stopped"]
-    assert found["trials"][0]["reason"] == "max_hours" and found["trials"][0]["value"]
+    assert [(one["state"], one["reason"]) for one in found["trials"]] == [("paused", "max_hours")]
+    assert found["trials"][0]["value"]
+    run, used = found["trials"][0]["run"], folder.read_trials()[0].hours
+    with pytest.raises(ConfigError, match="has used up max_hours") as caught:
+        resume_sweep(workspace, "toy", {"max_hours": used})
+    assert caught.value.field == "max_hours"
+
+    record = folder.read_record()
+    limited = record.config.model_copy(update={"max_hours": used})
+    folder.write_record(replace(record, config=limited))
+    resume_sweep(workspace, "toy")  # A used-up budget resumes nothing, not for an instant.
+    until_ended(folder)
+    assert [one["state"] for one in described(workspace)["trials"]] == ["paused"]
+    assert len(events_of(workspace, run, "started")) == 1
+
+    resume_sweep(workspace, "toy", {"max_hours": 1.0})
+    until_ended(folder)
+    trials = folder.read_trials()
+    assert [(one.state, one.reason) for one in trials] == [("done", "")] * 2
+    assert len(events_of(workspace, run, "started")) == 2
+    assert [one["step"] for one in events_of(workspace, run, "metrics")] == list(range(1, 26))
+    best = min(trials, key=lambda one: one.value or math.inf)
+    assert described(workspace)["best"] == best.number
+
+
+def test_trial_that_an_earlier_version_ended_with_the_budget_is_open_again(
+    workspace: Workspace,
+) -> None:
+    folder = create_sweep(workspace, parse_sweep(TOML))
+    for number, reason in enumerate(("max_hours", "max_cost", "saved")):
+        folder.write_trial(Trial(number, {}, "", f"toy-{number}", "stopped", reason))
+    assert [one.state for one in Driver(workspace, folder).trials] == [
+        "paused",
+        "paused",
+        "stopped",
+    ]
+
+
+@pytest.mark.parametrize("state", ["lost", "stopped"])
+def test_run_that_dies_or_stops_as_the_budget_ends_is_kept_for_a_larger_one(
+    workspace: Workspace, state: str
+) -> None:
+    folder = create_sweep(workspace, parse_sweep(f"max_hours = 1.0\n{TOML}"))
+    store = Store.open(workspace)
+    add_row(store, "toy-0", state=state, started=1.0, ended=3601.0)
+    folder.write_trial(Trial(0, {"learning_rate": 0.1}, "", "toy-0"))
+    assert not Driver(workspace, folder).work()
+    (trial,) = folder.read_trials()
+    assert (trial.state, trial.reason, trial.hours) == ("paused", "max_hours", 1.0)
+    assert folder.read_state().reason == "max_hours"
+    # It isn't resumed for an instant, either.
+    assert not Driver(workspace, folder).work()
+    assert folder.read_trials() == [trial] and not store.pending_requests()
+
+
+def add_row(store: Store, id: str, **values: Any) -> None:
+    """Adds a run of the toy stage."""
+    row = RunRow(id=id, stage="toy_training", config={}, after=[], created=1.0, name="")
+    for name, value in {"warnings": [], "results": {}, "remote": {}, **values}.items():
+        setattr(row, name, value)
+    store.add_run(row)
+
+
+@pytest.mark.long
+@pytest.mark.slow(40)
+def test_halving_prunes_the_right_runs(workspace: Workspace) -> None:
+    pytest.importorskip("optuna", reason="pip install -r requirements-sweeps.txt")
+    pruner = 'pruner = "halving"\nreduction_factor = 2\nwarmup_validations = 1\nparallel = 1'
+    text = TOML.replace("= 3\n", f"= 8\n{pruner}\n", 1)
+    folder = begin(workspace, text.replace("steps = 2", "steps = 5\nwaits_for_pruner = true"))
+    until_ended(folder)
+    trials = folder.read_trials()
+    expected = expected_halving(trials, steps=5, factor=2)
+    found = [(one.state, len(events_of(workspace, one.run, "metrics"))) for one in trials]
+    assert found == expected
+    assert {("done", 5), ("pruned", 1)} <= set(expected) and ("pruned", 2) in expected
+    best = min(range(8), key=lambda number: loss_of(trials[number], 5))
+    assert described(workspace)["best"] == best and trials[best].state == "done"
+
+
+def loss_of(trial: Trial, step: int) -> float:
+    return loss_at(ToyTrainingConfig(**trial.settings), step)
+
+
+def expected_halving(trials: Sequence[Trial], steps: int, factor: int) -> list[tuple[str, int]]:
+    """Applies successive halving to the known losses, without Optuna.
+
+    Returns:
+        The state of each trial, and its number of validations.
+    """
+    reached: dict[int, list[float]] = {}
+    found: list[tuple[str, int]] = []
+    for one in trials:
+        found.append(("done", steps))
+        rung = 1
+        while rung <= steps:
+            others = reached.setdefault(rung, [])
+            others.append(loss_of(one, rung))
+            kept = sorted(others)[: max(1, len(others) // factor)]
+            if others[-1] > kept[-1]:
+                found[-1] = ("pruned", rung)
+                break
+            rung *= factor
+    return found
+
+
+@pytest.mark.long
+@pytest.mark.slow(40)
+def test_evolution_goes_on_where_a_killed_driver_ended(workspace: Workspace) -> None:
+    pytest.importorskip("cmaes", reason="pip install -r requirements-sweeps.txt")
+    text = TOML.replace("random", "cmaes").replace("= 3\n", "= 10\nparallel = 1\n", 1)
+    folder = begin(workspace, text)
+    kill_driver_after(workspace, folder, trials=5)
+    until_ended(folder)
+    trials = folder.read_trials()
+    assert [one.state for one in trials] == ["done"] * 10
+    config = parse_sweep(text)
+    space = parse_space(ToyTrainingConfig, config.base, config.options, is_grid=False)
+    known: list[History] = []
+    for one in trials:
+        suggested = EvolutionSampler(config, space).suggest(len(known), known)
+        assert suggested == (one.settings, one.sampler_state)
+        known.append(
+            History(one.settings, "done", loss_of(one, 2), sampler_state=one.sampler_state)
+        )
+    assert [one.sampler_state["generation"] for one in trials] == [0] * 4 + [1] * 4 + [2] * 2
 
 
 REAL = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import signal
@@ -15,6 +16,7 @@ from core.stages.registry import Stage, register
 from core.workspace import Artifact, ArtifactKind, Workspace
 
 _STEP_FILE = "step.txt"
+_PATIENCE_SECONDS = 300.0
 
 
 class ToyTrainingConfig(StageConfig):
@@ -25,6 +27,7 @@ class ToyTrainingConfig(StageConfig):
     steps: int = option(4, "Validations.", ge=1, le=100)
     pause_seconds: float = option(0.0, "Duration of a step.", ge=0)
     fails_above: float = option(math.inf, "Learning rate above which it fails.")
+    waits_for_pruner: bool = option(False, "Waits until the sweep has judged each validation.")
     dies_once_above: float = option(math.inf, "Learning rate above which it is killed once.")
 
     model_config = {**StageConfig.model_config, "allow_inf_nan": True}
@@ -48,6 +51,8 @@ def run(config: ToyTrainingConfig, workspace: Workspace, reporter: Reporter) -> 
         reporter.progress(step, config.steps, "steps")
         _die_once(config, folder)
         reporter.raise_if_stopped()
+        if config.waits_for_pruner:
+            _wait_until_judged(step, folder, workspace, reporter)
     with workspace.new_artifact("curve", config.name, exact=True) as draft:
         draft.counts = {"eval_loss": loss_at(config, config.steps), "steps": config.steps}
     assert draft.artifact is not None
@@ -57,6 +62,19 @@ def run(config: ToyTrainingConfig, workspace: Workspace, reporter: Reporter) -> 
 def _steps_done(folder: Path) -> int:
     path = folder / _STEP_FILE
     return int(path.read_text()) if path.exists() else 0
+
+
+def _wait_until_judged(step: int, folder: Path, workspace: Workspace, reporter: Reporter) -> None:
+    """Waits for the judgement, and for the stop that follows from a bad one."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        reporter.raise_if_stopped()
+        for path in workspace.sweeps.glob("*/trials/*.json"):
+            trial = json.loads(path.read_text("utf-8"))
+            is_judged = trial["run"] == folder.name and trial["judged"] >= step
+            if is_judged and not trial["is_worse"]:
+                return
+        time.sleep(0.05)
 
 
 def _die_once(config: ToyTrainingConfig, folder: Path) -> None:

@@ -1,0 +1,134 @@
+"""Checks that a sweep's stage measures the metric, before the first trial."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from core.config.sweep import SweepConfig
+from core.directions import quality_direction
+from core.errors import ConfigError
+from core.finetuning.glue import TASKS
+from core.stages.registry import find_stage
+
+_TRAINING = (
+    "eval_loss", "eval_accuracy", "eval_perplexity", "loss", "frequency_baseline_loss",
+    "eval_loss/*", "eval_accuracy/*", "eval_perplexity/*", "frequency_baseline_loss/*",
+    "best_step", "num_train_steps", "tokens", "parameters", "seconds", "skipped_batches",
+    "learning_rate", "tokens_per_second", "data_wait_percent", "epoch", "epoch/*", "share/*",
+    "cpu_percent", "memory_gib", "gpu_percent", "gpu_memory_gib",
+)  # fmt: skip
+_EVALUATIONS = ("evaluation_seconds", "evaluation_percent", "tokens_seen", "words_seen")
+_OF_PAIRS = (
+    "pairs_accuracy", "pairs_official_accuracy", "pairs_mean_over_paradigms",
+    "pairs_mean_over_phenomena", "pairs_accuracy/*",
+)  # fmt: skip
+_OF_TEXT = ("text_loss", "text_perplexity", "text_bits_per_byte", "text_*/*")
+_BY_EVALUATION = {
+    "minimal_pairs": (
+        "accuracy", "official_accuracy", "mean_over_paradigms", "mean_over_phenomena", "pairs",
+        "ties", "seconds", "step",
+    ),
+    "text": (
+        "loss", "perplexity", "bits_per_byte", "tokens", "bytes", "documents", "unknown_tokens",
+        "context_tokens", "seconds", "step",
+    ),
+}  # fmt: skip
+_BY_FINETUNING = {
+    "classification": ("accuracy", "f1", "f1_macro", "matthews"),
+    "regression": ("pearson", "spearman", "mse"),
+    "token_classification": (
+        "accuracy", "f1_macro", "span_f1", "span_precision", "span_recall",
+    ),
+}  # fmt: skip
+_FINETUNING = (
+    "eval_loss", "loss", "learning_rate", "epoch", "random_init_*", "majority_*", "*_std",
+    "train_examples", "validation_examples", "test_examples", "seconds", "cpu_percent",
+    "memory_gib", "gpu_percent", "gpu_memory_gib",
+)  # fmt: skip
+# Stages that measure no model.
+_EXAMPLES = {
+    "clean": "train_documents, validation_documents or train_bytes",
+    "tokenizer": "tokens_per_word, tokens_per_byte or unknown_share",
+    "shards": "train_rows, train_tokens or tokens_dropped",
+    "preflight": "a figure of its report",
+    "push": "a figure of its receipt",
+}
+_MOST_SHOWN = 12
+
+
+def check_metric(config: SweepConfig) -> None:
+    """Raises ConfigError if it is known that no trial measures the sweep's metric."""
+    metric, known = config.metric, _known_metrics(config)
+    if known and not any(fnmatchcase(metric, one) for one in known):
+        raise _error(config, _shown(metric, known))
+    if config.stage in _EXAMPLES and quality_direction(metric):
+        raise _error(config, f"a figure such as {_EXAMPLES[config.stage]}")
+
+
+def _known_metrics(config: SweepConfig) -> Sequence[str]:
+    """Returns patterns of the metrics that a trial may have; empty if unknown."""
+    if config.stage == "train":
+        return _known_in_training(config)
+    if config.stage == "evaluate":
+        return [one for task in _possible(config, "task") for one in _BY_EVALUATION.get(task, ())]
+    if config.stage == "finetune":
+        own = [one for task in _finetuning_tasks(config) for one in _BY_FINETUNING.get(task, ())]
+        return [*own, *(f"eval_{one}" for one in own), *_FINETUNING]
+    return ()
+
+
+def _known_in_training(config: SweepConfig) -> Sequence[str]:
+    if not _evaluates(config):
+        return _TRAINING
+    texts = _possible(config, "evaluate_text_path")
+    if any(_possible(config, "evaluate_text_dataset_name")):
+        texts = ["dataset"]
+    # Minimal pairs of the Hub, if there is neither a text nor a file of pairs.
+    has_pairs = any(_possible(config, "evaluate_pairs_path")) or not all(texts)
+    found = (*(_OF_PAIRS if has_pairs else ()), *(_OF_TEXT if any(texts) else ()))
+    return (*found, *_TRAINING, *_EVALUATIONS)
+
+
+def _evaluates(config: SweepConfig) -> bool:
+    """Returns whether trainings are evaluated on minimal pairs or held-out text."""
+    return any(_possible(config, "evaluate_every"))
+
+
+def _finetuning_tasks(config: SweepConfig) -> set[Any]:
+    found: set[Any] = set()
+    for glue in _possible(config, "glue"):
+        if glue in TASKS:
+            found.add("classification" if TASKS[glue].labels else "regression")
+        else:
+            found |= set(_possible(config, "task"))
+    return found
+
+
+def _possible(config: SweepConfig, name: str) -> list[Any]:
+    """Returns the values that an option has in some trial."""
+    if name not in config.options:
+        return [config.base.get(name, find_stage(config.stage).config.model_fields[name].default)]
+    wanted = config.options[name]
+    values = wanted.get("values", wanted.get("max")) if isinstance(wanted, Mapping) else wanted
+    return list(values) if isinstance(values, list | tuple) else [values]
+
+
+def _shown(metric: str, known: Sequence[str]) -> str:
+    plain = list(dict.fromkeys(one for one in known if "*" not in one))
+    near = difflib.get_close_matches(metric, plain, n=_MOST_SHOWN, cutoff=0.5)
+    return "one of " + ", ".join(list(dict.fromkeys([*near, *plain]))[:_MOST_SHOWN])
+
+
+def _error(config: SweepConfig, expected: str) -> ConfigError:
+    is_training = config.stage == "train" and not _evaluates(config)
+    hint = ", or evaluate_every in base for figures of evaluations" if is_training else ""
+    return ConfigError(
+        f"The stage {config.stage} doesn't measure {config.metric}, the metric of the sweep",
+        expected=expected,
+        received=config.metric,
+        fix=f"set metric{hint}",
+        field="metric",
+    )
