@@ -72,6 +72,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", type=Path, default=Path("workspace/benchmarks"))
     parser.add_argument("--text", help="the second corpus: a file with a text on each line")
+    parser.add_argument("--pairs", type=Path, help="minimal pairs: JSON lines in BLiMP's format")
     parser.add_argument("--minutes", type=float, default=15.0, help="that each peer trains")
     parser.add_argument(
         "--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS),
@@ -344,13 +345,15 @@ def generation(options: argparse.Namespace) -> str:
 
 
 def evaluation(options: argparse.Namespace) -> str:
-    found = run("evaluation", "--folder", str(options.folder))
+    data = ["--pairs", str(options.pairs)] if options.pairs else []
+    found = run("evaluation", "--folder", str(options.folder), *data)
     rows = [
         [family, f"{one['ours']:.1f}", f"{one['torch']:.1f}", f"{one['ratio']:.1f}", "3"]
-        for family, one in found.items()
+        for family, one in found["families"].items()
     ]
     head = ["family", "ours", "PyTorch, sentence by sentence", "ratio", "aim"]
-    return f"Minimal pairs a second, `mini`, float32.\n\n{table(head, rows)}"
+    about = f"Minimal pairs a second, `mini`, float32; {found['pairs']}."
+    return f"{about}\n\n{table(head, rows)}"
 
 
 def finetuning(options: argparse.Namespace) -> str:

@@ -14,6 +14,7 @@ both sides must agree within 1e-3.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import random
@@ -96,7 +97,7 @@ def train_tokenizer(options: argparse.Namespace, family: str) -> str:
 def read_pairs(path: Path | None, count: int) -> list[tuple[str, str]]:
     """Returns pairs of a file, evenly chosen, or pairs of random words: one has two swapped."""
     if path is not None:
-        rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+        rows = list(map(json.loads, lines_of(path)))
         chosen = rows[:: max(1, len(rows) // count)][:count]
         return [(row["sentence_good"], row["sentence_bad"]) for row in chosen]
     choose = random.Random(0)
@@ -110,10 +111,23 @@ def read_pairs(path: Path | None, count: int) -> list[tuple[str, str]]:
     return pairs
 
 
+def describe_pairs(path: Path | None, pairs: Sentences) -> str:
+    """Names the pairs in results, by the file's name and checksum."""
+    if path is None:
+        return f"{len(pairs):,} pairs of random words"
+    whole, checksum = len(lines_of(path)), hashlib.sha256(path.read_bytes()).hexdigest()
+    return f"{len(pairs):,} of the {whole:,} pairs of {path.name} (sha256 {checksum[:12]})"
+
+
+def lines_of(path: Path) -> list[bytes]:
+    return [line for line in path.read_bytes().splitlines() if line.strip()]
+
+
 def compare(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """Prints the pairs a second of each side, and returns them with their ratio."""
+    """Prints the pairs a second of each side; returns them by family, and which pairs they are."""
     pairs = read_pairs(options.pairs, options.count)
-    about = f"{options.size}, vocabulary {options.vocab_size}, {len(pairs)} pairs"
+    named = describe_pairs(options.pairs, pairs)
+    about = f"{options.size}, vocabulary {options.vocab_size}, {named}"
     print(f"{about}; {describe_machine()}; load {os.getloadavg()[0]:.1f}", flush=True)
     found = {}
     for family in options.families:
@@ -126,7 +140,7 @@ def compare(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
         print(f"  {family:8} ours {speeds['ours']:7.1f} pairs/s, PyTorch {speeds['torch']:7.1f}, "
               f"ratio {ratio:.1f}", flush=True)  # fmt: skip
         found[family] = {**speeds, "ratio": ratio}
-    return found
+    return {"pairs": named, "families": found}
 
 
 def check_equal(family: str, ours: Sequence[float], theirs: Sequence[float]) -> None:

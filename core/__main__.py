@@ -405,7 +405,8 @@ def _found_runs(store: Store, options: argparse.Namespace) -> list[RunRow]:
     order = f" sort:{options.sort}" if options.sort else ""
     if not options.filter and not order:
         return store.list_runs(limit=options.limit)
-    return find_runs(store, options.filter + order, limit=options.limit)
+    query = options.filter + order
+    return find_runs(_workspace(options), store, query, limit=options.limit)
 
 
 def _edit_run(options: argparse.Namespace) -> int:
@@ -442,7 +443,7 @@ def _show_run(options: argparse.Namespace) -> int:
 def _compare_runs(options: argparse.Namespace) -> int:
     from core.runs.comparison import compare_runs
 
-    comparison = compare_runs(_fresh_store(options), options.runs)
+    comparison = compare_runs(_workspace(options), _fresh_store(options), options.runs)
     if options.csv:
         write_atomically(expand_path(options.csv), comparison.to_csv())
     if options.json:
@@ -873,7 +874,7 @@ def _add_fill_mask(commands: Any, common: argparse.ArgumentParser) -> None:
     about = "Fill the masks of a text."
     parser = _add_command(commands, common, "fill-mask", about, _run_fill_mask)
     parser.add_argument("words", nargs="*", metavar="MODEL TEXT")
-    parser.add_argument("--model", default="", help="model name, checkpoint folder or Hub id")
+    _add_model(parser)
     parser.add_argument("--text", default="", help="text with one or more mask tokens")
     parser.add_argument("--top-k", "--top_k", type=int, default=5, help="predictions per mask")
     _add_dtype(parser)
@@ -883,7 +884,7 @@ def _add_generate(commands: Any, common: argparse.ArgumentParser) -> None:
     about = "Continue a text, or fill in its masked spans."
     parser = _add_command(commands, common, "generate", about, _run_generate)
     parser.add_argument("words", nargs="*", metavar="MODEL PROMPT")
-    parser.add_argument("--model", default="", help="model name, checkpoint folder or Hub id")
+    _add_model(parser)
     parser.add_argument("--prompt", "--text", dest="text", default="", help="text to continue")
     for name, kind, default, text in (
         ("max-new-tokens", int, 50, "maximum number of new tokens"),
@@ -902,7 +903,7 @@ def _add_perplexity(commands: Any, common: argparse.ArgumentParser) -> None:
     about = "Compute a text's perplexity, and the loss of each token."
     parser = _add_command(commands, common, "perplexity", about, _run_perplexity)
     parser.add_argument("words", nargs="*", metavar="MODEL TEXT")
-    parser.add_argument("--model", default="", help="model name, checkpoint folder or Hub id")
+    _add_model(parser)
     parser.add_argument("--text", default="", help="text to score")
     _add_dtype(parser)
 
@@ -911,7 +912,7 @@ def _add_classify(commands: Any, common: argparse.ArgumentParser) -> None:
     about = "Classify a text, or a pair of texts, with a fine-tuned model."
     parser = _add_command(commands, common, "classify", about, _run_classify)
     parser.add_argument("words", nargs="*", metavar="MODEL TEXT")
-    parser.add_argument("--model", default="", help="model name, checkpoint folder or Hub id")
+    _add_model(parser)
     parser.add_argument("--text", default="", help="text to classify")
     parser.add_argument(
         "--text-pair", "--text_pair", default="", help="second text, for a model of pairs"
@@ -923,9 +924,14 @@ def _add_tag(commands: Any, common: argparse.ArgumentParser) -> None:
     about = "Tag the words of a text with a fine-tuned model."
     parser = _add_command(commands, common, "tag", about, _run_tag)
     parser.add_argument("words", nargs="*", metavar="MODEL TEXT")
-    parser.add_argument("--model", default="", help="model name, checkpoint folder or Hub id")
+    _add_model(parser)
     parser.add_argument("--text", default="", help="words, separated by spaces")
     _add_dtype(parser)
+
+
+def _add_model(parser: argparse.ArgumentParser) -> None:
+    about = "model name, folder, run's checkpoint (RUN@best) or Hub id"
+    parser.add_argument("--model", default="", help=about)
 
 
 def _add_dtype(parser: argparse.ArgumentParser) -> None:

@@ -172,15 +172,33 @@ def test_each_stage_is_measured_in_its_own_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_minimal_pairs_are_compared_with_a_loop_on_pytorch(tmp_path: Path) -> None:
+def test_minimal_pairs_are_compared_with_a_loop_on_pytorch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("torch", reason="needs PyTorch: pip install torch==2.13.0")
     text = str(write_sentences(tmp_path / "text.txt"))
+    pairs = tmp_path / "sample.jsonl"
+    row = {"sentence_good": "the ship runs", "sentence_bad": "the run ships", "UID": "order"}
+    pairs.write_text(f"{json.dumps(row)}\n\n" * 9)
     asked = ["--folder", str(tmp_path), "--text", text, "--size", "tiny", "--vocab-size", "200"]
-    few = ["--count", "4", "--families", "roberta", "--rounds", "1"]
-    found = json.loads(_run("benchmarks.evaluation", *asked, *few).splitlines()[-1])
-    ours, theirs = (found["roberta"][side] for side in ("ours", "torch"))
-    assert ours > 0
-    assert found["roberta"]["ratio"] == pytest.approx(ours / theirs)
+    few = ["--count", "4", "--families", "roberta", "--rounds", "1", "--pairs", str(pairs)]
+    said = _run("benchmarks.evaluation", *asked, *few).splitlines()
+    found = json.loads(said[-1])
+    assert re.fullmatch(r"4 of the 9 pairs of sample\.jsonl \(sha256 \w{12}\)", found["pairs"])
+    assert found["pairs"] in said[0]
+    one = found["families"]["roberta"]
+    assert one["ours"] > 0
+    assert one["ratio"] == pytest.approx(one["ours"] / one["torch"])
+    asked_for: list[str] = []
+
+    def run(module: str, *arguments: str) -> dict:
+        asked_for.extend(arguments)
+        return found
+
+    monkeypatch.setattr(runner, "run", run)
+    options = argparse.Namespace(folder=tmp_path, pairs=pairs)
+    assert found["pairs"] in runner.evaluation(options)
+    assert asked_for[-2:] == ["--pairs", str(pairs)]
 
 
 @pytest.mark.slow(4)

@@ -37,7 +37,7 @@ class EvaluateConfig(StageConfig):
                 "Minimal pairs",
                 "Whether it prefers acceptable sentences to unacceptable ones, as in BLiMP",
             ),
-            "text": ("Held-out text", "Loss, perplexity and bits per byte of files"),
+            "text": ("Held-out text", "Loss, perplexity and bits per byte"),
         },
         group="Model",
         basic=True,
@@ -50,29 +50,26 @@ class EvaluateConfig(StageConfig):
         basic=True,
         path=True,
         details="Minimal pairs are JSON lines; text is in any format that a corpus has. Empty: a "
-        "dataset on the Hub, for minimal pairs only.",
+        "dataset on the Hub.",
     )
     dataset_name: str = option(
-        BLIMP,
-        "Dataset of minimal pairs on the Hub, if there is no path.",
+        "",
+        f"Dataset on the Hub, if there is no path; empty: {BLIMP}, for minimal pairs.",
         title="Dataset",
         group="Data",
         basic=True,
-        hidden_with={"task": "text"},
     )
     dataset_config: str = option(
         "",
         "Configuration of the dataset; empty means all.",
         title="Configuration",
         group="Data",
-        hidden_with={"task": "text"},
     )
-    split: str = option(
-        "train", "Split of the dataset.", group="Data", hidden_with={"task": "text"}
-    )
+    split: str = option("train", "Split of the dataset.", group="Data")
     limit: int | None = option(
         None,
-        "Read at most this many pairs per paradigm, or documents per file; empty means all.",
+        "Read at most this many pairs per paradigm, or documents per file or configuration; empty "
+        "means all.",
         group="Data",
         basic=True,
         ge=1,
@@ -100,7 +97,7 @@ class EvaluateConfig(StageConfig):
         group="Text",
     )
     text_column: str = option(
-        "", "Column of a table with the text.", group="Text", choices=("text",)
+        "", "Column of a table or dataset with the text.", group="Text", choices=("text",)
     )
     context_tokens: int | None = option(
         None,
@@ -113,6 +110,13 @@ class EvaluateConfig(StageConfig):
     encoding: str = option(
         "", "Character encoding, such as utf-16 or cp949; empty means UTF-8.", group="Data"
     )
+
+    @property
+    def dataset(self) -> str:
+        """The dataset on the Hub that is read; "" if there is a path, or nothing to read."""
+        if self.path:
+            return ""
+        return self.dataset_name or (BLIMP if self.task == "minimal_pairs" else "")
 
 
 def as_training_option(name: str) -> Any:

@@ -9,6 +9,7 @@ from core.config.corpus import CorpusConfig
 from core.config.options import OBJECTIVE_OPTIONS, PresetName, option
 from core.config.workers import (
     cluster_option,
+    part_mb_option,
     skip_failing_parts_option,
     workers_option,
 )
@@ -117,16 +118,7 @@ class ShardConfig(StageConfig):
     )
     workers: int | None = workers_option()
     cluster: str = cluster_option()
-    part_mb: float = option(
-        64,
-        "Size of the parts that the text is read in, in MiB.",
-        title="Part size (MiB)",
-        details="A stopped run goes on after the finished parts. A process needs about eight times "
-        "as much memory.",
-        is_later=True,
-        gt=0,
-        le=65_536,
-    )
+    part_mb: float = part_mb_option()
     skip_failing_parts: bool = skip_failing_parts_option()
     output_dir: str = option(
         "",

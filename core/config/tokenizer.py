@@ -7,7 +7,7 @@ from typing import Literal
 from core.config.base import StageConfig
 from core.config.corpus import CorpusConfig
 from core.config.options import FAMILY_OPTIONS, Family, PresetName, option
-from core.config.workers import cluster_option, workers_option
+from core.config.workers import cluster_option, skip_failing_parts_option, workers_option
 from core.presets import TOKENIZER_PRESETS
 
 # Ids fit in an unsigned 32-bit integer.
@@ -106,11 +106,7 @@ class TokenizerConfig(StageConfig):
         gt=0,
         le=65_536,
     )
-    skip_failing_parts: bool = option(
-        False,
-        "Skip parts of the text that cannot be read.",
-        is_later=True,
-    )
+    skip_failing_parts: bool = skip_failing_parts_option()
     sentinels: int = option(
         100,
         "Number of sentinel tokens such as <extra_id_0>; T5 has 100.",

@@ -42,7 +42,7 @@ def parse_toml(data: bytes) -> dict[str, Any]:
             fix="check that it is the right file",
         )  # fmt: skip
     try:
-        return tomllib.loads(data.decode("utf-8"))
+        return tomllib.loads(data.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise TomlFileError(
             "isn't TOML", expected="tables of keys and values", received=str(error),

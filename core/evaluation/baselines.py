@@ -17,6 +17,15 @@ PHENOMENA = (
     "determiner_noun_agreement", "ellipsis", "filler_gap_dependency", "irregular_forms",
     "island_effects", "npi_licensing", "quantifiers", "subject_verb_agreement",
 )  # fmt: skip
+# Fields of linguistics, as the data's column `field` groups the phenomena.
+FIELDS = {
+    "Morphology": ("anaphor_agreement", "determiner_noun_agreement", "irregular_forms",
+                   "subject_verb_agreement"),
+    "Syntax": ("argument_structure", "s-selection", "ellipsis", "filler_gap_dependency",
+               "island_effects"),
+    "Semantics": ("npi_licensing", "quantifiers"),
+    "Syntax and semantics": ("binding", "control_raising"),
+}  # fmt: skip
 # Other data sets use the other names, too.
 _OWN = {"npi_licensing", "island_effects", "binding"}
 # The data set names two paradigms so, which the paper counts among the others.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
@@ -14,6 +13,7 @@ from core.corpus.files import FilesSource
 from core.corpus.finding import DATA_SUFFIXES
 from core.corpus.hub import HubSource
 from core.errors import ConfigError, CorpusError
+from core.evaluation.hub import chosen_configurations, corpus_of, naming_options
 from core.events import Reporter
 from core.foreign_files import shown
 from core.tokenizer.roles import without_lone_surrogates
@@ -61,8 +61,8 @@ def read_pairs(config: EvaluateConfig, reporter: Reporter | None = None) -> list
     return pairs
 
 
-def check_file(config: EvaluateConfig) -> None:
-    """Reads the first pair of the files; raises ConfigError or CorpusError."""
+def check_pairs(config: EvaluateConfig) -> None:
+    """Reads the first pair; raises ConfigError or CorpusError."""
     _check_fields(config)
     first = next(_records(config), None)
     if first is None:
@@ -83,7 +83,7 @@ def _check_fields(config: EvaluateConfig) -> None:
 
 def _no_pairs(config: EvaluateConfig) -> CorpusError:
     return CorpusError(
-        f"{config.path or config.dataset_name} has no minimal pairs",
+        f"{config.path or config.dataset} has no minimal pairs",
         expected=f'lines such as {{"{config.good_field}": "...", "{config.bad_field}": "..."}}',
         received="no line with text",
         fix="choose another file",
@@ -120,38 +120,12 @@ def _without_suffixes(name: str) -> str:
 
 
 def _hub_records(config: EvaluateConfig) -> Iterator[_Record]:
-    corpus = CorpusConfig(source="hub", dataset_name=config.dataset_name, train_split=config.split)
-    with _naming_options():
-        source = HubSource(corpus)
-        chosen = [config.dataset_config] if config.dataset_config else source.configurations()
-        for configuration in chosen:
+    with naming_options():
+        source = HubSource(corpus_of(config))
+        for configuration in chosen_configurations(config, source):
             for number, values in enumerate(source.rows(configuration), 1):
-                place = f"Row {number} of {config.dataset_name} ({configuration})"
+                place = f"Row {number} of {config.dataset} ({configuration})"
                 yield _Record(place, configuration, values)
-
-
-# Options of a corpus, as an evaluation calls them, with the advice on each.
-_RENAMED = {
-    "train_split": ("split", "set split to an existing one"),
-    "source": ("dataset_name", "check that this machine is online, or set path to a file"),
-}
-
-
-@contextmanager
-def _naming_options() -> Iterator[None]:
-    try:
-        yield
-    except CorpusError as error:
-        if error.field not in _RENAMED:
-            raise
-        field, fix = _RENAMED[error.field]
-        raise CorpusError(
-            error.problem,
-            expected=error.expected,
-            received=error.received,
-            fix=fix,
-            field=field,
-        ) from error
 
 
 def _pair(record: _Record, config: EvaluateConfig) -> Pair:

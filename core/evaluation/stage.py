@@ -15,6 +15,7 @@ from core.evaluation.subject import Subject, open_subject
 from core.evaluation.text import evaluate_text
 from core.events import Reporter
 from core.inference.likelihood import TokenScorer
+from core.training.utilisation import UtilisationLog, seconds_as_steps
 from core.workspace import Artifact, Draft, Workspace
 
 REPORT_FILE = "evaluation.json"
@@ -35,6 +36,7 @@ def run(config: EvaluateConfig, workspace: Workspace, reporter: Reporter | None 
     reporter = reporter or Reporter()
     name = config.name or derive_name(config)
     with (
+        UtilisationLog(reporter, seconds_as_steps()),
         open_subject(config.model, workspace, reporter) as subject,
         workspace.new_artifact("evaluation", name, exact=bool(config.name)) as draft,
     ):
@@ -43,7 +45,8 @@ def run(config: EvaluateConfig, workspace: Workspace, reporter: Reporter | None 
         figures = _evaluate(config, scorer, draft, reporter)
         seconds = time.monotonic() - started
         draft.counts = {**figures, **_about(config, subject, scorer, seconds)}
-        draft.config = config.model_dump(mode="json")
+        # Cards name the dataset, also the default one.
+        draft.config = {**config.model_dump(mode="json"), "dataset_name": config.dataset}
         draft.inputs = {"model": subject.fingerprint, "tokenizer": scorer.tokenizer.fingerprint}
         draft.run = reporter.folder.name if reporter.folder else ""
         _write(draft.folder / REPORT_FILE, draft.counts)
@@ -53,7 +56,7 @@ def run(config: EvaluateConfig, workspace: Workspace, reporter: Reporter | None 
 
 def derive_name(config: EvaluateConfig) -> str:
     """Returns a default name such as my-model-blimp."""
-    data = Path(config.path).stem if config.path else config.dataset_name.rpartition("/")[2]
+    data = Path(config.path).stem if config.path else config.dataset.rpartition("/")[2]
     return f"{_plain(Path(config.model).name)}-{_plain(data)}"
 
 

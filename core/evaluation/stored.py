@@ -28,5 +28,6 @@ def find_evaluations(folder: Path, workspace: Workspace) -> list[Manifest]:
 
 
 def _data_of(manifest: Manifest) -> tuple[Any, ...]:
-    names = ("task", "path", "dataset_name", "dataset_config", "split", "limit")
-    return tuple(manifest.config.get(name) for name in names)
+    of_dataset = ("dataset_name", "dataset_config", "split")
+    names = ("path",) if manifest.config.get("path") else of_dataset
+    return tuple(manifest.config.get(name) for name in ("task", *names, "limit"))

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from core.backends.devices import find_hardware
 from core.config import EvaluateConfig, FinetuneConfig
 from core.errors import CheckpointError, ConfigError, RunError
 from core.evaluation.stored import fingerprint_of_weights
@@ -104,27 +105,41 @@ def open_subject(
         folder = find_model(reference, workspace, reporter=reporter)
         yield Subject(folder, Path(reference).name, fingerprint_of_weights(folder))
         return
+    if RunFolder.of(workspace, found.run).is_running():
+        # JAX would reserve most of the memory of the GPU that the run uses.
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     with _kept(found.folder, workspace) as folder:
         name = f"{found.run}@{found.label}"
         yield Subject(folder, name, fingerprint_of_weights(folder), found.run, found.step)
 
 
 def find_checkpoint(reference: str, workspace: Workspace) -> Path | None:
-    """Returns the folder of `RUN@…`; None for references without @, or to a model.
+    """Returns the folder of a run's checkpoint; None if the reference names no run, or a model.
 
     `RUN@best` of a run that has not validated is its newest checkpoint.
 
     Raises:
         CheckpointError, ConfigError: The run has no such checkpoint.
     """
-    run, at, wanted = reference.partition("@")
-    folder = None if not at or find_here(reference, workspace) else _find_run(run, workspace)
-    if folder is None:
-        return None
-    saved = folder.path / CHECKPOINTS_FOLDER
-    if wanted == BEST and not _has_best(saved, checkpoint_steps(saved)):
-        wanted = NEWEST
-    return _find_checkpoint(folder, wanted or NEWEST).folder
+    return None if find_here(reference, workspace) else _checkpoint_of(reference, workspace)
+
+
+def locate_model(reference: str | Path, workspace: Workspace | None = None) -> Path:
+    """Returns the folder of a model to query; downloads a Hub model that isn't cached.
+
+    Args:
+        reference: A name, a folder, a run's checkpoint as in `find_checkpoint`, or a Hub id.
+
+    Raises:
+        ConfigError, HubError: There is no such model.
+        CheckpointError: The run has no such checkpoint.
+    """
+    workspace = workspace or Workspace()
+    if isinstance(reference, Path):
+        return find_model(reference, workspace)
+    if folder := find_here(reference, workspace):
+        return folder.absolute()
+    return _checkpoint_of(reference, workspace) or find_model(reference, workspace)
 
 
 def has_checkpoint(run: str, workspace: Workspace) -> bool:
@@ -133,11 +148,22 @@ def has_checkpoint(run: str, workspace: Workspace) -> bool:
 
 
 def is_of_running_run(config: EvaluateConfig | FinetuneConfig, workspace: Workspace) -> bool:
-    """Checks for a checkpoint of a run whose end a queued evaluation would await."""
-    if find_here(config.model, workspace):
-        return False
-    run = _find_run(config.model, workspace)
-    return run is not None and run.is_running()
+    """Checks for a checkpoint of a run whose end a queued evaluation would await.
+
+    A TPU serves one process: there, the evaluation has to wait.
+    """
+    run = None if find_here(config.model, workspace) else _find_run(config.model, workspace)
+    return run is not None and run.is_running() and not find_hardware().tpus
+
+
+def _checkpoint_of(reference: str, workspace: Workspace) -> Path | None:
+    run = _find_run(reference, workspace)
+    if run is None:
+        return None
+    folder, wanted = run.path / CHECKPOINTS_FOLDER, reference.partition("@")[2]
+    if wanted == BEST and not _has_best(folder, checkpoint_steps(folder)):
+        wanted = NEWEST
+    return _find_checkpoint(run, wanted or NEWEST).folder
 
 
 def _find_run(reference: str, workspace: Workspace) -> RunFolder | None:

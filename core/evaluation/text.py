@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from core.config import CorpusConfig, EvaluateConfig
-from core.corpus.files import FilesSource
-from core.errors import ConfigError, CorpusError
+from core.config import EvaluateConfig
+from core.errors import ConfigError
+from core.evaluation.documents import no_text_error, read_documents
 from core.events import Reporter
 from core.inference.likelihood import TokenScorer, TokenSequence
 
@@ -59,24 +58,29 @@ class TextTally:
 
 
 def evaluate_text(
-    config: EvaluateConfig, scorer: TokenScorer, reporter: Reporter | None = None
+    config: EvaluateConfig,
+    scorer: TokenScorer,
+    reporter: Reporter | None = None,
+    documents: Iterable[tuple[str, Iterable[str]]] | None = None,
 ) -> dict[str, Any]:
-    """Computes loss, perplexity and bits per byte, in all and per file.
+    """Computes loss, perplexity and bits per byte, in all and by source.
+
+    Args:
+        documents: Names and documents of sources; None: those that the config names.
 
     Raises:
-        ConfigError, CorpusError: The text is missing or unreadable.
+        ConfigError, CorpusError, HubError: The text is missing or unreadable.
     """
     reporter = reporter or Reporter()
     context = _context(config, scorer)
     total, by_source = TextTally(), {}
-    for name, texts in _source(config).documents_by_file("train"):
-        kept = (text for text in texts if text.strip())
-        tally = _evaluate_documents(islice(kept, config.limit), scorer, context, reporter, total)
+    for name, texts in read_documents(config) if documents is None else documents:
+        tally = _evaluate_documents(iter(texts), scorer, context, reporter, total)
         if tally.tokens:
             by_source[name] = tally.to_json()
             total.add(tally)
     if not total.tokens:
-        raise _no_text(config)
+        raise no_text_error(config)
     _warn(total, reporter)
     return {**total.to_json(), "context_tokens": context, "by_source": by_source}
 
@@ -100,44 +104,6 @@ def windows(
         stop = len(piece) if is_last else len(piece) - margin
         yield scorer.frame(piece, done - start, stop)
         done = start + stop
-
-
-def check_text(config: EvaluateConfig) -> None:
-    """Raises ConfigError or CorpusError if there is no text to read."""
-    for _, texts in _source(config).documents_by_file("train"):
-        if any(text.strip() for text in texts):
-            return
-    raise _no_text(config)
-
-
-def _source(config: EvaluateConfig) -> FilesSource:
-    if not config.path:
-        raise ConfigError(
-            "There is no text to evaluate on",
-            expected="a file, a folder or a pattern",
-            received="no path",
-            fix="set path",
-            field="path",
-        )
-    return FilesSource(
-        CorpusConfig(
-            source="files",
-            path=config.path,
-            text_unit=config.text_unit,
-            text_column=config.text_column,
-            encoding=config.encoding,
-        )
-    )
-
-
-def _no_text(config: EvaluateConfig) -> CorpusError:
-    return CorpusError(
-        f"{config.path} contains no text to score",
-        expected="at least one document with a token",
-        received="none",
-        fix="choose another file, or check text_column",
-        field="path",
-    )
 
 
 def _context(config: EvaluateConfig, scorer: TokenScorer) -> int:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from core.config import Dtype
 from core.errors import ConfigError
+from core.evaluation.subject import locate_model
 from core.inference.models import (
     bucket_size,
     check_finite,
@@ -25,7 +26,6 @@ from core.inference.models import (
 )
 from core.inference.precision import choose_dtype
 from core.inference.sampling import Sampler, Sampling, check_whole_number
-from core.models.finding import find_model
 from core.tokenizer.roles import without_lone_surrogates
 from core.workspace import Workspace
 
@@ -57,7 +57,7 @@ def generate(
     """Generates text from a prompt.
 
     Args:
-        model: Name in the workspace, checkpoint folder, or Hub id.
+        model: Name in the workspace, folder, run's checkpoint (`RUN@best`), or Hub id.
         prompt: T5 and BART fill its `<mask>`s.
         max_new_tokens: 1 to 4096.
         temperature: 0 to 100; 0 is greedy.
@@ -107,7 +107,7 @@ def generate_stream(
         StudioError: Before the first piece.
     """
     sampling = Sampling(do_sample, temperature, top_k, top_p, seed)
-    folder = find_model(model, workspace or Workspace())
+    folder = locate_model(model, workspace)
     writer: TextGenerator = keep(folder, dtype, TextGenerator)
     return writer.write(prompt, max_new_tokens, sampling)
 

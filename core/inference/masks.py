@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from core.config import Dtype
 from core.errors import ConfigError, TokenizerError
+from core.evaluation.subject import locate_model
 from core.inference.compiled import BackendModel
 from core.inference.dynamic_batching import DynamicBatcher
 from core.inference.graph import GraphModel
@@ -19,7 +20,6 @@ from core.inference.models import check_finite, keep, load_tokenizer, read_compa
 from core.inference.packing import Shape, Size
 from core.models.architecture import Architecture
 from core.models.families import find_family, list_families
-from core.models.finding import find_model
 from core.workspace import Workspace
 
 Prediction = dict[str, Any]
@@ -58,7 +58,7 @@ def fill_mask(
     """Predicts the masked tokens of one or more texts.
 
     Args:
-        model: Name in the workspace, checkpoint folder, or Hub id.
+        model: Name in the workspace, folder, run's checkpoint (`RUN@best`), or Hub id.
         dtype: auto uses bfloat16 if faster.
 
     Returns:
@@ -69,7 +69,7 @@ def fill_mask(
         ConfigError: An unsuitable argument or model.
         CheckpointError, TokenizerError, HubError: The model can't be loaded.
     """
-    folder = find_model(model, workspace or Workspace())
+    folder = locate_model(model, workspace)
     filler: FillMask = keep(folder, dtype, FillMask)
     if isinstance(text, str):
         return filler([text], top_k)[0]

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from core.config import Dtype
 from core.errors import ConfigError
+from core.evaluation.subject import locate_model
 from core.inference.generation import TextGenerator
 from core.inference.masks import FillMask
 from core.inference.models import keep, read_compatible, read_out
 from core.inference.packing import MOST_TOKENS_AT_ONCE
-from core.models.finding import find_model
 from core.tokenizer import StudioTokenizer
 from core.workspace import Workspace
 
@@ -43,7 +43,7 @@ def perplexity(
     scores unknown tokens.
 
     Args:
-        model: Name in the workspace, checkpoint folder, or Hub id.
+        model: Name in the workspace, folder, run's checkpoint (`RUN@best`), or Hub id.
         dtype: Compare figures in float32.
 
     Returns:
@@ -65,7 +65,7 @@ def perplexity_stream(
     dtype: Dtype = "float32",
 ) -> Generator[int, None, dict[str, Any]]:
     """Yields the number of tokens scored so far; returns `perplexity`'s result."""
-    folder = find_model(model, workspace or Workspace())
+    folder = locate_model(model, workspace)
     kinds = ("encoder", "decoder")
     architecture = read_compatible(folder, kinds, "can't score a text")
     longest = architecture.max_seq_length

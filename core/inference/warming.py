@@ -7,12 +7,12 @@ from collections.abc import Generator
 from pathlib import Path
 
 from core.config import Dtype
+from core.evaluation.subject import locate_model
 from core.inference.generation import TextGenerator
 from core.inference.masks import FillMask
 from core.inference.models import keep
 from core.inference.sampling import Sampling
 from core.models import hf
-from core.models.finding import find_model
 from core.workspace import Workspace
 
 _PROMPT = "a"
@@ -25,7 +25,7 @@ def prepare(
 
     `dtype` is for fill-mask only. Yields step descriptions.
     """
-    folder = find_model(model, workspace or Workspace())
+    folder = locate_model(model, workspace)
     if hf.read_architecture(folder).kind == "encoder":
         filler: FillMask = keep(folder, dtype, FillMask)
         started = time.monotonic()

@@ -15,7 +15,7 @@ from core.store import RunRow
 _LEFT_OUT = ("name",)
 # Overridden by num_train_steps and warmup_steps.
 _DERIVED = ("num_train_epochs", "warmup_ratio")
-_OPEN = (None, "auto")
+_OPEN = (None, "", "auto")
 
 
 def list_settings(

@@ -42,6 +42,7 @@ METRIC_TITLES = {
     "parameters": "Parameters",
     "seconds": "Time in steps and validation (s)",
     "skipped_batches": "Skipped batches",
+    "cost": "Cost (US dollars)",
 }
 
 

@@ -145,7 +145,7 @@ class WebhookReporter:
         is_killed = exited.get("signal") and not self._folder.stop_file.exists()
         if is_killed and not self._is_told:
             text = f"Failed: the process was ended by signal {exited['signal']}"
-            self._tell(webhook.Message("failed", text, {}))
+            self._tell(webhook.Message("failed", "failed", text, {}))
 
 
 def report(folder: RunFolder, reporter: RunReporter | WebhookReporter, name: str) -> None:

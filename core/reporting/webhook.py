@@ -31,9 +31,15 @@ _HOSTS = {
 
 @dataclass(frozen=True)
 class Message:
-    """A message about a run; `event` is done, failed, preempted, alert or limit."""
+    """A message about a run.
+
+    Attributes:
+        event: done, failed, preempted, alert or limit.
+        state: The run's state after the event, as `runs list` names it.
+    """
 
     event: str
+    state: str
     text: str
     figures: dict[str, float]
 
@@ -44,11 +50,12 @@ def message_of(event: dict[str, Any]) -> Message | None:
     if kind == "finished":
         return _about_end(event)
     if kind == "warning" and event.get("alert"):
-        return Message("alert", str(event.get("message", "")), {})
+        return Message("alert", "running", str(event.get("message", "")), {})
     if kind == "remote" and event.get("phase") == "preempted":
-        return Message("preempted", "The machine was preempted; another one goes on.", {})
+        text = "The machine was preempted; another one goes on."
+        return Message("preempted", "running", text, {})
     if kind == "remote" and event.get("phase") == "lost":
-        return Message("alert", "The machine has been silent for a while.", {})
+        return Message("alert", "running", "The machine has been silent for a while.", {})
     return None
 
 
@@ -61,15 +68,16 @@ def _about_end(event: dict[str, Any]) -> Message | None:
     }
     if state == "done":
         shown = [f"{name} {results[name]:.4g}" for name in _SHOWN_FIGURES if name in results]
-        return Message("done", "Done. " + ", ".join(shown), results)
+        return Message("done", "done", "Done. " + ", ".join(shown), results)
     if state == "failed":
         error = event.get("error")
         text = StudioError(**error).describe() if isinstance(error, dict) else str(reason or "")
-        return Message("failed", f"Failed: {text}", results)
+        return Message("failed", "failed", f"Failed: {text}", results)
     if reason == "preempted":
-        return Message("preempted", "Preempted; the run is queued again.", results)
+        # The worker queues it again.
+        return Message("preempted", "queued", "Preempted; the run is queued again.", results)
     if reason == LIMIT:
-        return Message("limit", "Stopped at the limit of hours or costs.", results)
+        return Message("limit", "stopped", "Stopped at the limit of hours or costs.", results)
     return None
 
 
@@ -87,6 +95,7 @@ def payload(message: Message, run: str, name: str, format: str) -> dict[str, Any
         "event": message.event,
         "run": run,
         "name": name,
+        "state": message.state,
         "message": message.text[:_LONGEST_TEXT],
         "figures": message.figures,
         "time": round(time.time(), 3),

@@ -6,8 +6,7 @@ is bit-identical with and without evaluations.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,20 +14,22 @@ from typing import Any
 
 from core.config import EvaluateConfig, TrainConfig
 from core.errors import StudioError
+from core.evaluation.documents import check_text, no_text_error, read_documents
 from core.evaluation.minimal_pairs import score_pairs, summarize_pairs
+from core.evaluation.names import metric_names, short_names
 from core.evaluation.pairs import Pair, read_pairs
-from core.evaluation.text import check_text, evaluate_text
+from core.evaluation.text import evaluate_text
 from core.events import Reporter, RunStopped
 from core.inference.likelihood import TokenScorer
 
-_PREFIX = "evaluate_"
+_PREFIX, _TEXT_PREFIX = "evaluate_", "evaluate_text_"
+# Options that minimal pairs and text have each for themselves.
+_OF_DATASET = ("dataset_name", "dataset_config", "split")
 _PAIRS = ("accuracy", "official_accuracy", "mean_over_paradigms", "mean_over_phenomena")
 _TEXT = ("loss", "perplexity", "bits_per_byte")
-# A file may name any number of phenomena.
-_MOST_PHENOMENA = 50
-# Names of metrics, as mirrors accept them.
-_LONGEST_METRIC = 64
-_UNNAMEABLE = re.compile(r"[^\w./:-]")
+# The data may name any number of phenomena and sources.
+_MOST_CURVES = 50
+_DOCUMENTS_BETWEEN_REPORTS = 1000
 
 
 class InterimEvaluation:
@@ -45,10 +46,29 @@ class InterimEvaluation:
         if self._pairs_config:
             with _naming_options("evaluate_pairs_path"):
                 self._pairs = read_pairs(self._pairs_config, self._reporter)
+        self._documents: list[tuple[str, list[str]]] | None = None
         if self._text_config:
-            with _naming_options("evaluate_text_path"):
-                check_text(self._text_config)
+            with _naming_options("evaluate_text_path", _TEXT_PREFIX):
+                self._documents = self._read_dataset(self._text_config)
         self._scorer: TokenScorer | None = None
+
+    def _read_dataset(self, config: EvaluateConfig) -> list[tuple[str, list[str]]] | None:
+        """Reads a dataset on the Hub, which may be out of reach later; None for files."""
+        if config.path:
+            check_text(config)
+            return None
+        found = [(name, self._read_all(texts)) for name, texts in read_documents(config)]
+        if not any(texts for _, texts in found):
+            raise no_text_error(config)
+        return found
+
+    def _read_all(self, texts: Iterator[str]) -> list[str]:
+        found = []
+        for number, text in enumerate(texts):
+            if number % _DOCUMENTS_BETWEEN_REPORTS == 0:
+                self._reporter.raise_if_stopped()
+            found.append(text)
+        return found
 
     def run(
         self, folder: Path, write_model: Callable[[Path], None], note: Callable[[str], None]
@@ -79,11 +99,32 @@ class InterimEvaluation:
         if self._pairs:
             found = summarize_pairs(score_pairs(scorer, self._pairs, self._reporter))
             metrics |= {f"pairs_{name}": found[name] for name in _PAIRS if name in found}
-            metrics |= _by_phenomenon(found["by_phenomenon"])
+            metrics |= self._by_part("pairs", ["accuracy"], found["by_phenomenon"])
         if self._text_config:
-            found = evaluate_text(self._text_config, scorer, self._reporter)
+            found = evaluate_text(self._text_config, scorer, self._reporter, self._documents)
             metrics |= {f"text_{name}": found[name] for name in _TEXT}
+            metrics |= self._by_source(found["by_source"])
         return metrics
+
+    def _by_source(self, found: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+        """Returns the figures of each source, if there are several."""
+        names = short_names(list(found))
+        named = {names[source]: figures for source, figures in found.items()}
+        return self._by_part("text", _TEXT, named) if len(found) > 1 else {}
+
+    def _by_part(
+        self, prefix: str, figures: Sequence[str], found: Mapping[str, Mapping[str, Any]]
+    ) -> dict[str, float]:
+        parts = list(found)[:_MOST_CURVES]
+        if len(found) > len(parts):
+            self._reporter.note(
+                f"Of {len(found):,} parts of the {prefix}, the first {len(parts)} have curves"
+            )
+        return {
+            metric: found[part][figure]
+            for figure in figures
+            for part, metric in metric_names(f"{prefix}_{figure}", parts).items()
+        }
 
     def _open(self, folder: Path) -> TokenScorer:
         """Keeps compiled programs, which take seconds to make."""
@@ -95,22 +136,23 @@ class InterimEvaluation:
 
 
 @contextmanager
-def _naming_options(path: str) -> Iterator[None]:
+def _naming_options(path: str, dataset_prefix: str = _PREFIX) -> Iterator[None]:
     """Names the options of training in errors of the evaluation."""
     try:
         yield
     except StudioError as error:
-        name = path if error.field == "path" else f"{_PREFIX}{error.field}"
+        prefix = dataset_prefix if error.field in _OF_DATASET else _PREFIX
+        name = path if error.field == "path" else f"{prefix}{error.field}"
         error.field = name if name in TrainConfig.model_fields else ""
         raise
 
 
 class _Messages(Reporter):
-    """Passes on warnings once and requests to stop; progress becomes a note."""
+    """Passes on warnings and notes once, and requests to stop; progress becomes a note."""
 
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
-        self._warned: set[str] = set()
+        self._told: set[str] = set()
         self.show: Callable[[str], None] = lambda note: None
 
     def progress(
@@ -125,9 +167,14 @@ class _Messages(Reporter):
         self.show(f"evaluating, {done:,.0f}{of} {unit}")
 
     def warn(self, message: str, **fields: Any) -> None:
-        if message not in self._warned:
-            self._warned.add(message)
+        if message not in self._told:
+            self._told.add(message)
             self._reporter.warn(message, **fields)
+
+    def note(self, message: str, **fields: Any) -> None:
+        if message not in self._told:
+            self._told.add(message)
+            self._reporter.note(message, **fields)
 
     def raise_if_stopped(self) -> None:
         self._reporter.raise_if_stopped()
@@ -138,25 +185,19 @@ def evaluation_configs(
 ) -> tuple[EvaluateConfig | None, EvaluateConfig | None]:
     """Returns the settings for minimal pairs and for text; None if not evaluated.
 
-    Without any path, the minimal pairs of a dataset on the Hub are evaluated.
+    Without a path or a dataset of text, the minimal pairs of a dataset on the Hub are evaluated.
     """
     shared = {
         name: getattr(config, f"{_PREFIX}{name}")
         for name in EvaluateConfig.model_fields
         if f"{_PREFIX}{name}" in TrainConfig.model_fields
     }
+    of_text = {name: getattr(config, f"{_TEXT_PREFIX}{name}") for name in _OF_DATASET}
     pairs_path, text_path = config.evaluate_pairs_path, config.evaluate_text_path
+    has_text = bool(text_path or of_text["dataset_name"])
     pairs = text = None
-    if pairs_path or not text_path:
+    if pairs_path or not has_text:
         pairs = EvaluateConfig(**shared, task="minimal_pairs", path=pairs_path)
-    if text_path:
-        text = EvaluateConfig(**shared, task="text", path=text_path)
+    if has_text:
+        text = EvaluateConfig(**{**shared, **of_text}, task="text", path=text_path)
     return pairs, text
-
-
-def _by_phenomenon(found: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    metrics = {}
-    for name, one in list(found.items())[:_MOST_PHENOMENA]:
-        metric = f"pairs_accuracy/{_UNNAMEABLE.sub('_', name)}"
-        metrics[metric[:_LONGEST_METRIC]] = one["accuracy"]
-    return metrics

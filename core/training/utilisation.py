@@ -26,7 +26,7 @@ class UtilisationLog:
     """Reports utilisation as metrics while it is open.
 
     Args:
-        step: Returns the step that training has reached.
+        step: Returns the step that the stage has reached; see `seconds_as_steps`.
         interval_seconds: Seconds between values, at the beginning.
     """
 
@@ -54,12 +54,18 @@ class UtilisationLog:
         started = time.monotonic()
         meter = UtilisationMeter()
         while not self._closed.wait(self._interval_seconds(time.monotonic() - started)):
-            # A full disk or a driver that fails must not end training.
+            # A full disk or a driver that fails must not end the stage.
             with suppress(OSError):
                 self._reporter.event("metrics", step=self._step(), values=meter.read())
 
     def _interval_seconds(self, passed: float) -> float:
         return min(MOST_INTERVAL_SECONDS, max(self._shortest_interval, passed / _VALUES_WANTED))
+
+
+def seconds_as_steps() -> Callable[[], int]:
+    """Returns a function that counts the seconds from now on, for a stage without steps."""
+    started = time.monotonic()
+    return lambda: int(time.monotonic() - started)
 
 
 class UtilisationMeter:

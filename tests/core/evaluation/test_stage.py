@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from core import EvaluateConfig, evaluate
+from core import EvaluateConfig, evaluate, fill_mask
 from core.__main__ import main
 from core.errors import CheckpointError, ConfigError, StudioError
 from core.evaluation.stored import find_evaluations, fingerprint_of_weights
@@ -128,6 +129,45 @@ def test_checkpoints_of_a_run_are_named_by_step(workspace: Workspace) -> None:
             assert not (subject.folder / "training_state.safetensors").exists()
         assert not subject.folder.exists()
     assert steps == {"": 30, "@newest": 30, "@best": 20, "@10": 10, "@20": 20}
+
+
+@pytest.fixture
+def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Restores the variables that the commands set."""
+    for name, value in (("CUDA_VISIBLE_DEVICES", "-1"), ("JAX_PLATFORMS", "cpu")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("KERAS_BACKEND", os.environ.get("KERAS_BACKEND", "jax"))
+
+
+@pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize(("form", "step"), [("@best", 20), ("", 30), ("@newest", 30), ("@10", 10)])
+def test_models_are_queried_by_a_checkpoint_of_a_run(
+    workspace: Workspace, capsys: pytest.CaptureFixture[str], form: str, step: int
+) -> None:
+    folder = workspace.runs / RUN / "checkpoints" / f"step-{step:08}"
+    text = "The ship <mask>."
+    assert fill_mask(f"{RUN}{form}", text, workspace=workspace) == fill_mask(folder, text)
+    for command in ("fill-mask", "perplexity"):
+        found = []
+        for model in (f"{RUN}{form}", str(folder)):
+            place = ["--workspace", str(workspace.root), "--json"]
+            assert main([command, "--model", model, "--text", text, *place]) == 0
+            found.append(capsys.readouterr().out)
+        assert found[0] == found[1]
+
+
+@pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize("command", ["fill-mask", "generate", "perplexity", "classify", "tag"])
+def test_each_command_resolves_checkpoints_and_names_missing_ones(
+    workspace: Workspace, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    place = ["--text", "The ship <mask>.", "--workspace", str(workspace.root)]
+    assert main([command, "--model", f"{RUN}@11", *place]) == ConfigError.exit_code
+    assert "newest, best, or one of the steps 30, 20, 10" in capsys.readouterr().err
+    main([command, "--model", f"{RUN}@best", *place])
+    # An encoder neither writes nor classifies; the error is about the checkpoint that was found.
+    said = capsys.readouterr()
+    assert not said.err or "step-00000020" in said.err, said.err
 
 
 def test_evaluated_checkpoint_may_be_deleted_by_its_run(workspace: Workspace, pairs: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from core.config import TrainConfig, changed_values
+from core.config import TrainConfig, changed_values, field_extra
 from core.errors import ConfigError, StudioError
 from core.events import FolderReporter
 from core.outbound import ALLOWED_HOSTS_VARIABLE, TYPED_HOSTS_VARIABLE
@@ -61,6 +62,8 @@ def test_end_preemption_alert_and_limit_are_told_once(tmp_path: Path, hook: Hook
     reporter.handle()
     told = [(one["event"], one["message"]) for one in hook.messages]
     assert [event for event, _ in told] == ["alert", "preempted", "preempted", "limit", "done"]
+    states = [one["state"] for one in hook.messages]
+    assert states == ["running", "queued", "running", "stopped", "done"]
     assert told[0][1] == "The loss jumped" and "eval_loss 2.5" in told[-1][1]
     assert hook.messages[-1]["figures"] == {"eval_loss": 2.5}
     assert {one["run"] for one in hook.messages} == {"train-one"}
@@ -83,6 +86,7 @@ def test_failure_and_a_killed_process_are_told(tmp_path: Path, hook: Hook) -> No
     reporter.finish()
     assert [one["event"] for one in hook.messages] == ["failed"]  # Of this attempt alone.
     assert "signal 9" in hook.messages[0]["message"]
+    assert hook.messages[0]["state"] == "failed"
     run.event("finished", state="failed", reason="disk_full", error=error)
     reporter.feed.read()
     reporter.handle()
@@ -100,6 +104,18 @@ def test_alerts_are_limited_in_number(tmp_path: Path, hook: Hook) -> None:
     assert [one["event"] for one in hook.messages] == ["alert"] * webhook.MOST_ALERTS + ["done"]
 
 
+def test_json_has_the_fields_that_the_option_and_the_docs_promise() -> None:
+    message = webhook.message_of({"kind": "finished", "state": "done", "results": {}})
+    assert message is not None
+    body = webhook.payload(message, "train-one", "m", "json")
+    field = TrainConfig.model_fields["webhook_format"]
+    promised = field_extra(field)["options"]["json"][1].removeprefix("an object with ")
+    assert set(re.split(", | and ", promised)) <= set(body)
+    page = (Path(__file__).parents[3] / "docs" / "reporting.md").read_text("utf-8")
+    (example,) = re.findall(r"^```json\n(.*?)^```$", page, re.M | re.S)
+    assert set(json.loads(example)) == set(body)
+
+
 @pytest.mark.parametrize(
     ("address", "format", "key"),
     [
@@ -111,7 +127,7 @@ def test_alerts_are_limited_in_number(tmp_path: Path, hook: Hook) -> None:
     ],
 )
 def test_format_is_chosen_by_the_host_or_the_option(address: str, format: str, key: str) -> None:
-    message = webhook.Message("failed", "a <b> @everyone " + "x" * 3000, {})
+    message = webhook.Message("failed", "failed", "a <b> @everyone " + "x" * 3000, {})
     body = webhook.payload(message, "train-one", "m", webhook.format_of(address, format))
     assert key in body and max(map(len, map(str, body.values()))) < 2000
     if key == "text":

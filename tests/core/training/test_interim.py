@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import pytest
@@ -16,8 +17,9 @@ from core.events import Reporter
 from core.shards.build import build
 from core.training.interim import InterimEvaluation, evaluation_configs
 from core.workspace import Workspace
-from tests.checkpoints import make_tokenizer
+from tests.checkpoints import make_tokenizer, write_checkpoint
 from tests.engines import run_on
+from tests.hub_server import HubServer, run_with_hub
 from tests.texts import sentences, write_sentences
 
 STEPS = 12
@@ -157,7 +159,88 @@ def test_data_of_an_evaluation_are_those_of_the_stage_with_a_prefix() -> None:
     assert (text.task, text.path, text.text_unit) == ("text", "b.txt", "paragraph")
     assert evaluation_configs(TrainConfig(evaluate_text_path="b.txt"))[0] is None
     pairs, text = evaluation_configs(TrainConfig(evaluate_every=5))
-    assert pairs and pairs.dataset_name == "nyu-mll/blimp" and text is None
+    assert pairs and pairs.dataset == "nyu-mll/blimp" and text is None
+    pairs, text = evaluation_configs(
+        TrainConfig(
+            evaluate_text_dataset_name="a/b", evaluate_text_split="test", evaluate_split="x"
+        )
+    )
+    assert pairs is None and text and (text.dataset, text.split) == ("a/b", "test")
+
+
+class Notes(Reporter):
+    """Keeps the notes."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, message: str, **fields: Any) -> None:
+        self.notes.append(message)
+
+
+def figures_of(config: TrainConfig, folder: Path, reporter: Reporter) -> dict[str, float]:
+    """Evaluates a model with random weights once."""
+    place = Workspace(Path(mkdtemp(dir=folder)))
+    tokenizer = make_tokenizer(place, "byte_level_bpe")
+    interim = InterimEvaluation(config, reporter)
+    found = interim.run(folder, lambda place: write_checkpoint(place, tokenizer), lambda note: None)
+    assert found is not None
+    return found
+
+
+def test_phenomena_and_sources_of_text_have_figures_of_their_own(tmp_path: Path) -> None:
+    rows = [
+        {"sentence_good": "a ship", "sentence_bad": "ship a", "UID": "p", "linguistics_term": name}
+        for name in ("binding", *(f"kind {number}" for number in range(60)))
+    ]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for name in ("en/news.txt", "no/news.txt"):
+        (tmp_path / "texts" / name).parent.mkdir(parents=True)
+        (tmp_path / "texts" / name).write_text("A ship runs.\n" * len(name.split("n")))
+    reporter = Notes()
+    config = TrainConfig(
+        evaluate_every=5, evaluate_pairs_path=str(tmp_path / "pairs.jsonl"),
+        evaluate_text_path=str(tmp_path / "texts"),
+    )  # fmt: skip
+    found = figures_of(config, tmp_path, reporter)
+    assert sum(name.startswith("pairs_accuracy/") for name in found) == 50
+    assert "Of 61 parts of the pairs, the first 50 have curves" in reporter.notes
+    for figure in ("loss", "perplexity", "bits_per_byte"):
+        values = [found[f"text_{figure}/{source}/news.txt"] for source in ("en", "no")]
+        assert values[0] == pytest.approx(values[1]) == pytest.approx(found[f"text_{figure}"])
+    assert {"pairs_official_accuracy", "pairs_mean_over_paradigms"} <= found.keys()
+    alone = config.model_copy(update={"evaluate_text_path": str(tmp_path / "texts" / "en")})
+    assert not any("text_loss/" in name for name in figures_of(alone, tmp_path, reporter))
+
+
+HUB_TEXT = """
+import json, sys
+from pathlib import Path
+from core.config import TrainConfig
+from core.events import Reporter
+from core.training.interim import InterimEvaluation
+from tests.core.training.test_interim import figures_of
+values = dict(evaluate_text_dataset_name="me/texts", evaluate_text_split="test")
+print(json.dumps(sorted(figures_of(TrainConfig(**values), Path(sys.argv[1]), Reporter()))))
+try:
+    InterimEvaluation(TrainConfig(**{**values, "evaluate_text_split": "dev"}), Reporter())
+except Exception as error:
+    print(error.field)
+"""
+
+
+@pytest.mark.slow
+def test_text_of_the_hub_is_evaluated_during_training(tmp_path: Path) -> None:
+    server = HubServer()
+    server.add("datasets", "me/texts", {"test.jsonl": b'{"text": "A ship."}\n{"text": "No."}\n'})
+    try:
+        done = run_with_hub(server.url, tmp_path, "-c", HUB_TEXT, str(tmp_path))
+    finally:
+        server.close()
+    assert done.returncode == 0, done.stderr[-3000:]
+    figures, field = done.stdout.splitlines()[-2:]
+    assert json.loads(figures) == ["text_bits_per_byte", "text_loss", "text_perplexity"]
+    assert field == "evaluate_text_split"
 
 
 def test_missing_data_are_reported_by_their_option_before_training(tmp_path: Path) -> None:

@@ -1,0 +1,81 @@
+"""Reads held-out text: documents of files, or of a dataset on the Hub."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from core.config import CorpusConfig, EvaluateConfig
+from core.corpus.files import FilesSource
+from core.corpus.hub import HubSource
+from core.errors import ConfigError, CorpusError
+from core.evaluation.hub import chosen_configurations, corpus_of, naming_options
+
+# Name that the datasets library gives to the only configuration.
+_ONLY = "default"
+
+
+def read_documents(config: EvaluateConfig) -> Iterator[tuple[str, Iterator[str]]]:
+    """Yields each file or configuration with its documents, at most `config.limit`.
+
+    Blank documents are left out.
+
+    Raises:
+        ConfigError, CorpusError, HubError: The text is missing or unreadable.
+    """
+    for name, texts in _sources(config):
+        yield name, islice((text for text in texts if text.strip()), config.limit)
+
+
+def check_text(config: EvaluateConfig) -> None:
+    """Raises ConfigError or CorpusError if there is no text to read."""
+    if not any(True for _, texts in read_documents(config) for _ in texts):
+        raise no_text_error(config)
+
+
+def check_is_named(config: EvaluateConfig) -> None:
+    """Raises ConfigError if no text is named."""
+    if not config.path and not config.dataset:
+        raise ConfigError(
+            "There is no text to evaluate on",
+            expected="a file, a folder, a pattern, or a dataset on the Hub",
+            received="neither path nor dataset_name",
+            fix="set path or dataset_name",
+            field="path",
+        )
+
+
+def no_text_error(config: EvaluateConfig) -> CorpusError:
+    return CorpusError(
+        f"{config.path or config.dataset} contains no text to score",
+        expected="at least one document with a token",
+        received="none",
+        fix=f"choose another {'file' if config.path else 'dataset'}, or check text_column",
+        field="path" if config.path else "dataset_name",
+    )
+
+
+def _sources(config: EvaluateConfig) -> Iterable[tuple[str, Iterator[str]]]:
+    check_is_named(config)
+    if not config.path:
+        return _configurations(config)
+    corpus = CorpusConfig(
+        source="files",
+        path=config.path,
+        text_unit=config.text_unit,
+        text_column=config.text_column,
+        encoding=config.encoding,
+    )
+    return FilesSource(corpus).documents_by_file("train")
+
+
+def _configurations(config: EvaluateConfig) -> Iterator[tuple[str, Iterator[str]]]:
+    with naming_options():
+        configurations = chosen_configurations(config, HubSource(corpus_of(config)))
+    for one in configurations:
+        yield config.dataset if one == _ONLY else one, _documents(config, one)
+
+
+def _documents(config: EvaluateConfig, configuration: str) -> Iterator[str]:
+    with naming_options():
+        yield from HubSource(corpus_of(config, configuration)).documents("train")
