@@ -1,4 +1,4 @@
-"""Tells which values of a metric are better."""
+"""Knows for each metric whether high or low values are better."""
 
 from __future__ import annotations
 

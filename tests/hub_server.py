@@ -12,24 +12,42 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha1, sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import yaml
 
 Files = dict[str, bytes]
+ROOT = Path(__file__).parent.parent
 
 # The Hub stores these files in LFS, by suffix or by size.
 _LFS_ENDS = (".safetensors", ".tfrecord", ".npy", ".png", ".h5", ".msgpack")
 _LFS_BYTES = 1 << 20
 # Some of the identifiers at https://huggingface.co/docs/hub/repositories-licenses.
 _LICENSES = {"apache-2.0", "mit", "cc-by-4.0", "cc-by-sa-4.0", "cc0-1.0", "gpl-3.0", "other"}
+
+
+def run_with_hub(url: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs Python in a process of its own: the Hub's client reads HF_ENDPOINT on import.
+
+    Args:
+        folder: Holds the client's cache.
+    """
+    home = {"HF_ENDPOINT": url, "HF_HOME": str(folder / "home"), "HF_HUB_DISABLE_XET": "1"}
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT, env={**os.environ, **home}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
 
 
 @dataclass

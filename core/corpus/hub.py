@@ -41,7 +41,7 @@ _SAMPLED_ROWS = 20
 _STRING_TYPES = {"string", "large_string"}
 _BYTES_TYPES = {"binary", "large_binary"}
 _NOT_ALLOWED = (401, 403)
-# What decompressors and parsers raise for damaged files, besides OSError and ValueError.
+# Decompressors and parsers raise these for damaged files, besides OSError and ValueError.
 _DAMAGES = (
     EOFError, KeyError, IndexError, struct.error, zlib.error, lzma.LZMAError, zipfile.BadZipFile,
     csv.Error,

@@ -25,7 +25,7 @@ _MAGIC: tuple[tuple[bytes, str], ...] = (
     (b"PK\x03\x04", "zip"),
     (b"PK\x05\x06", "zip"),
 )
-# Of zstd and lz4; pzstd writes one before each frame.
+# Skippable frames of zstd and lz4; pzstd writes one before each frame.
 _SKIPPABLE_MAGIC = b"\x2a\x4d\x18"
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _BZIP2_BLOCKS = (b"1AY&SY", b"\x17rE8P\x90")
@@ -53,7 +53,7 @@ RATIO_FREE_BYTES = 256_000_000
 _MOST_ZIP_DIRECTORY_BYTES = 16 << 20
 _ZIP_END_BYTES = (1 << 16) + 22
 _READ_BYTES = 1 << 18
-# Of the zstd library; a larger one is refused, so that a file can't fill the memory.
+# The zstd library's limit; a larger one is refused, so that a file can't fill the memory.
 _MOST_ZSTD_WINDOW_MIB = 128
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from core.config import TrainConfig, title_of
-from core.corpus.cleaning.report import STEPS, title_of_step
 from core.finetuning.saving import is_classifier
+from core.hub.card_cleaning import count_of, describe_cleaning, escape_markup, mapping
 from core.hub.card_evaluations import describe_evaluations, stored_results
 from core.hub.card_notes import CardNotes
 from core.hub.classifier_card import classifier_card
@@ -50,8 +50,8 @@ _HYPERPARAMETERS = (
     "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "muon_momentum",
     "adam_learning_rate_ratio", "max_grad_norm", "per_replica_batch_size",
     "gradient_accumulation_steps", "hidden_dropout_prob", "attention_probs_dropout_prob",
-    "mlm_probability", "whole_word_mask", "mean_noise_span_length", "poisson_lambda",
-    "permute_sentence_ratio", "dtype_policy", "seed",
+    "mlm_probability", "whole_word_mask", "intra_document_masking", "mean_noise_span_length",
+    "poisson_lambda", "permute_sentence_ratio", "dtype_policy", "seed",
 )  # fmt: skip
 _ONLY_WITH = {
     "muon_momentum": ("optimizer", "muon"),
@@ -60,8 +60,8 @@ _ONLY_WITH = {
     "poisson_lambda": ("objective", "denoising"),
     "permute_sentence_ratio": ("objective", "denoising"),
     "whole_word_mask": ("objective", "mlm"),
+    "intra_document_masking": ("objective", "mlm"),
 }
-_CLEANING_COUNTS = ("removed_documents", "changed_documents")
 _STUDIO = "Pretrain Studio"
 
 
@@ -164,35 +164,10 @@ def shards_card(manifest: Manifest, notes: CardNotes) -> str:
         _section("Use", f"```sh\npython -m core train --shards {notes.reference}\n```\n\n{layout}"),
         _section("Figures", _table(rows)),
         _section("Text", _about_text(corpus, manifest, notes.license)),
-        _section("Cleaning", _cleaning(counts.get("cleaning"))),
+        _section("Cleaning", describe_cleaning(counts.get("cleaning"))),
         _section("Provenance", _table(_versions_and(manifest))),
     ]
     return _card(data, sections)
-
-
-def _cleaning(summary: Any) -> str:
-    """Describes the cleaning of the text; the summary comes from a manifest, perhaps foreign."""
-    steps = _mapping(_mapping(summary).get("steps"))
-    rows = [
-        (title_of_step(name), *(_documents(steps[name], key) for key in _CLEANING_COUNTS))
-        for name in STEPS
-        if name in steps
-    ]
-    if not rows:
-        return ""
-    read = _documents(_mapping(summary).get("read"), "documents")
-    lines = [f"| {title} | {removed} | {changed} |" for title, removed, changed in rows]
-    head = "| step | documents removed | documents changed |\n|---|---|---|"
-    return "\n".join([f"{read} documents were cleaned before tokenisation:\n", head, *lines])
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _documents(counts: Any, name: str) -> str:
-    value = _mapping(counts).get(name)
-    return f"{value:,}" if isinstance(value, int) else "unknown"
 
 
 def _card(data: CardData, sections: Iterable[str]) -> str:
@@ -372,8 +347,8 @@ def _about_text(corpus: Mapping[str, Any], manifest: Manifest | None, license: s
         ("Source", _text_name(corpus)),
         ("Configuration", _code(corpus.get("dataset_config")) if _datasets(corpus) else ""),
         *(
-            (f"Training documents of {name}", _documents(one, "train_documents"))
-            for name, one in _mapping(counts.get("sources")).items()
+            (f"Training documents of {escape_markup(name)}", count_of(one, "train_documents"))
+            for name, one in mapping(counts.get("sources")).items()
         ),
         ("Training documents", _whole(counts.get("train_documents"))),
         ("Held-out documents", _whole(counts.get("validation_documents"))),

@@ -204,7 +204,7 @@ class MaskedLanguageModel:
 
 
 def document_starts(rows: NDArray[np.int32], last: int) -> NDArray[np.int32]:
-    """Returns where each token's document begins in its sequence, int32 (B, L).
+    """Finds the first index of each token's document in its sequence, int32 (B, L).
 
     Args:
         rows: (B, L); documents end with the token `last`.

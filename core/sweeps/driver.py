@@ -122,7 +122,7 @@ class Driver:
             self._settle(trial, row, is_stopping=is_stopping)
             return
         if trial.state == "paused" and not is_stopping:
-            self._write(trial, state="active")
+            self._write(trial, state="active", reason="")
         if self._study and self.config.pruner != "none":
             self._judge(trial)
         is_unwanted = is_stopping or trial.is_worse or bool(self._is_full)

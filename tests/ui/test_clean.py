@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -208,9 +209,20 @@ def test_report_of_a_cleaned_corpus_is_shown(cleaned: Artifact) -> None:
     assert "– Minimum words" in html and "Repair encoding" in html and "books" in html
     assert "<ins>" in html and "Examples" in html
     described = describe_report(cleaned)
-    assert ["– Minimum words", "2", ""] in described["rows"]
+    assert ["– Minimum words (50)", "2", ""] in described["rows"]
+    assert described["skipped"] == "" and ["books", "13", *described["sources"][1][2:]] in (
+        described["sources"]
+    )  # fmt: skip
     assert any(reason.startswith("Gopher quality rules") for reason, _, _ in described["examples"])
     json.dumps(described)
+
+
+def test_report_names_parts_that_were_skipped(cleaned: Artifact) -> None:
+    counts = {**cleaned.manifest.counts, "parts_skipped": 2, "files_skipped": 1}
+    skipped = replace(cleaned, manifest=replace(cleaned.manifest, counts=counts))
+    warning = "Incomplete: 2 parts and 1 files could not be read."
+    assert warning in render_report(skipped)
+    assert describe_report(skipped)["skipped"] == warning
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ from core.corpus.cleaning.characters import (
 
 # Larger blocks leave the processor's cache.
 _BLOCK_CHARACTERS = 1 << 19
+# A block of short documents is hashed in one piece.
+_HASHED_ITEMS = 1 << 20
 _NEWLINE, _FULL_STOP = ord("\n"), ord(".")
 # Odd, hence invertible modulo 2**64.
 _CHARACTER_BASE = 0x9E3779B97F4A7C15
@@ -41,7 +43,7 @@ class Ranges:
     stops: Places
     owners: Places
 
-    @property
+    @cached_property
     def lengths(self) -> Places:
         return self.stops - self.starts
 
@@ -49,17 +51,48 @@ class Ranges:
 class RangeHasher:
     """Hashes ranges of a sequence, independent of their place.
 
+    A long sequence is hashed in pieces, so that memory doesn't grow with it.
+
     Source: Rabin and Karp, sum of value[start + k] * base**k modulo 2**64.
     """
+
+    def __init__(self, values: npt.NDArray[np.unsignedinteger], base: int) -> None:
+        self._values = values
+        self._base = base
+        self._only_piece = _Piece(values, base) if len(values) <= _HASHED_ITEMS else None
+
+    def __call__(self, starts: Places, stops: Places) -> Hashes:
+        """Hashes ranges whose starts and stops ascend."""
+        if self._only_piece:
+            return mix(self._only_piece.sums_of(starts, stops))
+        sums = np.zeros(len(starts), np.uint64)
+        for begin in range(0, len(self._values), _HASHED_ITEMS):
+            end = min(begin + _HASHED_ITEMS, len(self._values))
+            # The ranges that begin before, within and after the piece.
+            first, inner, last = (
+                np.searchsorted(stops, begin, "right"), *np.searchsorted(starts, [begin, end])
+            )  # fmt: skip
+            piece = _Piece(self._values[begin:end], self._base)
+            own_starts = np.maximum(starts[first:last], begin) - begin
+            found = piece.sums_of(own_starts, np.minimum(stops[first:last], end) - begin)
+            before = [
+                pow(self._base, begin - start, 1 << 64) for start in starts[first:inner].tolist()
+            ]
+            found[: len(before)] *= np.array(before, np.uint64)
+            sums[first:last] += found
+        return mix(sums)
+
+
+class _Piece:
+    """Sums of a sequence up to each place, and the inverse powers of the base."""
 
     def __init__(self, values: npt.NDArray[np.unsignedinteger], base: int) -> None:
         self._sums = np.zeros(len(values) + 1, np.uint64)
         np.cumsum(values * _powers(base, len(values)), out=self._sums[1:])
         self._inverses = _powers(pow(base, -1, 1 << 64), len(values) + 1)
 
-    def __call__(self, starts: Places, stops: Places) -> Hashes:
-        hashes = (self._sums[stops] - self._sums[starts]) * self._inverses[starts]
-        return mix(hashes)
+    def sums_of(self, starts: Places, stops: Places) -> Hashes:
+        return (self._sums[stops] - self._sums[starts]) * self._inverses[starts]
 
 
 def mix(hashes: Hashes) -> Hashes:

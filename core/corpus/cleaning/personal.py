@@ -1,6 +1,9 @@
 """Replaces e-mail addresses, phone numbers and IP addresses.
 
 The replacements are reserved for examples: RFC 2606, RFC 5737, RFC 3849 and the numbers 555-01xx.
+
+Letters of scripts that attach particles to words, or that have no spaces, may touch an address:
+Korean 8.8.8.8로, Chinese 请发到foo@bar.com. Latin, Greek and Cyrillic letters may not.
 """
 
 from __future__ import annotations
@@ -11,35 +14,96 @@ from collections.abc import Callable
 
 EMAIL, PHONE, IPV4, IPV6 = "name@example.com", "555-0100", "192.0.2.1", "2001:db8::1"
 
-_EMAIL = re.compile(
-    r"(?<![\w.+%-])[A-Za-z0-9_%+-]{1,64}(?:\.[A-Za-z0-9_%+-]{1,64}){0,8}"
-    r"@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,24}(?![\w-])"
+# Latin, Greek and Cyrillic letters, with combining accents.
+_LETTERS = (
+    r"A-Za-z\u00aa\u00b5\u00ba\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u02af\u0300-\u0373\u0376-\u0377"
+    r"\u037b-\u037d\u037f\u0386\u0388-\u0481\u0483-\u052f\u1e00-\u1fff"
 )
-_IPV4 = re.compile(r"(?<![\w.])\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}(?![\w]|\.\d)")
+_WORD = rf"{_LETTERS}\d_"
+_LOCAL = rf"[{_WORD}%+-]{{1,64}}"
+_LABEL = rf"[{_LETTERS}\d-]{{1,63}}"
+_EMAIL = re.compile(
+    rf"(?<![{_WORD}%+-])(?<![{_WORD}%+-]\.){_LOCAL}(?:\.{_LOCAL}){{0,8}}"
+    rf"[@\uff20](?:{_LABEL}\.){{1,8}}[{_LETTERS}]{{2,24}}(?!_*[{_LETTERS}\d])"
+)
+# Section numbers aren't addresses: 第1.2.3.4节, 제1.2.3.4항.
+_IPV4 = re.compile(
+    rf"\d(?<![{_WORD}.第제]\d)\d{{0,2}}\.\d{{1,3}}\.\d{{1,3}}\.\d{{1,3}}"
+    rf"(?![{_WORD}章節节條条款項项版장절항]|\.\d)"
+)
 # Public addresses begin with 2 or 3, RFC 4291; a[1::2] isn't one.
-_IPV6 = re.compile(r"(?<![\w:.])[23][0-9A-Fa-f]{3}(?::[0-9A-Fa-f]{0,4}){2,7}(?![\w:]|\.\d)")
+_IPV6 = re.compile(
+    rf"[23](?<![{_WORD}:.][23])[0-9A-Fa-f]{{3}}(?::[0-9A-Fa-f]{{0,4}}){{2,7}}(?![{_WORD}:]|\.\d)"
+)
+# With the characters that prevent a line break, and full-width ones.
+_DASHES, _SPACES = r"\-\u2010\u2011\uff0d", r" \u00a0\u202f"
+_OPEN, _CLOSE, _PLUS, _ZERO, _NOT_ZERO = (
+    r"[(\uff08]", r"[)\uff09]", r"[+\uff0b]", r"[0\uff10]", r"[1-9\uff11-\uff19]"
+)  # fmt: skip
+_GAP = rf"[{_SPACES}.{_DASHES}]"
+# Digits by group of national numbers with a 0 in front. No date or price has these.
+_AREA_AND_NUMBER = ((2, 8), (3, 6), (3, 7), (3, 8), (4, 6), (4, 7), (4, 8), (5, 5), (5, 6))
+_GROUPED = (
+    (2, 3, 4), (2, 4, 4), (3, 3, 4), (3, 4, 3), (3, 4, 4), (4, 2, 4), (4, 3, 3), (4, 3, 4),
+    (5, 3, 3), (2, 3, 2, 2), (3, 2, 2, 2), (3, 3, 2, 2), (4, 2, 2, 2), (4, 3, 2, 2),
+)  # fmt: skip
+
+
+def _national(groups: tuple[int, ...], gap: str) -> str:
+    """Returns a pattern of a number such as 02-123-4567, (02) 123-4567, 02) 123-4567."""
+    slash = "|/" if groups[0] > 2 else ""
+    area = rf"{_ZERO}{_NOT_ZERO}\d{{{groups[0] - 2}}}"
+    numbers = _GAP.join(rf"\d{{{digits}}}" for digits in groups[1:])
+    ends = rf"{_CLOSE}[{_SPACES}]?"
+    return rf"(?:{_OPEN}{area}{ends}|{area}(?:{gap}{slash}|{ends})){numbers}"
+
+
+# What can be a phone number is found first, since it is rare.
+_PHONE_LIKE = re.compile(rf"[\d+(\uff0b\uff08][\d().\uff08\uff09/{_SPACES}{_DASHES}]{{6,}}+")
+_NATIONAL = (
+    *(_national(groups, _GAP) for groups in _GROUPED),
+    *(_national(groups, rf"[{_SPACES}{_DASHES}]") for groups in _AREA_AND_NUMBER),
+)
+_PHONES = (
+    # +47 22 33 44 55, +1 (212) 555-0123, 0047 22 33 44 55
+    rf"(?:{_PLUS}[1-9]\d{{0,2}}{_GAP}?|00[1-9]\d{{0,2}}{_GAP})"
+    rf"(?:{_OPEN}\d{{1,4}}{_CLOSE}{_GAP}?)?\d{{1,4}}(?:{_GAP}?\d{{2,4}}){{1,4}}",
+    # (212) 555-0123, 212-555-0123, 1-800-555-0199
+    rf"(?:1{_GAP})?(?:{_OPEN}\d{{3}}{_CLOSE}[{_SPACES}]?|\d{{3}}{_GAP})\d{{3}}{_GAP}\d{{4}}",
+    # 138-1234-5678
+    rf"1[3-9]\d[{_SPACES}{_DASHES}]\d{{4}}[{_SPACES}{_DASHES}]\d{{4}}",
+    # 06 12 34 56 78, but no longer row of pairs
+    rf"(?<!\d{_GAP}){_ZERO}{_NOT_ZERO}(?:{_GAP}\d\d){{4}}(?!{_GAP}\d)",
+    # 010-1234-5678, (02) 1234-5678; 0171-1234567 has no full stop, as in 012.345678
+    rf"(?={_OPEN}?{_ZERO}{_NOT_ZERO})(?:{'|'.join(_NATIONAL)})",
+)
+# An extension such as x45 may follow.
 _PHONE = re.compile(
-    r"(?<![\w.+/-])(?:"
-    # +47 22 33 44 55, +1 (212) 555-0123
-    r"\+[1-9]\d{0,2}[ .-]?(?:\(\d{1,4}\)[ .-]?)?\d{1,4}(?:[ .-]?\d{2,4}){1,4}"
-    # (212) 555-0123, 212-555-0123
-    r"|(?:\(\d{3}\) ?|\d{3}[ .-])\d{3}[ .-]\d{4}"
-    # 010-1234-5678, 02-123-4567
-    r"|0\d{1,2}-\d{3,4}-\d{4}"
-    r")(?![\w/-]|\.\d)"
+    rf"(?<![{_WORD}+\uff0b/{_DASHES}])(?<!\d\.)(?:{'|'.join(_PHONES)})"
+    rf"(?!(?!x\d)[{_WORD}/]|\.\d|[{_DASHES}][{_WORD}])"
 )
 _DIGIT = re.compile(r"\d")
-_FEWEST_DIGITS, _MOST_DIGITS = 7, 15
+_FEWEST_DIGITS, _FEWEST_AFTER_00, _MOST_DIGITS = 7, 11, 15
 
 
 def replace_emails(text: str) -> tuple[str, int]:
     """Replaces e-mail addresses; returns the text and their number."""
-    return _EMAIL.subn(EMAIL, text) if "@" in text else (text, 0)
+    return _EMAIL.subn(EMAIL, text) if "@" in text or "\uff20" in text else (text, 0)
 
 
 def replace_phones(text: str) -> tuple[str, int]:
     """Replaces phone numbers with country code or separators."""
-    return _replace(_PHONE, text, _phone)
+    count = 0
+
+    def replace(found: re.Match[str]) -> str:
+        nonlocal count
+        # With the characters around it, on which its boundaries depend.
+        start, stop = max(0, found.start() - 2), found.end() + 2
+        new, places = _replace(_PHONE, text[start:stop], _phone)
+        count += places
+        return new[found.start() - start : len(new) - len(text[found.end() : stop])]
+
+    return _PHONE_LIKE.sub(replace, text), count
 
 
 def replace_ip_addresses(text: str) -> tuple[str, int]:
@@ -50,29 +114,30 @@ def replace_ip_addresses(text: str) -> tuple[str, int]:
 
 
 def _replace(
-    pattern: re.Pattern[str], text: str, replacement: Callable[[str], str]
+    pattern: re.Pattern[str], text: str, replacement: Callable[[re.Match[str]], str]
 ) -> tuple[str, int]:
     count = 0
 
     def replace(found: re.Match[str]) -> str:
         nonlocal count
-        new = replacement(found[0])
+        new = replacement(found)
         count += new != found[0]
         return new
 
     return pattern.sub(replace, text), count
 
 
-def _phone(number: str) -> str:
-    digits = len(_DIGIT.findall(number))
-    return PHONE if _FEWEST_DIGITS <= digits <= _MOST_DIGITS else number
+def _phone(found: re.Match[str]) -> str:
+    digits = len(_DIGIT.findall(found[0]))
+    fewest = _FEWEST_AFTER_00 if found[0].startswith("00") else _FEWEST_DIGITS
+    return PHONE if fewest <= digits <= _MOST_DIGITS else found[0]
 
 
-def _address(text: str) -> str:
+def _address(found: re.Match[str]) -> str:
     try:
-        address = ipaddress.ip_address(text)
+        address = ipaddress.ip_address(found[0])
     except ValueError:
-        return text
+        return found[0]
     if not address.is_global:
-        return text
+        return found[0]
     return IPV4 if address.version == 4 else IPV6

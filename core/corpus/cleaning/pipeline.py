@@ -37,7 +37,13 @@ from core.corpus.cleaning.part_task import (
     Repeats,
     run_once,
 )
-from core.corpus.cleaning.report import Report, SourceCounts, Tally, steps_in_use
+from core.corpus.cleaning.report import (
+    Report,
+    SourceCounts,
+    Tally,
+    steps_in_use,
+    thresholds_in_use,
+)
 from core.corpus.cleaning.spooling import Spooler
 from core.corpus.cleaning.work_folder import WorkFolder
 from core.events import Reporter
@@ -84,7 +90,8 @@ class Cleaning:
         for _, _, documents, size, member in spool.batches:
             self._counts_of(member).read.update({"documents": documents, "bytes": size})
         read = {"documents": spool.documents, "bytes": spool.bytes}
-        return Report(read, kept, self._tally, steps_in_use(config), self._by_source)
+        steps, thresholds = steps_in_use(config), thresholds_in_use(config)
+        return Report(read, kept, self._tally, steps, self._by_source, thresholds)
 
     def _counts_of(self, member: str) -> SourceCounts:
         """Returns the counts of a named source; others are not kept."""

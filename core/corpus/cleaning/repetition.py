@@ -7,6 +7,7 @@ item is any but the first of its kind in the document; characters of overlapping
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -110,8 +111,11 @@ class WordGrams:
         return self._share_of_characters(self._block.sum(owners, lengths))
 
     def _share_of_characters(self, part: npt.NDArray) -> Shares:
-        whole = self._block.sum(self._words.owners, self._words.lengths)
-        return np.divide(part, np.maximum(whole, 1))
+        return np.divide(part, self._all_characters)
+
+    @cached_property
+    def _all_characters(self) -> Shares:
+        return np.maximum(self._block.sum(self._words.owners, self._words.lengths), 1)
 
     def _grouped(self, n: int) -> tuple[Places, Groups]:
         if n not in self._groups:

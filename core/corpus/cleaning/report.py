@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from core.config import CleanConfig, title_of
+from core.config.options import field_extra
 
 _MOST_EXAMPLES = 3
 _SHOWN_CHARACTERS = 300
@@ -36,6 +37,29 @@ def _is_on(step: str, config: CleanConfig) -> bool:
         return not config.min_characters is config.max_characters is None
     value = getattr(config, step)
     return value != "none" and bool(value)
+
+
+# Settings that no switch shows, by their step.
+_SETTINGS = {
+    LENGTH: ("min_characters", "max_characters"),
+    "languages": ("languages", "min_language_probability"),
+}
+
+
+def thresholds_in_use(config: CleanConfig) -> dict[str, dict[str, Any]]:
+    """Returns the settings of each step that is switched on; None is off."""
+    return {
+        step: {name: value for name in _settings_of(step)
+               if (value := getattr(config, name)) is not None}
+        for step in steps_in_use(config)
+    }  # fmt: skip
+
+
+def _settings_of(step: str) -> Iterable[str]:
+    fields = CleanConfig.model_fields.items()
+    return _SETTINGS.get(step) or [
+        name for name, one in fields if field_extra(one)["needs"] == step
+    ]
 
 
 @dataclass(frozen=True)
@@ -206,6 +230,7 @@ class Report:
         read: Documents and bytes before cleaning, in `documents` and `bytes`.
         kept: Documents and bytes by split.
         by_source: Counts of named sources, in their order.
+        thresholds: Settings of each step.
     """
 
     read: Mapping[str, int]
@@ -213,6 +238,7 @@ class Report:
     tally: Tally
     steps: list[str]
     by_source: Mapping[str, SourceCounts] = field(default_factory=dict)
+    thresholds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def summary(self) -> dict[str, Any]:
         """Returns counts for the manifest."""
@@ -241,4 +267,6 @@ class Report:
 
     def _steps(self) -> Iterator[tuple[str, dict[str, Any]]]:
         for step in self.steps:
-            yield step, self.tally.steps.get(step, StepTally()).to_dict()
+            counts = self.tally.steps.get(step, StepTally()).to_dict()
+            thresholds = dict(self.thresholds.get(step, {}))
+            yield step, {**counts, **({"thresholds": thresholds} if thresholds else {})}

@@ -25,6 +25,7 @@ from tests.core.corpus.cleaning.support import (
 pytestmark = pytest.mark.long
 
 COPIES, LENGTH, VOCABULARY = 3000, 200, 20_000
+SOME = 2000
 
 
 def groups_of(keys: np.ndarray, kinds: list[int] | None = None) -> list[int]:
@@ -71,7 +72,8 @@ def test_buckets_do_not_change_the_groups(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_keys_do_not_depend_on_other_documents() -> None:
-    texts = [*pages(5), "one", "two words", "  ", "x " * 100_000]
+    unspaced = ["今天天气很好，我们去公园散步。" * 3, "acgt" * 500]
+    texts = [*pages(5), "one", "two words", "  ", "x " * 100_000, *unspaced]
     config = plain_config()
     together = near_keys(texts, config)
     alone = np.concatenate([near_keys([text], config) for text in texts], axis=1)
@@ -133,6 +135,47 @@ def test_no_near_miss_is_removed(originals: np.ndarray) -> None:
     assert 0.12 < share < 0.15
     texts = [text.decode() for documents in (originals, misses) for text in texts_of(documents)]
     assert groups_of(near_keys(texts, plain_config())) == list(range(2 * COPIES))
+
+
+# Characters, length of a document, characters of a window and edits of each script.
+UNSPACED = {
+    "Han": (0x4E00, 0x9000, 300, 8, 5), "Thai": (0x0E01, 0x0E2F, 300, 8, 5),
+    "DNA": (0, 4, 600, 20, 6)
+}  # fmt: skip
+
+
+def unspaced(documents: np.ndarray, script: str) -> list[str]:
+    letters = "ACGT" if script == "DNA" else None
+    return ["".join(letters[code] if letters else chr(code) for code in row)
+            for row in documents.tolist()]  # fmt: skip
+
+
+@pytest.mark.parametrize("script", list(UNSPACED))
+def test_copies_without_spaces_are_found_at_the_theoretical_rate(script: str) -> None:
+    low, high, length, window, edits = UNSPACED[script]
+    generator = np.random.default_rng(3)
+    originals = generator.integers(low, high, (SOME, length))
+    copies = originals.copy()
+    for row in copies:
+        row[generator.choice(length, edits, replace=False)] = generator.integers(low, high, edits)
+    texts = [unspaced(one, script) for one in (originals, copies)]
+    similar = np.array([common_runs(*pair, window) for pair in zip(*texts, strict=True)])
+    theory = (1 - (1 - similar**8) ** 14).mean()
+    assert 0.6 < theory < 0.9
+    keys = [near_keys(one, plain_config())[:-1] for one in texts]
+    assert (keys[0] == keys[1]).any(0).mean() == pytest.approx(theory, abs=0.02)
+    # Documents that share their first quarter only are no near duplicates.
+    others = generator.integers(low, high, originals.shape)
+    misses = np.concatenate([originals[:, : length // 4], others[:, length // 4 :]], axis=1)
+    found = groups_of(near_keys([*texts[0], *unspaced(misses, script)], plain_config()))
+    assert found == list(range(2 * SOME))
+
+
+def common_runs(one: str, other: str, length: int) -> float:
+    """Jaccard similarity of the runs of so many characters."""
+    runs = [{text[place : place + length] for place in range(len(text) - length + 1)}
+            for text in (one, other)]  # fmt: skip
+    return len(runs[0] & runs[1]) / len(runs[0] | runs[1])
 
 
 def test_more_bands_find_less_similar_documents(originals: np.ndarray) -> None:

@@ -23,6 +23,22 @@ def test_email_addresses_are_replaced(address: str) -> None:
     assert replace_emails(f"Write to <{address}>, please.") == (f"Write to <{EMAIL}>, please.", 1)
 
 
+@pytest.mark.parametrize(
+    ("text", "replaced"),
+    [
+        ("foo@bar.com으로 보내기", f"{EMAIL}으로 보내기"), ("메일foo@bar.com", f"메일{EMAIL}"),
+        ("请发到foo@bar.com。", f"请发到{EMAIL}。"),
+        ("邮箱foo@bar.com，或者", f"邮箱{EMAIL}，或者"),
+        ("メールfoo@bar.co.jpへ", f"メール{EMAIL}へ"), ("ติดต่อfoo@bar.comค่ะ", f"ติดต่อ{EMAIL}ค่ะ"),
+        ("foo＠bar.com", EMAIL), ("josé@example.org", EMAIL), ("иван@пример.рф", EMAIL),
+        ("_foo@bar.com_", f"{EMAIL}_"), ("foo@bar.com-based", f"{EMAIL}-based"),
+        ("...foo@bar.com...", f"...{EMAIL}..."),
+    ],
+)  # fmt: skip
+def test_email_addresses_beside_letters_are_replaced(text: str, replaced: str) -> None:
+    assert replace_emails(text) == (replaced, 1)
+
+
 @pytest.mark.parametrize("text", ["@decorator", "me @ home", "user@host", "a@b.c", "x = y@z"])
 def test_other_at_signs_stay(text: str) -> None:
     assert replace_emails(text) == (text, 0)
@@ -33,6 +49,11 @@ def test_other_at_signs_stay(text: str) -> None:
     [
         "+47 22 33 44 55", "+1 (212) 867-5309", "+82-10-1234-5678", "+442079460123",
         "(212) 867-5309", "212-867-5309", "212.867.5309", "010-1234-5678", "02-123-4567",
+        "(02) 1234-5678", "02) 123-4567", "0171-1234567", "0171/1234567", "1-800-867-5309",
+        "1 (800) 867-5309", "06 12 34 56 78", "06.12.34.56.78",
+        "06\u00a012\u00a034\u00a056\u00a078",
+        "020 7946 0123", "07700 900123", "044 668 18 00", "0470 12 34 56", "0120-123-456",
+        "010-12345678", "138-1234-5678", "0049 171 1234567", "０３－１２３４－５６７８",
     ],
 )  # fmt: skip
 def test_phone_numbers_are_replaced(number: str) -> None:
@@ -40,10 +61,32 @@ def test_phone_numbers_are_replaced(number: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "replaced"),
+    [
+        ("010-1234-5678로 전화", f"{PHONE}로 전화"), ("02-123-4567입니다", f"{PHONE}입니다"),
+        ("전화010-1234-5678", f"전화{PHONE}"), ("电话010-12345678。", f"电话{PHONE}。"),
+        ("090-1234-5678まで", f"{PHONE}まで"), ("Tel.010-1234-5678", f"Tel.{PHONE}"),
+        ("010-1234-5678 20대", f"{PHONE} 20대"), ("212-867-5309x45", f"{PHONE}x45"),
+    ],
+)  # fmt: skip
+def test_phone_numbers_beside_letters_are_replaced(text: str, replaced: str) -> None:
+    assert replace_phones(text) == (replaced, 1)
+
+
+def test_each_of_successive_phone_numbers_is_replaced() -> None:
+    text = "010 1234 5678 010 2222 3333, 212-867-5309 212-867-5310"
+    assert replace_phones(text) == (f"{PHONE} {PHONE}, {PHONE} {PHONE}", 4)
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "2020-11-25", "1939-1945", "1,234,567 people", "ISBN 978-3-16-148410-0", "3.14159265",
         "+1", "version 1.2.3.4", "20201125", "1 + 2", "12:30:45", "1e+10", "$1 000 000",
+        "2020-11-25년", "1939-1945年", "1,234,567명", "₩1,234,567", "1.234.567,89 €", "02-12-2024",
+        "02.12.2024 12:30", "02/12/2024", "1.2.3.4.5", "ISBN 978-89-1234-567-8",
+        "ISBN 0-306-40615-2", "ISBN 89-7012-345-6", "01 02 03 04 05 06 07", "052.520008",
+        "0012345678", "10 000 000", "1588-1234", "제1234-5678호", "1 234 567 890", "2001:db8::1",
     ],
 )  # fmt: skip
 def test_other_numbers_stay(text: str) -> None:
@@ -52,7 +95,14 @@ def test_other_numbers_stay(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("address", "replacement"),
-    [("8.8.8.8", IPV4), ("93.184.216.34", IPV4), ("2606:4700:4700::1111", IPV6)],
+    [
+        ("8.8.8.8", IPV4),
+        ("서버8.8.8.8로", f"서버{IPV4}로"),
+        ("地址8.8.8.8。", f"地址{IPV4}。"),
+        ("为2606:4700:4700::1111的", f"为{IPV6}的"),
+        ("93.184.216.34", IPV4),
+        ("2606:4700:4700::1111", IPV6),
+    ],
 )
 def test_public_ip_addresses_are_replaced(address: str, replacement: str) -> None:
     assert replace_ip_addresses(f"at {address}, now") == (f"at {replacement}, now", 1)
@@ -63,6 +113,7 @@ def test_public_ip_addresses_are_replaced(address: str, replacement: str) -> Non
     [
         "127.0.0.1", "192.168.1.20", "10.0.0.1", "::1", "fe80::1", "300.1.1.1", "1.2.3",
         "1.2.3.4.5", "std::vector", "12:30:45", "a[1::2]", "v8.8.8.8", IPV4, IPV6,
+        "第1.2.3.4节", "제1.2.3.4항", "10.0.0.1로",
     ],
 )  # fmt: skip
 def test_local_addresses_and_other_text_stay(text: str) -> None:
@@ -82,7 +133,9 @@ def test_each_replacement_is_switched_on_separately() -> None:
     assert filtered([text])[0] == [text]
 
 
-@pytest.mark.parametrize("part", ["a@", "a.", "1-", "+1 ", "1.", "2:", "(1", "a@a.", "0123-"])
+@pytest.mark.parametrize(
+    "part", ["a@", "a.", "1-", "+1 ", "1.", "2:", "(1", "a@a.", "0123-", "(", "é@"]
+)
 def test_long_hostile_text_is_searched(part: str) -> None:
     """A search whose time grows with the square of the length would take hours."""
     text = part * 1_000_000

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from core.corpus.cleaning.blocks import Block
+from core.corpus.cleaning.lines import count_lines
 from core.corpus.cleaning.report import Tally
 from core.corpus.cleaning.rules import RULES, Measures, judge, lowered, rules_in_use
 from core.corpus.cleaning.steps import filter_texts, near_keys, normalize_texts
@@ -231,3 +232,19 @@ def test_arbitrary_unicode_is_cleaned() -> None:
         kept = filter_texts(batch, config, np.zeros(0, np.uint64), tally)
         assert near_keys(kept.texts, config).shape == (15, len(kept))
         assert len(kept) + len(removed_by(tally)) == len(texts)
+
+
+def test_long_documents_are_measured_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "\n".join(["\n\n".join(pages(20)), *pages(3), "word " * 3000])
+    config = plain_config(gopher=True, gopher_repetition=True, c4=True, fineweb=True)
+
+    def values() -> list[list[float]]:
+        measures = Measures(Block([text, "", text[50:]]), config)
+        return [rule.measure(measures).tolist() for rule in RULES]
+
+    whole = values(), count_lines([text])
+    for size in (1, 7, 1000):
+        monkeypatch.setattr("core.corpus.cleaning.blocks._HASHED_ITEMS", size)
+        cut = values(), count_lines([text])
+        assert cut[0] == whole[0]
+        np.testing.assert_array_equal(cut[1], whole[1])

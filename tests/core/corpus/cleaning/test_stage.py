@@ -22,6 +22,7 @@ from core.corpus.cleaning.stage import REPORT_FILE, clean, derive_name
 from core.corpus.previewing import preview_apart
 from core.errors import ConfigError, CorpusError, RunError
 from core.events import Reporter, RunStopped
+from core.hub.card_cleaning import describe_cleaning
 from core.hub.card_notes import CardNotes
 from core.hub.cards import shards_card
 from core.parts.pool import count_workers, open_pool
@@ -388,9 +389,31 @@ def test_card_of_shards_has_the_summary_of_cleaning(text: Path, workspace: Works
     assert f"| Exact duplicates | {removed} | 0 |" in card
     assert f"{len(mixed_documents())} documents were cleaned" in card
     assert "text files provided by its author" in card
+    assert "| Near duplicates | Bands | 14 | 0 |" in card
+    assert "could not be read" not in card
     for foreign in (None, 5, {"steps": 3}, {"steps": {"c4": "<b>", "x": {}}, "read": []}):
         shards.manifest.counts["cleaning"] = foreign
         assert "<b>" not in shards_card(shards.manifest, CardNotes("me/rows"))
+
+
+def test_card_has_rules_sources_and_skipped_parts() -> None:
+    foreign = "<b>[x](y)|\n# z"
+    steps = {"gopher": {"removed_documents": 3, "changed_documents": 0,
+                        "removed_by": {"gopher_min_words": 3, foreign: "<i>"},
+                        "thresholds": {"gopher_min_words": 50, "gopher_max_words": foreign}},
+            }  # fmt: skip
+    sources = {"web": {"read": {"documents": 9}, "train_documents": 5, "validation_documents": 1},
+               foreign: None}  # fmt: skip
+    card = describe_cleaning(
+        {"read": {"documents": 9}, "steps": steps, "sources": sources, "parts_skipped": 2}
+    )
+    assert "| Gopher quality rules | Minimum words | 50 | 3 |" in card
+    assert "The text is incomplete: 2 parts could not be read." in card
+    assert "| web | 9 | 5 | 1 |" in card
+    escaped = r"&lt;b\>\[x\]\(y\)\| \# z"
+    assert f"| Gopher quality rules | Maximum words | {escaped} | 0 |" in card
+    assert f"| {escaped} | unknown | unknown | unknown |" in card
+    assert "<b>" not in card and "<i>" not in card
 
 
 @pytest.fixture
