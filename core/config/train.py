@@ -452,6 +452,7 @@ class TrainConfig(StageConfig):
         "without it. Slower on GPUs and TPUs.",
         title="Intra-document masking",
         group="Objective",
+        is_later=True,
     )
     mean_noise_span_length: float | None = option(
         None,
