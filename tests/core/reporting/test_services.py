@@ -19,6 +19,7 @@ from core.runs.folder import RunFolder
 from core.workspace import Workspace, file_lock, hash_file
 from tests.core.reporting.stores import read_mlflow, read_trackio, read_wandb
 from tests.core.runs.support import (
+    delete_folder,
     metrics_in_events,
     processes_with,
     stop_worker,
@@ -146,7 +147,7 @@ def test_stores_removed_or_full_do_not_change_the_training(
     assert len(stores) == 3 and all(any(one.rglob("*.*")) for one in stores)
     if fault == "removed":
         for store in stores:
-            shutil.rmtree(store)
+            delete_folder(store)
     else:
         fill_disk_of_mlflow(workspace)
         fill_disk_of_processes(folder, "trackio", "wandb")

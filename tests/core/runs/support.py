@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -35,6 +36,20 @@ def wait_for(condition: Callable[[], object], seconds: float = WAIT_SECONDS) -> 
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.05)
+
+
+def delete_folder(folder: Path) -> None:
+    """Deletes a folder to which other processes may still write.
+
+    A file created between the listing and the removal of its folder makes
+    `shutil.rmtree` fail; users would repeat the command.
+    """
+
+    def is_deleted() -> bool:
+        shutil.rmtree(folder, ignore_errors=True)
+        return not folder.exists()
+
+    wait_for(is_deleted, 20)
 
 
 def wait_until_ended(workspace: Workspace, run_id: str, seconds: float = WAIT_SECONDS) -> RunRow:

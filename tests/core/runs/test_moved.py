@@ -22,6 +22,7 @@ from core.workspace import file_lock, write_atomically
 from core.workspace.places import WorkspaceMovedError, guarding_workspaces, make_folder
 from tests.core.runs.support import (
     begin_run,
+    delete_folder,
     processes_with,
     stop_worker,
     wait_for,
@@ -104,7 +105,7 @@ def test_worker_of_a_deleted_workspace_ends(workspace: Workspace) -> None:
     worker = ensure_worker(workspace)
     assert worker is not None
     wait_for(lambda: is_worker_running(workspace))
-    shutil.rmtree(workspace.root)
+    delete_folder(workspace.root)
     wait_for(lambda: worker.poll() is not None, 20)
     assert not workspace.root.exists()
 

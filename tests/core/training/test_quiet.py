@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from core.backends.stderr import is_hidden
+from tests.core.runs.support import delete_folder
 from tests.hub_server import HubServer
 from tests.texts import write_sentences
 
@@ -209,4 +209,4 @@ def test_every_stage_prints_only_its_own_lines(tmp_path: Path) -> None:
         reported = lines_of_events(log.parent)
         lines = [line for line in log.read_text().splitlines() if not line.startswith("step ")]
         assert [line for line in lines if line not in reported] == [], log
-    shutil.rmtree(workspace)
+    delete_folder(workspace)
