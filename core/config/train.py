@@ -33,10 +33,7 @@ from core.presets import TRAINING_PRESETS
 
 TrainPresetName = Literal["fast", "classic", "flax", "custom"]
 # They name files of this machine, or choose what the target decides.
-_NOT_ELSEWHERE = (
-    "output", "num_processes", "process_id", "coordinator_address", "evaluate_pairs_path",
-    "evaluate_text_path", "checkpoint_words",
-)  # fmt: skip
+_NOT_ELSEWHERE = ("output", "num_processes", "process_id", "coordinator_address")
 
 
 class TrainConfig(StageConfig):

@@ -12,10 +12,11 @@ from typing import Any
 
 from core.config import TrainConfig
 from core.config.mixture import MixtureSource, format_mixture, parse_mixture
+from core.corpus.finding import find_files
 from core.errors import ConfigError, StudioError
 from core.targets.code import CodeArchive
 from core.targets.errors import MirrorError, NoRoomError
-from core.targets.schema import Input, InputFile
+from core.targets.schema import EVALUATION_PATHS, Input, InputFile
 from core.targets.store import ObjectStore
 from core.workspace import (
     MANIFEST_FILE,
@@ -26,7 +27,7 @@ from core.workspace import (
     hash_file,
     read_manifest,
 )
-from core.workspace.names import path_inside
+from core.workspace.names import flaw_of_names, path_inside
 from core.workspace.places import make_folder
 
 BLOBS = "blobs"
@@ -61,9 +62,14 @@ class Inputs:
             Input(field=name, kind=kind if is_artifact else "", name=title, files=tuple(files))
         )
 
-    def add_file(self, name: str, path: Path) -> None:
-        described = self._describe(path, "file.json", None)
-        self.inputs.append(Input(field=name, name=name, files=(described,)))
+    def add_files(self, name: str, paths: Mapping[str, Path]) -> None:
+        """Adds files that aren't of an artifact.
+
+        Args:
+            paths: A file for each name that it has on the machine.
+        """
+        files = [self._describe(path, title, None) for title, path in paths.items()]
+        self.inputs.append(Input(field=name, name=name, files=tuple(files)))
 
     def _describe(self, path: Path, name: str, known: Mapping[str, Any] | None) -> InputFile:
         sha256 = known["sha256"] if known else hash_file(path)
@@ -101,7 +107,10 @@ def collect_inputs(config: TrainConfig, workspace: Workspace) -> Inputs:
                 fix="correct the path",
                 field="model_config_path",
             )
-        found.add_file("model_config_path", path)
+        found.add_files("model_config_path", {"file.json": path})
+    for name in EVALUATION_PATHS if config.evaluate_every else ():
+        if pattern := getattr(config, name):
+            found.add_files(name, _files_of(pattern, name))
     return found
 
 
@@ -156,11 +165,17 @@ def place_inputs(
         folder = _place_of(one, workspace)
         if not folder.exists():
             _place_files(store, one, folder, cache)
-        is_file = not one.kind and one.name == "model_config_path"
-        where = folder / one.files[0].name if is_file else folder
+        where = folder / one.files[0].name if _names_file(one) else folder
         if one.field != "mixture":  # The config has these names already.
             values[one.field] = one.name if one.kind else str(where)
     return values
+
+
+def _names_file(one: Input) -> bool:
+    """Returns whether the field has the path of a file, and not of its folder."""
+    return one.field == "model_config_path" or (
+        one.field in EVALUATION_PATHS and len(one.files) == 1
+    )
 
 
 def _place_of(one: Input, workspace: Workspace) -> Path:
@@ -186,6 +201,22 @@ def _place_files(store: ObjectStore, one: Input, folder: Path, cache: Path) -> N
         commit_folder(draft, folder)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def _files_of(pattern: str, field: str) -> dict[str, Path]:
+    """Returns the files of a path or pattern by their names within the folder that has them all."""
+    paths = list(dict.fromkeys(file.path for file in find_files(pattern, field=field).files))
+    root = os.path.commonpath([path.parent for path in paths])
+    found = {path.relative_to(root).as_posix(): path for path in paths}
+    if flaw := flaw_of_names(found):
+        raise ConfigError(
+            "A file can't be sent to another machine under its name",
+            expected="a name that every system accepts",
+            received=flaw,
+            fix="rename the file",
+            field=field,
+        )
+    return found
 
 
 def _add_shards(found: Inputs, reference: str, workspace: Workspace) -> None:

@@ -19,6 +19,8 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from core.config import TrainConfig
+from core.config.word_marks import parse_word_marks
 from core.errors import StudioError
 from core.events import LIMIT, EventLog, StopMode, read_events, read_stop
 from core.outbound import distrust_callers
@@ -26,11 +28,16 @@ from core.redaction import hide_secrets_in_output
 from core.reporting.start import start_reporters_of
 from core.runs.folder import RunFolder
 from core.runs.process import ProcessIdentity
-from core.stages.registry import artifact_kind_of, load_further_stages
+from core.stages.registry import artifact_kind_of, load_further_stages, parse_stage_config
 from core.targets.errors import MirrorError, NoRoomError, TargetError, UnavailableError
 from core.targets.mirror import Listing, RunMirror, exit_name, heartbeat_name, log_name
 from core.targets.schema import AGAIN, MOST_EVENTS_BYTES, Exit, StopRequest, parse_events
-from core.training.checkpoint import CHECKPOINTS_FOLDER, checkpoint_name, checkpoint_steps
+from core.training.checkpoint import (
+    CHECKPOINTS_FOLDER,
+    checkpoint_name,
+    checkpoint_steps,
+    words_name,
+)
 from core.workspace import Artifact, Workspace, write_atomically
 from core.workspace.places import (
     WorkspaceMovedError,
@@ -275,6 +282,8 @@ class Follower:
             return
         if kind == "checkpoint":
             event = {**event, "path": str(self._checkpoint_path(event["step"]))}
+        if kind == "kept":
+            event = {**event, "path": str(self._checkpoints / words_name(event["words"]))}
         self._append(event, (segment, line))
         if kind == "progress" and self._stop_sent is None:
             self._enter(_phase_of(str(event.get("note", ""))), self._incarnation)
@@ -357,11 +366,14 @@ class Follower:
         return launcher is not None and launcher.incarnations_before >= newest
 
     def _fetch_checkpoint(self, listing: Listing) -> None:
-        """Fetches the newest checkpoint, for use here; a damaged one is passed over."""
+        """Fetches the newest checkpoint and kept models; damaged ones are passed over."""
         self._fetched_at = time.monotonic()
-        parent = self._folder.path / CHECKPOINTS_FOLDER
-        if fetched := self._mirror.fetch_newest_checkpoint(listing, parent):
+        if fetched := self._mirror.fetch_newest_checkpoint(listing, self._checkpoints):
             self._remove_older(fetched)
+        config = parse_stage_config(self._record.stage, self._record.config)
+        if isinstance(config, TrainConfig):
+            marks = parse_word_marks(config.word_marks)
+            self._mirror.fetch_kept_models(listing, marks, self._checkpoints)
 
     def _remove_older(self, newest: Path) -> None:
         for step in checkpoint_steps(newest.parent):
@@ -369,7 +381,11 @@ class Follower:
                 shutil.rmtree(self._checkpoint_path(step))
 
     def _checkpoint_path(self, step: int) -> Path:
-        return self._folder.path / CHECKPOINTS_FOLDER / checkpoint_name(step)
+        return self._checkpoints / checkpoint_name(step)
+
+    @property
+    def _checkpoints(self) -> Path:
+        return self._folder.path / CHECKPOINTS_FOLDER
 
     # The end.
 

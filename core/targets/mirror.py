@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -31,7 +33,13 @@ from core.targets.schema import (
     segment_number,
 )
 from core.targets.store import ObjectStore, StoredObject, missing
-from core.training.checkpoint import CHECKPOINTS_FOLDER, checkpoint_name, checkpoint_step
+from core.training.checkpoint import (
+    CHECKPOINTS_FOLDER,
+    checkpoint_name,
+    checkpoint_step,
+    words_name,
+    words_of_name,
+)
 from core.workspace import (
     MANIFEST_FILE,
     MOST_MANIFEST_BYTES,
@@ -46,6 +54,7 @@ from core.workspace.places import make_folder
 _MOST_CLAIM_TRIES = 20
 _HEARTBEAT_WITHIN_SECONDS = 20.0
 _RUNS = "runs"
+_CHECKPOINT_FILE = re.compile(rf"incarnations/(\d{{6,7}})/{CHECKPOINTS_FOLDER}/([^/]+)/(.+)")
 
 _T = TypeVar("_T", StopRequest, Heartbeat, Exit)
 
@@ -61,6 +70,19 @@ class StoredCheckpoint:
     @property
     def folder(self) -> str:
         return f"{_incarnation(self.incarnation)}/{CHECKPOINTS_FOLDER}/{checkpoint_name(self.step)}"
+
+
+@dataclass(frozen=True)
+class KeptModel:
+    """A complete model in a mirror, kept at a number of words seen."""
+
+    incarnation: int
+    words: int
+    files: Mapping[str, int]  # Size by name.
+
+    @property
+    def folder(self) -> str:
+        return f"{_incarnation(self.incarnation)}/{CHECKPOINTS_FOLDER}/{words_name(self.words)}"
 
 
 class Listing:
@@ -90,15 +112,29 @@ class Listing:
 
     def checkpoints(self, incarnation: int) -> list[StoredCheckpoint]:
         """Complete checkpoints of one incarnation, newest first."""
-        prefix = f"{_incarnation(incarnation)}/{CHECKPOINTS_FOLDER}/"
-        files: dict[int, dict[str, int]] = {}
+        found = [
+            StoredCheckpoint(incarnation, step, files)
+            for (number, name), files in self._complete_folders.items()
+            if number == incarnation and (step := checkpoint_step(name)) is not None
+        ]
+        return sorted(found, key=lambda one: one.step, reverse=True)
+
+    def kept_models(self) -> dict[int, KeptModel]:
+        """The models that were kept, by words; of several incarnations', the earliest one's."""
+        found: dict[int, KeptModel] = {}
+        for (incarnation, name), files in sorted(self._complete_folders.items()):
+            if (words := words_of_name(name)) is not None:
+                found.setdefault(words, KeptModel(incarnation, words, files))
+        return found
+
+    @cached_property
+    def _complete_folders(self) -> dict[tuple[int, str], dict[str, int]]:
+        """Sizes by file name of the checkpoints with a manifest, by incarnation and name."""
+        files: dict[tuple[int, str], dict[str, int]] = {}
         for name, stored in self.objects.items():
-            folder, _, file = name.removeprefix(prefix).partition("/")
-            step = checkpoint_step(folder) if name.startswith(prefix) else None
-            if step is not None and file:
-                files.setdefault(step, {})[file] = stored.bytes
-        whole = [step for step, found in files.items() if MANIFEST_FILE in found]
-        return [StoredCheckpoint(incarnation, n, files[n]) for n in sorted(whole, reverse=True)]
+            if found := _CHECKPOINT_FILE.fullmatch(name):
+                files.setdefault((int(found[1]), found[2]), {})[found[3]] = stored.bytes
+        return {place: found for place, found in files.items() if MANIFEST_FILE in found}
 
     def artifact(self, incarnation: int) -> dict[str, int] | None:
         """Sizes of the files that the run made; None if they aren't complete."""
@@ -319,6 +355,10 @@ class RunMirror:
         """Uploads a checkpoint; raises SupersededError if a newer incarnation has begun."""
         self._upload(folder, StoredCheckpoint(incarnation, step, {}).folder, incarnation)
 
+    def upload_kept_model(self, folder: Path, incarnation: int, words: int) -> None:
+        """Uploads a kept model; raises SupersededError if a newer incarnation has begun."""
+        self._upload(folder, KeptModel(incarnation, words, {}).folder, incarnation)
+
     def upload_artifact(self, folder: Path, incarnation: int) -> None:
         """Uploads what the run made; raises SupersededError if a newer incarnation has begun."""
         self._upload(folder, f"{_incarnation(incarnation)}/artifact", incarnation)
@@ -366,15 +406,32 @@ class RunMirror:
     def fetch_checkpoint(self, checkpoint: StoredCheckpoint, parent: Path) -> Path:
         """Downloads and verifies a checkpoint; its folder, which is returned, appears whole."""
         final = parent / checkpoint_name(checkpoint.step)
-        draft = final.with_name(f".{final.name}.draft")
-        shutil.rmtree(draft, ignore_errors=True)
-        make_folder(draft)
-        try:
-            self.download_checkpoint(checkpoint, draft)
-            commit_folder(draft, final)
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
+        _fetch_whole(final, lambda draft: self.download_checkpoint(checkpoint, draft))
         return final
+
+    def fetch_kept_models(self, listing: Listing, wanted: Collection[int], parent: Path) -> None:
+        """Fetches the kept models that aren't there yet; a damaged one is passed over.
+
+        Args:
+            wanted: Numbers of words; models at others are left alone.
+        """
+        for words, model in listing.kept_models().items():
+            final = parent / words_name(words)
+            if words in wanted and not final.exists():
+                try:
+                    _fetch_whole(final, partial(self._download_kept_model, model))
+                except MirrorError as error:
+                    print(error, file=sys.stderr, flush=True)
+
+    def _download_kept_model(self, model: KeptModel, folder: Path) -> None:
+        manifest = download_folder(self.store, self._name(model.folder), model.files, folder)
+        if manifest.kind != "checkpoint" or manifest.name != words_name(model.words):
+            raise MirrorError(
+                f"{model.folder} is not what its name says",
+                expected=f"the model at {model.words} words",
+                received=f"a {manifest.kind} of the name {manifest.name}",
+                fix="don't rename folders of a mirror",
+            )
 
     def fetch_newest_checkpoint(self, listing: Listing, parent: Path) -> Path | None:
         """Fetches the newest checkpoint that is whole; None if it is there already, or none is."""
@@ -418,6 +475,18 @@ class RunMirror:
 
     def _name(self, name: str) -> str:
         return f"{self._root}/{name}"
+
+
+def _fetch_whole(final: Path, download: Callable[[Path], None]) -> None:
+    """Downloads into a folder that appears with all of its files."""
+    draft = final.with_name(f".{final.name}.draft")
+    shutil.rmtree(draft, ignore_errors=True)
+    make_folder(draft)
+    try:
+        download(draft)
+        commit_folder(draft, final)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
 
 
 def upload_folder(store: ObjectStore, folder: Path, name: str, confirm: Callable[[], None]) -> None:

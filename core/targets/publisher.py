@@ -36,7 +36,13 @@ from core.targets.schema import (
     Heartbeat,
     RunSpec,
 )
-from core.training.checkpoint import CHECKPOINTS_FOLDER, checkpoint_name, checkpoint_steps
+from core.training.checkpoint import (
+    CHECKPOINTS_FOLDER,
+    checkpoint_name,
+    checkpoint_steps,
+    checkpoint_words,
+    words_name,
+)
 from core.workspace import MANIFEST_FILE, Workspace, file_lock, write_atomically
 
 SECONDS_PER_ROUND = 5.0
@@ -73,6 +79,7 @@ class Publisher:
         self._stop_version = ""
         self._exit: tuple[int | None, int | None] | None = None
         self._problem = ""
+        self._begun = threading.Event()
         self._ended = threading.Event()
         self._sending = threading.Lock()
         self._superseded = threading.Event()
@@ -97,7 +104,9 @@ class Publisher:
 
     def _work(self) -> None:
         with self._only_publisher():
-            if not self._retrying(self._begin):
+            has_begun = self._retrying(self._begin)
+            self._begun.set()
+            if not has_begun:
                 return
             while not self._ended.wait(SECONDS_PER_ROUND):
                 self._attempt(self._round)
@@ -222,13 +231,18 @@ class Publisher:
 
     def _send_checkpoints(self) -> None:
         sent: set[int] = set()
+        kept: set[int] = set()
         while not self._superseded.is_set():
             is_last = self._ended.wait(SECONDS_PER_ROUND)
+            if is_last:
+                # The run may have ended before the mirror could be reached.
+                self._begun.wait(_FINISH_WITHIN_SECONDS)
             if self._claim is not None:
                 if self._inputs and self._attempt(self._send_inputs):
                     self._inputs = None
                 finish = self._retrying if is_last else self._attempt
                 finish(lambda: self._send_newest_checkpoint(sent))
+                finish(lambda: self._send_kept_models(kept))
             if is_last:
                 return
 
@@ -253,6 +267,15 @@ class Publisher:
                 self._mirror.upload_checkpoint(copy, self._number, step)
         sent.add(step)
         self._remove_old(listing, {step for step, _ in local})
+
+    def _send_kept_models(self, sent: set[int]) -> None:
+        parent = self._folder.path / CHECKPOINTS_FOLDER
+        unsent = [words for words in checkpoint_words(parent) if words not in sent]
+        mirrored = self._mirror.look().kept_models() if unsent else {}
+        for words in unsent:
+            if words not in mirrored:
+                self._mirror.upload_kept_model(parent / words_name(words), self._number, words)
+            sent.add(words)
 
     def _remove_old(self, listing: Listing, kept: set[int]) -> None:
         """Removes mirrored checkpoints of this incarnation that the run has removed."""

@@ -33,7 +33,10 @@ MOST_LOG_BYTES = 256 << 10
 # Reasons of an exit after which another machine can go on.
 AGAIN = ("preempted", "process_lost")
 # Fields of a config that can name an input.
-INPUT_FIELDS = ("shards", "mixture", "tokenizer", "checkpoint", "model_config_path")
+EVALUATION_PATHS = ("evaluate_pairs_path", "evaluate_text_path")
+INPUT_FIELDS = (
+    "shards", "mixture", "tokenizer", "checkpoint", "model_config_path", *EVALUATION_PATHS
+)  # fmt: skip
 _MOST_FILES = 20_000
 _MOST_DEPTH = 24
 _MOST_STEP = (1 << 53) - 1
@@ -186,6 +189,10 @@ class _Checkpoint(_EventFields):
     step: Step
 
 
+class _Kept(_EventFields):
+    words: int = Field(ge=1, le=_MOST_STEP)
+
+
 class _ArtifactEvent(_EventFields):
     kind: Word
     name: Word
@@ -240,6 +247,7 @@ _EVENTS: dict[str, type[_EventFields]] = {
     "note": _Note,
     "warning": _Warning,
     "checkpoint": _Checkpoint,
+    "kept": _Kept,
     "artifact": _Artifact,
     "resolved": _Resolved,
     "samples": _Samples,

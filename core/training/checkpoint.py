@@ -325,11 +325,20 @@ def words_name(words: int) -> str:
     return f"{_WORDS_PREFIX}{words}"
 
 
+def words_of_name(name: str) -> int | None:
+    """Returns the number of words of a checkpoint's folder; None for other names."""
+    digits = name.removeprefix(_WORDS_PREFIX)
+    if not digits.isdecimal() or len(digits) >= _MOST_DIGITS:
+        return None
+    words = int(digits)
+    return words if words_name(words) == name else None
+
+
 def checkpoint_words(folder: Path) -> list[int]:
     """Lists the numbers of words at which models were kept, ascending."""
-    names = [path.name for path in folder.glob(f"{_WORDS_PREFIX}*") if path.is_dir()]
-    found = [name.removeprefix(_WORDS_PREFIX) for name in names]
-    return sorted(int(one) for one in found if one.isdecimal() and len(one) < _MOST_DIGITS)
+    names = (path.name for path in folder.glob(f"{_WORDS_PREFIX}*") if path.is_dir())
+    found = (words_of_name(name) for name in names)
+    return sorted(words for words in found if words is not None)
 
 
 def saved_bytes(folder: Path) -> int:

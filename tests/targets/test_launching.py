@@ -20,6 +20,7 @@ from core.runs.client import request_stop, resume_run, submit
 from core.runs.folder import RunFolder
 from core.store import RunRow, Store
 from core.targets.machines import list_machines
+from core.workspace import hash_file
 from tests.core.runs.support import (
     metrics_in_events,
     metrics_in_table,
@@ -31,6 +32,7 @@ from tests.core.training.test_trainer import make_inputs
 from tests.targets.homes import copied_workspace, kill_followers, machine_processes, ssh_machine
 from tests.targets.ssh_server import SshServer
 from tests.targets.test_following import weights
+from tests.texts import sentences
 
 pytestmark = [pytest.mark.slow(60), pytest.mark.long]
 STEPS = 5_000
@@ -143,6 +145,39 @@ def test_machine_that_dies_is_replaced(home: Workspace, server: SshServer, tmp_p
     local = submit(home, "train", config("", "local"))
     assert wait_until_ended(home, local).state == "done"
     assert weights(home, "local") == weights(home, "remote")
+
+
+def test_run_is_evaluated_on_files_of_this_machine_and_its_kept_models_arrive(
+    home: Workspace, server: SshServer, tmp_path: Path
+) -> None:
+    some = [" ".join(one.split()[:3]) for one in sentences(12, seed=8)]
+    pairs = [{"sentence_good": one, "sentence_bad": one[::-1], "UID": "p"} for one in some]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(one) + "\n" for one in pairs))
+    for name in ("first", "second"):
+        (tmp_path / f"{name} text.txt").write_text("\n".join(some[:4]))
+    options = {
+        "num_train_steps": 60, "eval_steps": 60, "save_steps": 60, "evaluate_every": 30,
+        "evaluate_pairs_path": str(tmp_path / "pairs.jsonl"),
+        "evaluate_text_path": str(tmp_path / "* text.txt"), "checkpoint_words": "1k 2k 1G",
+    }  # fmt: skip
+    found = {}
+    for target, name in ((address(server), "remote"), ("", "local")):
+        run_id = submit(home, "train", config(target, name, **options))
+        assert wait_until_ended(home, run_id).state == "done"
+        folder = RunFolder.of(home, run_id)
+        kept = {words: hash_file(folder.path / f"checkpoints/words-{words}/model.safetensors")
+                for words in (1000, 2000)}  # fmt: skip
+        metrics = {
+            (event["step"], metric): value
+            for event in read_events(folder.events)[0]
+            if event["kind"] == "metrics"
+            for metric, value in event["values"].items()
+            if metric.startswith(("pairs_", "text_"))
+        }
+        found[name] = kept, metrics
+    assert found["remote"] == found["local"]
+    assert (30, "text_loss/first_text.txt") in found["remote"][1]
+    assert (60, "pairs_accuracy") in found["remote"][1]
 
 
 @pytest.mark.thorough

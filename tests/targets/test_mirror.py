@@ -354,3 +354,47 @@ def test_machine_runs_only_the_description_that_was_launched(mirror: RunMirror) 
     mirror.write_spec(spec.model_copy(update={"config": {**spec.config, "push_to_hub": True}}))
     with pytest.raises(MirrorError, match="was changed"):
         mirror.read_spec(launched)
+
+
+def keep_model(folder: RunFolder, words: int, content: bytes) -> Path:
+    path = folder.path / "checkpoints" / f"words-{words}"
+    path.mkdir(parents=True)
+    (path / "model.safetensors").write_bytes(content)
+    write_manifest(path, Manifest("checkpoint", path.name, "0" * 16, files=describe_files(path)))
+    return path
+
+
+def test_models_kept_at_words_arrive_and_others_do_not(mirror: RunMirror, tmp_path: Path) -> None:
+    there, reporter = begin_run(Workspace(tmp_path / "there"), RUN)
+    keep_model(there, 1000, b"a thousand")
+    keep_model(there, 3000, b"nobody asked")
+    damaged = keep_model(there, 2000, b"two thousand")
+    (damaged / "model.safetensors").write_bytes(b"TWO THOUSAND")
+    publisher = Publisher(there, there.read_record(), mirror.store.address, kill=lambda: None)
+    publisher.start()
+    wait_for(lambda: len(mirror.look().kept_models()) == 3, 20)
+    reporter.event("kept", words=1000, path="/there")
+    reporter.event("finished", state="stopped", reason="saved")
+    reporter.close()
+    publisher.finish(0, None)
+
+    workspace = Workspace(tmp_path / "here")
+    here = RunFolder.of(workspace, RUN)
+    config = TrainConfig(shards="rows", checkpoint_words="1k 2k 4k").model_dump(mode="json")
+    here.write_record(RunRecord(RUN, "train", config, follows=mirror.address))
+    Follower(here, workspace).follow()
+    kept = here.path / "checkpoints"
+    assert [path.name for path in kept.iterdir()] == ["words-1000"]
+    assert (kept / "words-1000/model.safetensors").read_bytes() == b"a thousand"
+    (event,) = [one for one in read_events(here.events)[0] if one["kind"] == "kept"]
+    assert event["path"] == str(kept / "words-1000")
+
+
+def test_kept_model_under_another_name_is_refused(
+    mirror: RunMirror, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = keep_model(RunFolder(tmp_path / "run"), 1000, b"x")
+    mirror.upload_kept_model(folder, 1, 2000)
+    mirror.fetch_kept_models(mirror.look(), {2000}, tmp_path / "here")
+    assert not list((tmp_path / "here").iterdir())
+    assert "not what its name says" in capfd.readouterr().err

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from core import TrainConfig, Workspace
-from core.errors import RunError, StudioError
+from core.errors import ConfigError, RunError, StudioError
 from core.events import read_events
 from core.report import report_page
 from core.runs import client
 from core.runs.folder import RunFolder, RunRecord
 from core.runs.worker import Worker
 from core.targets import follower as follower_module
-from core.targets.blobs import BLOBS, Inputs, place_inputs, upload_inputs
+from core.targets.blobs import BLOBS, Inputs, collect_inputs, place_inputs, upload_inputs
 from core.targets.follower import Follower
 from core.targets.mirror import RunMirror
 from core.targets.opening import open_store
@@ -152,11 +152,59 @@ def test_nameless_inputs_of_two_runs_are_kept_apart(mirror: RunMirror, tmp_path:
         file = tmp_path / "config.json"
         file.write_text(content)
         found = Inputs()
-        found.add_file("model_config_path", file)
+        found.add_files("model_config_path", {"file.json": file})
         upload_inputs(mirror.store, found, None, lambda done, total: None)
         placed = place_inputs(mirror.store, found.inputs, workspace, tmp_path / "cache")
         paths.append(Path(placed["model_config_path"]))
     assert [path.read_text() for path in paths] == ["{}", "[]"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("a b.jsonl", ["a b.jsonl"]),
+        (".", ["a b.jsonl", "winter/held-out.txt", "\u00e9t\u00e9/held-out.txt"]),
+        ("*/held-out.txt", ["winter/held-out.txt", "\u00e9t\u00e9/held-out.txt"]),
+    ],
+)
+def test_evaluation_files_travel_with_their_names(
+    mirror: RunMirror,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    pattern: str,
+    names: list[str],
+) -> None:
+    files = {"a b.jsonl": "{}", "\u00e9t\u00e9/held-out.txt": "un", "winter/held-out.txt": "two"}
+    for name, text in files.items():
+        path = tmp_path / "here" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    monkeypatch.chdir(tmp_path / "here")
+    config = TrainConfig(
+        target="ssh://host", shards="gs://bucket/rows", evaluate_every=5,
+        evaluate_text_path=pattern,
+    )  # fmt: skip
+    workspace = Workspace(tmp_path / "home")
+    found = collect_inputs(config, workspace)
+    upload_inputs(mirror.store, found, None, lambda done, total: None)
+    placed = place_inputs(mirror.store, found.inputs, workspace, tmp_path / "cache")
+    there = Path(placed["evaluate_text_path"])
+    paths = [path for path in there.rglob("*") if path.is_file()] or [there]
+    root = there if there.is_dir() else there.parent
+    sent = {path.relative_to(root).as_posix(): path.read_text() for path in paths}
+    assert sent == {name: files[name] for name in names}
+
+
+def test_evaluation_files_that_no_machine_accepts_or_nothing_reads_are_not_sent(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "held\nout.txt"
+    file.write_text("x")
+    values: dict[str, Any] = {"shards": "gs://bucket/rows", "evaluate_text_path": str(file)}
+    workspace = Workspace(tmp_path / "home")
+    with pytest.raises(ConfigError, match="rename the file"):
+        collect_inputs(TrainConfig(**values, evaluate_every=5), workspace)
+    assert collect_inputs(TrainConfig(**values), workspace).inputs == []
 
 
 @pytest.mark.parametrize("name", ["../escaped", "/escaped", "a/../../escaped", ".hidden", "a\nb"])

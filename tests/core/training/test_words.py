@@ -46,12 +46,6 @@ def test_other_texts_are_refused(text: str) -> None:
         TrainConfig(checkpoint_words=text)
 
 
-@pytest.mark.parametrize("name", ["evaluate_pairs_path", "evaluate_text_path", "checkpoint_words"])
-def test_what_stays_on_this_machine_is_refused_elsewhere(name: str) -> None:
-    with pytest.raises(ConfigError, match=name):
-        TrainConfig(target="ssh://host", **{name: "1M"})
-
-
 def test_checkpoint_is_kept_at_the_first_step_that_reaches_the_words() -> None:
     assert steps_of_marks((10, 25, 30, 31), 10.0) == {1: [10], 3: [25, 30], 4: [31]}
     assert steps_of_marks((1, 5), 1000.0) == {1: [1, 5]}
