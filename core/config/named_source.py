@@ -109,10 +109,10 @@ def _values_of_address(address: str) -> dict[str, Any]:
     if address.startswith("corpus:"):
         return {"source": "corpus", "corpus_name": address.removeprefix("corpus:")}
     if found := _DATASET.fullmatch(address):
+        stated = {"dataset_config": found["config"], "dataset_revision": found["revision"]}
         return {
             "source": "hub",
             "dataset_name": found["name"],
-            "dataset_config": found["config"] or "",
-            "dataset_revision": found["revision"] or "",
+            **{name: value for name, value in stated.items() if value},
         }
     return {"source": "files", "path": address}

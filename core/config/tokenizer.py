@@ -89,7 +89,7 @@ class TokenizerConfig(StageConfig):
         2.0,
         "Limit on the memory for words, in GiB; rare words of larger texts are sampled.",
         details="A GiB holds 750,000 different words. The sample depends on the words and this "
-        "limit only.",
+        "limit only. On a cluster, it is the limit on each node.",
         title="Memory for words (GiB)",
         is_later=True,
         ge=0.001,

@@ -45,6 +45,8 @@ from core.corpus.unpack import (
 from core.errors import ConfigError, CorpusError, StudioError
 
 T = TypeVar("T")
+# A file's real path, and its name within an archive.
+Place = tuple[str, str]
 
 _SAMPLED_ROWS = 200
 # Larger files are identified by size, time and both ends.
@@ -88,7 +90,7 @@ class FilesSource:
         self.has_validation = bool(config.validation_path)
         if self.has_validation:
             validation = self._find(config.validation_path, "validation_path")
-            train = _without(self._files["train"], validation)
+            train = _without(self._files["train"], set(map(_place_of, validation)))
             self._files = {"train": train, "validation": validation}
         self.report.found = sum(map(len, self._files.values()))
 
@@ -100,6 +102,22 @@ class FilesSource:
         )  # fmt: skip
         self.report.skipped += [one for one in found.skipped if one not in self.report.skipped]
         return found.files
+
+    @property
+    def validation_places(self) -> set[Place]:
+        """The files held out by `validation_path`."""
+        return set(map(_place_of, self._files.get("validation", [])))
+
+    def leave_out(self, held_out: Collection[Place]) -> int:
+        """Removes training files that any source holds out; returns their number.
+
+        Raises ConfigError if none is left.
+        """
+        before = self._files["train"]
+        self._files["train"] = _without(before, held_out)
+        left_out = len(before) - len(self._files["train"])
+        self.report.found -= left_out
+        return left_out
 
     @property
     def paths(self) -> list[Path]:
@@ -522,9 +540,12 @@ def _numbered(
         yield Row(file.path, f"Row {number} of {file.shown}", values, known)
 
 
-def _without(files: list[TextFile], held_out: list[TextFile]) -> list[TextFile]:
-    taken = {(os.path.realpath(file.path), file.member) for file in held_out}
-    left = [file for file in files if (os.path.realpath(file.path), file.member) not in taken]
+def _place_of(file: TextFile) -> Place:
+    return os.path.realpath(file.path), file.member
+
+
+def _without(files: list[TextFile], held_out: Collection[Place]) -> list[TextFile]:
+    left = [file for file in files if _place_of(file) not in held_out]
     if not left:
         raise ConfigError(
             "No training file remains",

@@ -70,6 +70,7 @@ def open_members(
             own = config.of_source(named)
             source = _open(own, workspace, reporter, sample, keep_unreadable)
             members.append(Member(named.name, own, source))
+    _leave_out_held_out_files(members, reporter)
     return members
 
 
@@ -98,6 +99,20 @@ def _open(
         found = workspace.find("corpus", config.corpus_name, field="corpus_name")
         return CleanedSource(config, found)
     return HubSource(config)
+
+
+def _leave_out_held_out_files(members: Sequence[Member], reporter: Reporter) -> None:
+    """Removes files from training that another source holds out for validation."""
+    sources = [(one.name, one.source) for one in members if isinstance(one.source, FilesSource)]
+    held_out = {place for _, source in sources for place in source.validation_places}
+    for name, source in sources:
+        with naming_source(name):
+            if left_out := source.leave_out(held_out):
+                reporter.note(
+                    f"Source {name}: {left_out:,} files are not trained on, because a source holds "
+                    "them out for validation",
+                    reading=True,
+                )
 
 
 def _open_cleaned(config: CorpusConfig, workspace: Workspace) -> list[Member]:

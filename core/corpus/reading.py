@@ -125,6 +125,7 @@ class Corpus:
         self._cache = cache
         self._counts_path = cache / f"{self.fingerprint}.json"
         self._passes: dict[str, dict[str, dict[str, int]]] = _read_passes(self._counts_path)
+        self._incomplete: dict[str, dict[str, dict[str, int]]] = {}
         self._threshold = self._find_threshold()
         self._announce()
 
@@ -182,11 +183,11 @@ class Corpus:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Document counts; cached by the first complete pass.
+        """Document counts; cached by the first complete pass, else of the parts that were read.
 
         The counts of splits include dropped documents.
         """
-        counts = self._counts_of(list(self._passes.values()))
+        counts = self._counts_of(list(self._known_passes.values()))
         if counts and "_dropped" in self.__dict__:
             counts["validation_dropped"] = len(self._dropped)
         return counts
@@ -196,15 +197,19 @@ class Corpus:
         """Document counts by named source, as far as they are known."""
         found = {
             name: self._counts_of(
-                [{name: counts[name]} for counts in self._passes.values() if name in counts]
+                [{name: counts[name]} for counts in self._known_passes.values() if name in counts]
             )
             for name in self.source_names
         }
         return {name: counts for name, counts in found.items() if counts}
 
+    @property
+    def _known_passes(self) -> dict[str, dict[str, dict[str, int]]]:
+        return {**self._incomplete, **self._passes}
+
     def _counts_of(self, passes: list[dict[str, dict[str, int]]]) -> dict[str, int]:
         counts = _merged_counts([one for by_source in passes for one in by_source.values()])
-        if set(self._parts()) - set(self._passes):
+        if set(self._parts()) - set(self._known_passes):
             return {name: count for name, count in counts.items() if "validation" not in name}
         return counts
 
@@ -264,20 +269,23 @@ class Corpus:
         """Keeps the counts of all parts of a split or both, in order, as a pass over them does.
 
         Args:
-            are_all: Whether no part was skipped; otherwise only the reading report is kept.
+            are_all: Whether no part was skipped; otherwise later stages count again.
         """
         for part in self._parts():
-            own = [one for split, one in counts if split == part]
-            if part in self._passes or not own or not are_all:
+            if part in self._passes:
                 continue
-            self._keep_counts(
-                part,
-                {
-                    member.name: _counts_of_parts([one for one in own if one.source == member.name])
-                    for member in self._chosen
-                    if part == "train" or member.source.has_validation
-                },
-            )
+            own = {
+                member.name: [
+                    one for split, one in counts if split == part and one.source == member.name
+                ]
+                for member in self._chosen
+                if part == "train" or member.source.has_validation
+            }
+            found = {name: _counts_of_parts(some) for name, some in own.items() if some}
+            if not are_all:
+                self._incomplete[part] = found
+            elif len(found) == len(own):
+                self._keep_counts(part, found)
         for member in self._chosen:
             if isinstance(member.source, FilesSource):
                 reports = [one.report for _, one in counts if one.source == member.name]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import os
 import platform
 import socket
 from collections import deque
@@ -25,7 +26,7 @@ from core.parts.ray_local import (
     ray_folder,
     using_settings,
 )
-from core.parts.ray_tasks import describe_node, run_task
+from core.parts.ray_tasks import Driver, describe_node, run_task
 from core.parts.task_map import TaskMap
 from core.parts.versions import check_versions, find_versions
 
@@ -191,11 +192,11 @@ class _Tasks:
     def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
         # It can contain large arrays.
         shared = self._ray.put(function)
-        versions = self._ray.put(self._versions)
+        driver = self._ray.put(Driver(platform.node(), self._versions, os.getcwd()))
         waiting: deque[Any] = deque()
         for item in items:
             self._reporter.raise_if_stopped()
-            waiting.append(self._task.remote(shared, item, versions, platform.node()))
+            waiting.append(self._task.remote(shared, item, driver))
             self._waiting.add(waiting[-1])
             if len(waiting) >= self._most():
                 yield self._result(waiting.popleft())

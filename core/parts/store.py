@@ -13,7 +13,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -122,6 +122,22 @@ class PartStore:
 
     def _final(self, number: int) -> Path:
         return self.folder / f"{number:06d}"
+
+
+@contextmanager
+def open_own_store(cache: Path, step: str, recipe: str) -> Iterator[PartStore]:
+    """Opens the store of a recipe, or a temporary one while another process uses it.
+
+    For steps whose results later serve for different things. Takes the arguments of `open_store`.
+    """
+    with ExitStack() as stack:
+        try:
+            store = stack.enter_context(open_store(cache, step, recipe))
+        except RunError:
+            other = f"{step}-{secrets.token_hex(4)}"
+            store = stack.enter_context(open_store(cache, other, recipe))
+            stack.callback(store.remove)
+        yield store
 
 
 @contextmanager

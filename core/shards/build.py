@@ -56,11 +56,6 @@ _LAST_FILE = 10**15
 
 _REPORTED_COUNTS = ("train_rows", "validation_rows", "train_tokens", "tokens_dropped")
 _ADJECTIVES = {TRAIN: "training", VALIDATION: "validation"}
-_FIXES = {
-    TRAIN: "add text, or lower max_seq_length",
-    VALIDATION: "add text, raise validation_percent, lower max_seq_length, or set split to train "
-    "to write only training sequences",
-}
 
 
 def build(config: ShardConfig, workspace: Workspace, reporter: Reporter | None = None) -> Artifact:
@@ -201,7 +196,7 @@ def _merge(
     packed = {}
     for split in packing.splits:
         packed[split] = _merge_split(packing, split, [result for _, result in read], folder)
-        _check_any_sequence(split, packed[split], packing.layout.row_length)
+        _check_any_sequence(split, packed[split], packing)
     if TRAIN in packed:
         tokenizer, token_counts = packing.open_tokenizer(), packed[TRAIN].token_counts
         if packing.layout.has_padding:
@@ -309,14 +304,21 @@ def _copy(path: Path, final: Path) -> None:
         ) from error
 
 
-def _check_any_sequence(split: str, packed: PackedSplit, row_length: int) -> None:
+def _check_any_sequence(split: str, packed: PackedSplit, packing: Packing) -> None:
     if packed.rows:
         return
+    is_cleaned = packing.config.corpus.source == "corpus"
+    more = "clean with a larger validation_percent" if is_cleaned else "raise validation_percent"
+    fixes = {
+        TRAIN: "add text, or lower max_seq_length",
+        VALIDATION: f"add text, {more}, lower max_seq_length, or set split to train to write only "
+        "training sequences",
+    }
     raise ShardError(
         f"The text is too short for a single {_ADJECTIVES[split]} sequence",
-        expected=f"at least {row_length} tokens, the length of one sequence",
+        expected=f"at least {packing.layout.row_length} tokens, the length of one sequence",
         received=f"{packed.tokens} tokens of {_ADJECTIVES[split]} text",
-        fix=_FIXES[split],
+        fix=fixes[split],
         field="max_seq_length",
     )
 

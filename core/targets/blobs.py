@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
 import shutil
@@ -165,17 +166,18 @@ def place_inputs(
         folder = _place_of(one, workspace)
         if not folder.exists():
             _place_files(store, one, folder, cache)
-        where = folder / one.files[0].name if _names_file(one) else folder
         if one.field != "mixture":  # The config has these names already.
-            values[one.field] = one.name if one.kind else str(where)
+            values[one.field] = one.name if one.kind else _reference(one, folder)
     return values
 
 
-def _names_file(one: Input) -> bool:
-    """Returns whether the field has the path of a file, and not of its folder."""
-    return one.field == "model_config_path" or (
-        one.field in EVALUATION_PATHS and len(one.files) == 1
-    )
+def _reference(one: Input, folder: Path) -> str:
+    """Returns the value of a field for a placed input without a kind."""
+    is_evaluation = one.field in EVALUATION_PATHS
+    if one.field == "model_config_path" or (is_evaluation and len(one.files) == 1):
+        return str(folder / one.files[0].name)
+    # A folder alone would leave out some formats.
+    return f"{glob.escape(str(folder))}/**/*" if is_evaluation else str(folder)
 
 
 def _place_of(one: Input, workspace: Workspace) -> Path:

@@ -10,13 +10,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from core.config import TokenizerConfig, fingerprint_of
+from core.cores import usable_cores
 from core.corpus import Corpus
 from core.corpus.parts import CorpusPart, PartCounts, count_useful, plan_parts
 from core.corpus.source import Split
 from core.events import Reporter
 from core.parts.pool import count_workers, open_pool
 from core.parts.steps import SKIPPED, OpenPool, PartStep, count_skipped, run_step
-from core.parts.store import PartResult, open_store
+from core.parts.store import PartResult, open_own_store
 from core.parts.versions import find_versions
 from core.parts.workers import open_workers
 from core.tokenizer.counters import WordCounter, WordTally, counts_file
@@ -61,14 +62,15 @@ def count_corpus(
 
     Raises:
         CorpusError: A part can't be read.
-        RunError: Another process counts the same, or processes end again and again.
+        RunError: Processes end again and again.
         RunStopped: The reporter asked for it.
     """
     found = plan_parts(corpus.parts, config.part_mb)
     parts = [part for part in found if part.split == "train"]
-    with open_store(cache, "tokenizer", _recipe(config, counter, corpus, parts)) as store:
+    with open_own_store(cache, "tokenizer", _recipe(config, counter, corpus, parts)) as store:
         useful = count_useful(config.workers, config.part_mb, parts)
-        function = partial(count_part, counter, config.memory_gb / useful)
+        processes = config.workers if config.cluster else useful
+        function = partial(count_part, counter, config.memory_gb, processes)
         if len(parts) == 1 and not config.cluster:
             total = corpus.counts.get("train_documents")
             function = partial(function, reporter=reporter, total=total)
@@ -103,6 +105,7 @@ def _pool_opener(config: TokenizerConfig, workers: int, reporter: Reporter) -> O
 def count_part(
     counter: WordCounter,
     memory_gb: float,
+    processes: int | None,
     part: CorpusPart,
     folder: Path,
     reporter: Reporter | None = None,
@@ -111,6 +114,8 @@ def count_part(
     """Counts words of a part's training documents into files of a folder.
 
     Args:
+        memory_gb: Limit for all processes of this machine.
+        processes: Their number; None: one per core, as on a node of a cluster.
         reporter: Hears of documents; only in the stage's own process.
         total: Number of documents, if known.
 
@@ -118,7 +123,7 @@ def count_part(
         JSON: what was read, and the number of files.
     """
     counts = PartCounts()
-    tally = WordTally(counter, folder, memory_gb)
+    tally = WordTally(counter, folder, memory_gb / (processes or usable_cores()))
     texts = (document.text for split, document in part.documents(counts) if split == "train")
     for text in reported(texts, total, reporter or Reporter()):
         tally.add(text)

@@ -159,6 +159,7 @@ def open_sources(
     for name, shards in zip(names, opened, strict=True):
         _check_is_alike(names[0], opened[0], name, shards)
         _check_has_sequences(name, shards)
+    _check_are_different(names, opened)
     if reporter:
         _warn_of_other_splits(names, opened, reporter)
     shares = integer_shares(_weights(config, wanted, opened), names)
@@ -306,6 +307,20 @@ def _check_has_sequences(name: str, shards: Shards) -> None:
                 received=f"0 {split} sequences",
                 fix=f"build {name} from more text or with a larger validation_percent, or leave "
                 "it out",
+                field="mixture",
+            )
+
+
+def _check_are_different(names: Sequence[str], opened: Sequence[Shards]) -> None:
+    """Raises ConfigError for the same sequences twice: their epochs would not be counted."""
+    known: dict[str, str] = {}
+    for name, shards in zip(names, opened, strict=True):
+        if (same := known.setdefault(shards.fingerprint, name)) != name:
+            raise ConfigError(
+                f"The sources {same} and {name} of the mixture are the same shards",
+                expected="other sequences in each source",
+                received=f"two sources with the fingerprint {shards.fingerprint}",
+                fix=f"leave {name} out, and give {same} the sum of both weights",
                 field="mixture",
             )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from core import TrainConfig, Workspace
+from core.corpus.finding import find_files
 from core.errors import ConfigError, RunError, StudioError
 from core.events import read_events
 from core.report import report_page
@@ -165,6 +167,7 @@ def test_nameless_inputs_of_two_runs_are_kept_apart(mirror: RunMirror, tmp_path:
         ("a b.jsonl", ["a b.jsonl"]),
         (".", ["a b.jsonl", "winter/held-out.txt", "\u00e9t\u00e9/held-out.txt"]),
         ("*/held-out.txt", ["winter/held-out.txt", "\u00e9t\u00e9/held-out.txt"]),
+        ("*.md", ["[a].md", "b.md"]),
     ],
 )
 def test_evaluation_files_travel_with_their_names(
@@ -174,7 +177,10 @@ def test_evaluation_files_travel_with_their_names(
     pattern: str,
     names: list[str],
 ) -> None:
-    files = {"a b.jsonl": "{}", "\u00e9t\u00e9/held-out.txt": "un", "winter/held-out.txt": "two"}
+    files = {
+        "a b.jsonl": "{}", "\u00e9t\u00e9/held-out.txt": "un", "winter/held-out.txt": "two",
+        "[a].md": "three", "b.md": "four",
+    }  # fmt: skip
     for name, text in files.items():
         path = tmp_path / "here" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -184,14 +190,13 @@ def test_evaluation_files_travel_with_their_names(
         target="ssh://host", shards="gs://bucket/rows", evaluate_every=5,
         evaluate_text_path=pattern,
     )  # fmt: skip
-    workspace = Workspace(tmp_path / "home")
+    workspace = Workspace(tmp_path / "home [1]")
     found = collect_inputs(config, workspace)
     upload_inputs(mirror.store, found, None, lambda done, total: None)
     placed = place_inputs(mirror.store, found.inputs, workspace, tmp_path / "cache")
-    there = Path(placed["evaluate_text_path"])
-    paths = [path for path in there.rglob("*") if path.is_file()] or [there]
-    root = there if there.is_dir() else there.parent
-    sent = {path.relative_to(root).as_posix(): path.read_text() for path in paths}
+    there = [one.path for one in find_files(placed["evaluate_text_path"], field="path").files]
+    root = os.path.commonpath([path.parent for path in there])
+    sent = {path.relative_to(root).as_posix(): path.read_text() for path in there}
     assert sent == {name: files[name] for name in names}
 
 

@@ -208,6 +208,8 @@ def _references(config: CleanConfig, workspace: Workspace) -> list[CleanedSource
 def _check_any_text(report: Report, sources: Iterable[str]) -> None:
     for name in sources:
         one = report.by_source.get(name, SourceCounts())
+        if not one.kept["train_documents"] and not one.removed.total():
+            raise _only_held_out(name, one.kept["validation_documents"])
         if not one.kept["train_documents"]:
             raise _nothing_left(f"Cleaning leaves no training document of the source {name}",
                                 one.read["documents"], one.removed)  # fmt: skip
@@ -218,8 +220,18 @@ def _check_any_text(report: Report, sources: Iterable[str]) -> None:
         )
 
 
+def _only_held_out(name: str, documents: int) -> CorpusError:
+    return CorpusError(
+        f"The source {name} has no training document",
+        expected="at least one that is not held out for validation",
+        received=f"{documents:,} documents, all held out",
+        fix="add text to this source, lower validation_percent, or leave the source out",
+        field="validation_percent",
+    )
+
+
 def _nothing_left(problem: str, read: int, removed: Mapping[str, int]) -> CorpusError:
-    most = max(removed, key=lambda step: removed[step], default="")
+    most = max((step for step in removed if removed[step]), key=removed.__getitem__, default="")
     by_step = f", of which the step {title_of_step(most)} removed {removed[most]:,}" if most else ""
     return CorpusError(
         problem,

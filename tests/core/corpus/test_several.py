@@ -136,6 +136,51 @@ def test_source_may_have_its_own_validation_files(folder: Path, workspace: Works
     assert open_corpus(config, workspace).holds_out
 
 
+def test_file_that_a_source_holds_out_is_trained_on_by_none(
+    folder: Path, workspace: Workspace
+) -> None:
+    data = folder / "data"
+    data.mkdir()
+    for name in ("web", "code"):
+        (folder / f"{name}.txt").rename(data / f"{name}.txt")
+    (data / "held.txt").write_text("\n".join(sentences(9, seed=8)))
+    (folder / "link.txt").symlink_to(data / "held.txt")
+    own = NamedSource(
+        name="own", path=str(data / "web.txt"), validation_path=str(folder / "link.txt")
+    )
+    everything = NamedSource(name="everything", path=str(data))
+    notes = Notes()
+    found = list(open_corpus(CorpusConfig(sources=[everything, own]), workspace, notes)
+                 .sourced_documents())  # fmt: skip
+    held_out = {text for split, source, text in found if source == "own" and split == "validation"}
+    assert len(held_out) == 9
+    assert held_out.isdisjoint(text for split, _, text in found if split == "train")
+    assert sum(source == "everything" for _, source, _ in found) == 420
+    assert any("everything: 1 files are not trained on" in line for line in notes.lines)
+    with pytest.raises(ConfigError, match="Source more: No training file remains"):
+        more = NamedSource(name="more", path=str(data / "held.txt"))
+        open_corpus(CorpusConfig(sources=[own, more]), workspace)
+
+
+def test_counts_of_some_parts_are_not_taken_for_those_of_a_source(
+    folder: Path, workspace: Workspace
+) -> None:
+    (folder / "held.txt").write_text("\n".join(sentences(9, seed=8)))
+    own = NamedSource(
+        name="own", path=str(folder / "web.txt"), validation_path=str(folder / "held.txt")
+    )
+    config = CorpusConfig(sources=[own, NamedSource(name="code", path=str(folder / "code.txt"))])
+    corpus = open_corpus(config, workspace)
+    counts = []
+    for part in corpus.parts(splits=("validation",)):
+        counts.append((part.split, PartCounts()))
+        list(part.documents(counts[-1][1]))
+    corpus.record_parts(counts)
+    later = open_corpus(config, workspace)
+    list(later.documents("train"))
+    assert later.source_counts["own"]["train_documents"] == 300
+
+
 def test_limits_apply_to_each_source(folder: Path, workspace: Workspace) -> None:
     limited = NamedSource(name="web", path=str(folder / "web.txt"), limit=7)
     config = CorpusConfig(
@@ -212,6 +257,10 @@ def test_flags_of_one_source_are_those_of_each_added_one() -> None:
                     "--encoding utf-16 --text-unit file")  # fmt: skip
     assert [one.encoding for one in config.sources] == ["utf-16", "cp949"]
     assert {one.text_unit for one in config.sources} == {"file"}
+    config = parsed("--add a=hub:o/a --add b=hub:o/b:en@v2 --dataset-config ko "
+                    "--dataset-revision v1")  # fmt: skip
+    stated = [(one.dataset_config, one.dataset_revision) for one in config.sources]
+    assert stated == [("ko", "v1"), ("en", "v2")]
 
 
 @pytest.mark.parametrize(
@@ -351,6 +400,58 @@ def test_source_that_cleaning_empties_is_named(folder: Path, workspace: Workspac
         clean(config, workspace)
 
 
+def test_source_whose_documents_are_all_held_out_needs_no_other_rules(
+    folder: Path, workspace: Workspace
+) -> None:
+    (folder / "code.txt").write_text(held_out_document(folder, workspace))
+    config = CleanConfig(
+        corpus=several(folder), name="C", exact_duplicates=False, near_duplicates=False, workers=1
+    )
+    with pytest.raises(CorpusError, match="The source code has no training document") as raised:
+        clean(config, workspace)
+    assert "lower validation_percent" in raised.value.fix
+
+
+def test_cleaned_source_without_held_out_documents_is_to_be_cleaned_again(
+    folder: Path, workspace: Workspace
+) -> None:
+    train_tokenizer(TokenizerConfig(corpus=several(folder), vocab_size=80, name="words"), workspace)
+    lines = (folder / "code.txt").read_text().splitlines()
+    training = {text for split, _, text in labelled(several(folder), workspace) if split == "train"}
+    (folder / "code.txt").write_text("\n".join([one for one in lines if one in training][:20]))
+    clean(CleanConfig(corpus=several(folder), name="C", workers=1), workspace)
+    corpus = CorpusConfig(source="corpus", corpus_name="C", only="code")
+    with pytest.raises(ShardError, match="single validation sequence") as raised:
+        build(ShardConfig(corpus=corpus, tokenizer="words", max_seq_length=16), workspace)
+    assert "clean with a larger validation_percent" in raised.value.fix
+
+
+def test_counts_of_a_tokenizer_leave_out_the_skipped_file(
+    folder: Path, workspace: Workspace
+) -> None:
+    (folder / "code.txt").rename(folder / "code-1.txt")
+    data = gzip.compress("\n".join(sentences(300, seed=1)).encode())
+    (folder / "code-2.txt.gz").write_bytes(data[:-100])
+    sources = [
+        NamedSource(name="web", path=str(folder / "web.txt")),
+        NamedSource(name="code", path=str(folder / "code*")),
+    ]
+    config = TokenizerConfig(
+        corpus=CorpusConfig(sources=sources), vocab_size=80, skip_failing_parts=True
+    )
+    counts = train_tokenizer(config, workspace).manifest.counts
+    assert counts["files_skipped"] == 1
+    documents = {name: one["documents"] for name, one in counts["sources"].items()}
+    assert documents == {"web": 300, "code": 120}
+    assert counts["corpus"]["documents"] == 420
+
+
+def held_out_document(folder: Path, workspace: Workspace) -> str:
+    return next(
+        text for split, _, text in labelled(several(folder), workspace) if split == "validation"
+    )
+
+
 def test_shards_count_tokens_by_source_and_can_take_one(folder: Path, workspace: Workspace) -> None:
     words = TokenizerConfig(corpus=several(folder), vocab_size=80, name="words")
     tokenizer = train_tokenizer(words, workspace).manifest.counts
@@ -379,11 +480,7 @@ def test_source_whose_documents_are_all_held_out_is_named(
     folder: Path, workspace: Workspace
 ) -> None:
     train_tokenizer(TokenizerConfig(corpus=several(folder), vocab_size=80, name="words"), workspace)
-    held_out = next(
-        text for split, source, text in labelled(several(folder), workspace)
-        if split == "validation"
-    )  # fmt: skip
-    (folder / "code.txt").write_text(held_out)
+    (folder / "code.txt").write_text(held_out_document(folder, workspace))
     config = ShardConfig(corpus=several(folder), tokenizer="words", max_seq_length=16)
     with pytest.raises(ShardError, match="The source code has no training document"):
         build(config, workspace)

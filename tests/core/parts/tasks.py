@@ -47,5 +47,9 @@ def write_later(path: Path) -> None:
     path.touch()
 
 
+def read_text(path: Path) -> str:
+    return path.read_text()
+
+
 def environment_of(_: object) -> dict[str, str]:
     return dict(os.environ)

@@ -79,6 +79,14 @@ def test_arrays_of_results_can_be_changed(run: TaskMap) -> None:
     assert isinstance(array, np.ndarray) and array.sum() == 1 << 17
 
 
+def test_relative_paths_count_from_the_folder_of_the_command(
+    run: TaskMap, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.txt").write_text("here")
+    monkeypatch.chdir(tmp_path)
+    assert list(run(tasks.read_text, [Path("a.txt")])) == ["here"]
+
+
 def test_ray_listens_on_loopback_only(run: TaskMap) -> None:
     list(run(tasks.square, range(4)))
     members = {os.getpid(), *(one.pid for one in ray_processes())}

@@ -23,7 +23,7 @@ from core.tokenizer import train
 from core.tokenizer.bpe import BytePairCounter
 from core.tokenizer.count_files import BUCKETS, count_in_file, read_buckets, write_counts
 from core.tokenizer.counters import WordCounter, WordTally, counts_file
-from core.tokenizer.counting import count_part, count_texts
+from core.tokenizer.counting import count_corpus, count_part, count_texts
 from core.tokenizer.merged_counts import BucketSummary, CountLimits, find_level, merge_counts
 from core.tokenizer.sentencepiece import SentencepieceCounter
 from core.tokenizer.unigram import UnigramCounter
@@ -103,7 +103,7 @@ def test_parts_in_any_order_have_the_counts_of_the_training_documents(
     for part in parts:
         folder = tmp_path / str(part.number)
         folder.mkdir()
-        files = count_part(counter, 1e-3, part, folder)["files"]
+        files = count_part(counter, 1e-3, 1, part, folder)["files"]
         paths += [folder / counts_file(number) for number in range(files)]
     assert len(paths) > len(parts), "the memory is too small for a part"
     training = list(corpus.documents("train"))
@@ -115,6 +115,19 @@ def test_parts_in_any_order_have_the_counts_of_the_training_documents(
     whole = tmp_path / "whole"
     write_counts(whole, count_texts(training, counter))
     assert merged([whole], tmp_path, limits) == sample
+
+
+def test_two_vocabularies_of_a_text_can_be_trained_at_the_same_time(
+    path: Path, tmp_path: Path
+) -> None:
+    workspace = Workspace(tmp_path / "workspace")
+    config, counter, cache = config_of(path, "one", workers=1), COUNTERS[0], workspace.cache
+    corpus = open_corpus(config.corpus, workspace)
+    with count_corpus(config, counter, corpus, cache / "parts", Reporter()) as (first, _):
+        with count_corpus(config, counter, corpus, cache / "parts", Reporter()) as (second, _):
+            assert second == first
+        assert len(list((cache / "parts").glob("tokenizer-*/"))) == 1
+    assert finished_parts(workspace) == {}
 
 
 def test_sample_keeps_the_limits_the_alphabet_and_the_total_count(tmp_path: Path) -> None:

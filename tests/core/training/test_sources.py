@@ -148,6 +148,12 @@ def test_sources_of_equal_names_are_told_apart(workspace: Workspace, tmp_path: P
     assert len(set(inputs.fingerprints)) == 4
 
 
+def test_same_shards_twice_would_be_read_too_often(workspace: Workspace, tmp_path: Path) -> None:
+    shutil.copytree(workspace.folder("shards") / "more", tmp_path / "copy")
+    with pytest.raises(ConfigError, match="more and copy of the mixture are the same shards"):
+        opened(workspace, f"rows=1 more=1 {tmp_path}/copy=1")
+
+
 def test_fingerprint_depends_on_sources_and_shares(workspace: Workspace) -> None:
     found = {
         opened(workspace, mixture).fingerprints["shards"]
