@@ -10,6 +10,7 @@ import gradio as gr
 from core.config import EvaluateConfig
 from core.evaluation.documents import check_is_named, check_text
 from core.evaluation.pairs import check_pairs
+from core.evaluation.unused import check_used
 from core.workspace import Artifact, Workspace
 from ui.parts import markup
 from ui.parts.result_list import render_results, results_table
@@ -52,6 +53,7 @@ def render(workspace: Workspace, line: gr.HTML) -> Launcher:
 def _check(config: EvaluateConfig, workspace: Workspace) -> None:
     """Checks files; the run itself reads datasets on the Hub."""
     check_subject(config.model, workspace)
+    check_used(config)
     if config.task == "text":
         check_is_named(config)
     if config.path:

@@ -22,6 +22,7 @@ from core.targets.target import open_target
 from core.training import preflight, recipe
 from core.training.compatibility import check_layout, incompatibilities
 from core.training.inputs import TrainingInputs, objective_name, open_inputs
+from core.training.interim_options import check_used
 from core.training.mixture import BLOCK
 from core.training.planner import estimate_seconds, measure_cpu_speed
 from core.training.sources import check_epochs
@@ -91,6 +92,7 @@ def render(
 
 
 def _check(config: TrainConfig, workspace: Workspace) -> None:
+    check_used(config)
     if config.target:
         _check_target(config)
     else:

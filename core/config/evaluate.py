@@ -7,8 +7,18 @@ from typing import Any, Literal
 
 from core.config.base import StageConfig
 from core.config.options import field_extra, option, title_of
+from core.config.source import Delimiter, EncodingErrors, FileFormat, SourceConfig, YesNo
 
 BLIMP = "nyu-mll/blimp"
+
+
+def _as_of_corpus(name: str, group: str) -> Any:
+    """Declares an option of a corpus as one of the evaluation."""
+    field = copy(SourceConfig.model_fields[name])
+    field.json_schema_extra = {
+        **field_extra(field), "group": group, "basic": False, "is_later": True,
+    }  # fmt: skip
+    return field
 
 
 class EvaluateConfig(StageConfig):
@@ -110,6 +120,11 @@ class EvaluateConfig(StageConfig):
     encoding: str = option(
         "", "Character encoding, such as utf-16 or cp949; empty means UTF-8.", group="Data"
     )
+    encoding_errors: EncodingErrors = _as_of_corpus("encoding_errors", "Data")
+    file_format: FileFormat = _as_of_corpus("file_format", "Text")
+    csv_header: YesNo = _as_of_corpus("csv_header", "Text")
+    delimiter: Delimiter = _as_of_corpus("delimiter", "Text")
+    quoting: YesNo = _as_of_corpus("quoting", "Text")
 
     @property
     def dataset(self) -> str:

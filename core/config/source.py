@@ -14,6 +14,11 @@ from core.errors import ConfigError
 # It has no default configuration.
 _OFFERED_DATASET, _OFFERED_CONFIG = "Salesforce/wikitext", "wikitext-103-raw-v1"
 
+FileFormat = Literal["auto", "text", "jsonl", "json", "csv", "tsv", "parquet"]
+EncodingErrors = Literal["strict", "replace", "ignore"]
+Delimiter = Literal["auto", "comma", "semicolon", "tab", "pipe"]
+YesNo = Literal["auto", "yes", "no"]
+
 SOURCE_OPTIONS = {
     "docs": (
         "Installed Python docs",
@@ -77,7 +82,7 @@ class SourceConfig(StageConfig):
         details="Empty: the only column of strings, or the one named text. a.b is a field within a "
         "column; a[] joins a list of strings.",
     )
-    file_format: Literal["auto", "text", "jsonl", "json", "csv", "tsv", "parquet"] = option(
+    file_format: FileFormat = option(
         "auto",
         "Format of the files, whatever their names.",
         group="Files",
@@ -89,7 +94,7 @@ class SourceConfig(StageConfig):
         group="Files",
         choices=("utf-16", "cp1252", "cp949", "cp932", "gb18030", "big5", "cp1251", "iso8859-2"),
     )
-    encoding_errors: Literal["strict", "replace", "ignore"] = option(
+    encoding_errors: EncodingErrors = option(
         "strict",
         "Treatment of bytes that the encoding does not allow.",
         group="Files",
@@ -99,7 +104,7 @@ class SourceConfig(StageConfig):
             "ignore": ("Drop", "Drop these bytes"),
         },
     )
-    csv_header: Literal["auto", "yes", "no"] = option(
+    csv_header: YesNo = option(
         "auto",
         "Whether the first row of a CSV or TSV file names the columns.",
         title="CSV header",
@@ -110,13 +115,13 @@ class SourceConfig(StageConfig):
             "no": ("No", "The columns are called 1, 2, 3"),
         },
     )
-    delimiter: Literal["auto", "comma", "semicolon", "tab", "pipe"] = option(
+    delimiter: Delimiter = option(
         "auto",
         "Separator of the cells of a CSV or TSV file.",
         group="Files",
         options={"auto": ("Automatic", "Detected from the first rows")},
     )
-    quoting: Literal["auto", "yes", "no"] = option(
+    quoting: YesNo = option(
         "auto",
         "Whether quotation marks enclose cells of a CSV or TSV file.",
         group="Files",

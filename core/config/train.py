@@ -27,6 +27,7 @@ from core.config.reporting import (
     webhook_format_option,
     webhook_option,
 )
+from core.config.source import Delimiter, EncodingErrors, FileFormat, YesNo
 from core.config.word_marks import BABYLM, NO_MARKS, parse_word_marks
 from core.errors import ConfigError
 from core.presets import TRAINING_PRESETS
@@ -572,6 +573,11 @@ class TrainConfig(StageConfig):
     evaluate_text_column: str = as_training_option("text_column")
     evaluate_context_tokens: int | None = as_training_option("context_tokens")
     evaluate_encoding: str = as_training_option("encoding")
+    evaluate_encoding_errors: EncodingErrors = as_training_option("encoding_errors")
+    evaluate_file_format: FileFormat = as_training_option("file_format")
+    evaluate_csv_header: YesNo = as_training_option("csv_header")
+    evaluate_delimiter: Delimiter = as_training_option("delimiter")
+    evaluate_quoting: YesNo = as_training_option("quoting")
     sample_predictions: int = option(
         0,
         "Validation sequences whose predictions are shown at each validation; 0: none.",

@@ -9,7 +9,8 @@ from core.config import CorpusConfig, EvaluateConfig
 from core.corpus.files import FilesSource
 from core.corpus.hub import HubSource
 from core.errors import ConfigError, CorpusError
-from core.evaluation.hub import chosen_configurations, corpus_of, naming_options
+from core.evaluation.advice import naming_options
+from core.evaluation.hub import chosen_configurations, corpus_of
 
 # Name that the datasets library gives to the only configuration.
 _ONLY = "default"
@@ -57,25 +58,40 @@ def no_text_error(config: EvaluateConfig) -> CorpusError:
 
 def _sources(config: EvaluateConfig) -> Iterable[tuple[str, Iterator[str]]]:
     check_is_named(config)
-    if not config.path:
-        return _configurations(config)
+    return _files(config) if config.path else _configurations(config)
+
+
+def _files(config: EvaluateConfig) -> Iterator[tuple[str, Iterator[str]]]:
     corpus = CorpusConfig(
         source="files",
         path=config.path,
         text_unit=config.text_unit,
         text_column=config.text_column,
+        file_format=config.file_format,
         encoding=config.encoding,
+        encoding_errors=config.encoding_errors,
+        csv_header=config.csv_header,
+        delimiter=config.delimiter,
+        quoting=config.quoting,
     )
-    return FilesSource(corpus).documents_by_file("train")
+    with naming_options(config):
+        files = FilesSource(corpus).documents_by_file("train")
+    for name, texts in files:
+        yield name, _named(texts, config)
+
+
+def _named(texts: Iterator[str], config: EvaluateConfig) -> Iterator[str]:
+    with naming_options(config):
+        yield from texts
 
 
 def _configurations(config: EvaluateConfig) -> Iterator[tuple[str, Iterator[str]]]:
-    with naming_options():
+    with naming_options(config):
         configurations = chosen_configurations(config, HubSource(corpus_of(config)))
     for one in configurations:
         yield config.dataset if one == _ONLY else one, _documents(config, one)
 
 
 def _documents(config: EvaluateConfig, configuration: str) -> Iterator[str]:
-    with naming_options():
+    with naming_options(config):
         yield from HubSource(corpus_of(config, configuration)).documents("train")

@@ -13,7 +13,8 @@ from core.corpus.files import FilesSource
 from core.corpus.finding import DATA_SUFFIXES
 from core.corpus.hub import HubSource
 from core.errors import ConfigError, CorpusError
-from core.evaluation.hub import chosen_configurations, corpus_of, naming_options
+from core.evaluation.advice import naming_options
+from core.evaluation.hub import chosen_configurations, corpus_of
 from core.events import Reporter
 from core.foreign_files import shown
 from core.tokenizer.roles import without_lone_surrogates
@@ -92,15 +93,21 @@ def _no_pairs(config: EvaluateConfig) -> CorpusError:
 
 
 def _records(config: EvaluateConfig) -> Iterator[_Record]:
-    if config.path:
-        source = FilesSource(
-            CorpusConfig(source="files", path=config.path, encoding=config.encoding)
-        )
-        named = _named(source.paths)
-        for row in source.rows("train"):
-            yield _Record(row.place, named[row.path], row.values)
-        return
-    yield from _hub_records(config)
+    with naming_options(config):
+        yield from _file_records(config) if config.path else _hub_records(config)
+
+
+def _file_records(config: EvaluateConfig) -> Iterator[_Record]:
+    corpus = CorpusConfig(
+        source="files",
+        path=config.path,
+        encoding=config.encoding,
+        encoding_errors=config.encoding_errors,
+    )
+    source = FilesSource(corpus)
+    named = _named(source.paths)
+    for row in source.rows("train"):
+        yield _Record(row.place, named[row.path], row.values)
 
 
 def _named(paths: Sequence[Path]) -> dict[Path, str]:
@@ -120,12 +127,11 @@ def _without_suffixes(name: str) -> str:
 
 
 def _hub_records(config: EvaluateConfig) -> Iterator[_Record]:
-    with naming_options():
-        source = HubSource(corpus_of(config))
-        for configuration in chosen_configurations(config, source):
-            for number, values in enumerate(source.rows(configuration), 1):
-                place = f"Row {number} of {config.dataset} ({configuration})"
-                yield _Record(place, configuration, values)
+    source = HubSource(corpus_of(config))
+    for configuration in chosen_configurations(config, source):
+        for number, values in enumerate(source.rows(configuration), 1):
+            place = f"Row {number} of {config.dataset} ({configuration})"
+            yield _Record(place, configuration, values)
 
 
 def _pair(record: _Record, config: EvaluateConfig) -> Pair:

@@ -13,6 +13,7 @@ from core.evaluation.minimal_pairs import score_pairs, summarize_pairs
 from core.evaluation.pairs import read_pairs
 from core.evaluation.subject import Subject, open_subject
 from core.evaluation.text import evaluate_text
+from core.evaluation.unused import check_used
 from core.events import Reporter
 from core.inference.likelihood import TokenScorer
 from core.training.utilisation import UtilisationLog, seconds_as_steps
@@ -34,6 +35,7 @@ def run(config: EvaluateConfig, workspace: Workspace, reporter: Reporter | None 
         RunStopped: The reporter requested it.
     """
     reporter = reporter or Reporter()
+    check_used(config)
     name = config.name or derive_name(config)
     with (
         UtilisationLog(reporter, seconds_as_steps()),

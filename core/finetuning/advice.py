@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from core.config import CorpusConfig
+from core.config.advice import translate_error
 from core.config.finetune import FinetuneConfig
 from core.errors import ConfigError, CorpusError
 
-_SET = re.compile(r"\b(?:set|raise) ([a-z_]+)\b")
 _SUFFIXES = (
     "choose other files, or rename them so that their suffixes name their format: .csv, .tsv, "
     ".jsonl, .json or .parquet; tagged words in columns can have any other suffix"
 )
 _SHORTER = "shorten the longest row, or leave it out"
-_OTHERWISE = "correct the data, or choose other data"
 # Advice in place of setting an option that fine-tuning lacks.
 _ADVICE = {
     "delimiter": "separate the cells of .csv files by commas and those of .tsv files by tabs, and "
@@ -42,20 +39,10 @@ def naming_options(field: str, split_field: str = "train_split") -> Iterator[Non
     try:
         yield
     except (ConfigError, CorpusError) as error:
-        raise _translated(error, field, split_field) from error
-
-
-def _translated(
-    error: ConfigError | CorpusError, field: str, split_field: str
-) -> ConfigError | CorpusError:
-    absent = CorpusConfig.model_fields.keys() - FinetuneConfig.model_fields.keys() - {"path"}
-    missing = [name for name in _SET.findall(error.fix) if name in absent]
-    fix = _ADVICE.get(missing[0], _OTHERWISE) if missing else error.fix
-    named = {"path": field, "train_split": split_field}.get(error.field, error.field)
-    return type(error)(
-        error.problem,
-        expected=error.expected,
-        received=error.received,
-        fix=fix.replace("set path", f"set {field}").replace("train_split", split_field),
-        field=named if named in FinetuneConfig.model_fields else field,
-    )
+        raise translate_error(
+            error,
+            options=FinetuneConfig.model_fields,
+            advice=_ADVICE,
+            renamed={"path": field, "train_split": split_field},
+            place=field,
+        ) from error

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from core.config import StageConfig
+from core.config import StageConfig, TrainConfig
 from core.errors import ConfigError, RunError, StudioError
 from core.events import StopMode
 from core.redaction import has_password, redact_forms
@@ -36,8 +36,12 @@ _LOOK_SECONDS = 1.0
 
 
 def submit(workspace: Workspace, stage: str, config: StageConfig, after: Sequence[str] = ()) -> str:
-    """Queues a run; raises ConfigError for a taken name."""
+    """Queues a run; raises ConfigError for a taken name, or an option without effect."""
     check_name_is_free(workspace, stage, config)
+    if stage == "train" and isinstance(config, TrainConfig):
+        from core.training.interim_options import check_used
+
+        check_used(config)
     return queue_run(workspace, stage, config, after)
 
 

@@ -14,7 +14,8 @@ from core.targets.errors import MirrorError
 from core.targets.schema import INPUT_FIELDS, RunSpec
 from core.workspace import Workspace, expand_path
 
-# What they ask for is decided here: machines, publication, and files outside the workspace.
+# What they ask for is decided here: machines, publication, and files outside the workspace; also
+# evaluations, which read such files.
 _LOCAL_FIELDS = (
     "target",
     "mirror",
@@ -22,9 +23,6 @@ _LOCAL_FIELDS = (
     "max_cost",
     "price_per_hour",
     "output",
-    "evaluate_every",
-    "evaluate_pairs_path",
-    "evaluate_text_path",
     "checkpoint_words",
     "report_to",
     "project",
@@ -53,7 +51,8 @@ def parse_received(spec: RunSpec) -> StageConfig:
     if stage is None or "mirror" not in stage.config.model_fields:
         raise _refused(f"a run of the stage {spec.stage}")
     fields = stage.config.model_fields
-    local = {name: fields[name].default for name in _LOCAL_FIELDS if name in fields}
+    evaluated = {name for name in fields if name.startswith("evaluate_")} - {"evaluate_only"}
+    local = {name: fields[name].default for name in fields if name in {*_LOCAL_FIELDS, *evaluated}}
     return parse_stage_config(spec.stage, {**spec.config, **local})
 
 

@@ -7,7 +7,6 @@ is bit-identical with and without evaluations.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,10 +20,8 @@ from core.evaluation.pairs import Pair, read_pairs
 from core.evaluation.text import evaluate_text
 from core.events import Reporter, RunStopped
 from core.inference.likelihood import TokenScorer
+from core.training.interim_options import evaluation_configs, naming_options
 
-_PREFIX, _TEXT_PREFIX = "evaluate_", "evaluate_text_"
-# Options that minimal pairs and text have each for themselves.
-_OF_DATASET = ("dataset_name", "dataset_config", "split")
 _PAIRS = ("accuracy", "official_accuracy", "mean_over_paradigms", "mean_over_phenomena")
 _TEXT = ("loss", "perplexity", "bits_per_byte")
 # The data may name any number of phenomena and sources.
@@ -44,11 +41,11 @@ class InterimEvaluation:
         self._pairs_config, self._text_config = evaluation_configs(config)
         self._pairs: list[Pair] = []
         if self._pairs_config:
-            with _naming_options("evaluate_pairs_path"):
+            with naming_options(self._pairs_config):
                 self._pairs = read_pairs(self._pairs_config, self._reporter)
         self._documents: list[tuple[str, list[str]]] | None = None
         if self._text_config:
-            with _naming_options("evaluate_text_path", _TEXT_PREFIX):
+            with naming_options(self._text_config):
                 self._documents = self._read_dataset(self._text_config)
         self._scorer: TokenScorer | None = None
 
@@ -135,18 +132,6 @@ class InterimEvaluation:
         return self._scorer
 
 
-@contextmanager
-def _naming_options(path: str, dataset_prefix: str = _PREFIX) -> Iterator[None]:
-    """Names the options of training in errors of the evaluation."""
-    try:
-        yield
-    except StudioError as error:
-        prefix = dataset_prefix if error.field in _OF_DATASET else _PREFIX
-        name = path if error.field == "path" else f"{prefix}{error.field}"
-        error.field = name if name in TrainConfig.model_fields else ""
-        raise
-
-
 class _Messages(Reporter):
     """Passes on warnings and notes once, and requests to stop; progress becomes a note."""
 
@@ -178,26 +163,3 @@ class _Messages(Reporter):
 
     def raise_if_stopped(self) -> None:
         self._reporter.raise_if_stopped()
-
-
-def evaluation_configs(
-    config: TrainConfig,
-) -> tuple[EvaluateConfig | None, EvaluateConfig | None]:
-    """Returns the settings for minimal pairs and for text; None if not evaluated.
-
-    Without a path or a dataset of text, the minimal pairs of a dataset on the Hub are evaluated.
-    """
-    shared = {
-        name: getattr(config, f"{_PREFIX}{name}")
-        for name in EvaluateConfig.model_fields
-        if f"{_PREFIX}{name}" in TrainConfig.model_fields
-    }
-    of_text = {name: getattr(config, f"{_TEXT_PREFIX}{name}") for name in _OF_DATASET}
-    pairs_path, text_path = config.evaluate_pairs_path, config.evaluate_text_path
-    has_text = bool(text_path or of_text["dataset_name"])
-    pairs = text = None
-    if pairs_path or not has_text:
-        pairs = EvaluateConfig(**shared, task="minimal_pairs", path=pairs_path)
-    if has_text:
-        text = EvaluateConfig(**{**shared, **of_text}, task="text", path=text_path)
-    return pairs, text

@@ -75,6 +75,7 @@ from core.training.export import (
 )
 from core.training.inputs import TrainingInputs, open_inputs, resolve_checkpoint
 from core.training.interim import InterimEvaluation
+from core.training.interim_options import check_used
 from core.training.local_attention import local_attention_weights
 from core.training.meter import ThroughputMeter
 from core.training.mixture import BLOCK
@@ -111,6 +112,8 @@ def train(config: TrainConfig, workspace: Workspace, reporter: Reporter | None =
     """
     reporter = reporter or Reporter()
     resumed = _is_resumed(reporter)
+    if not resumed:
+        check_used(config)
     inputs = open_inputs(
         config, workspace, reporter, resumed=resumed, own=_own_checkpoint(config, reporter)
     )

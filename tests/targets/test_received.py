@@ -62,7 +62,9 @@ def add_shards(mirror: RunMirror, folder: Path, content: bytes) -> Input:
 def test_run_that_is_taken_over_publishes_launches_and_overwrites_nothing(
     mirror: RunMirror, tmp_path: Path
 ) -> None:
-    describe(mirror, **HOSTILE, process_id=1, num_processes=2, coordinator_address="stranger:1")
+    evaluated = {"evaluate_every": 5, "evaluate_text_path": "/a", "evaluate_text_column": "story"}
+    processes = {"process_id": 1, "num_processes": 2, "coordinator_address": "stranger:1"}
+    describe(mirror, **HOSTILE, **processes, **evaluated)
     record = take_over(Workspace(tmp_path / "home"), mirror.address, {})
     defaults = TrainConfig().model_dump(mode="json")
     changed = {name: value for name, value in record.config.items() if value != defaults[name]}

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from core.config import EvaluateConfig
-from core.errors import ConfigError
-from core.evaluation.documents import check_is_named
+from core.config import CorpusConfig, EvaluateConfig
+from core.corpus.lines import too_large
+from core.errors import ConfigError, StudioError
+from core.evaluation.advice import naming_options
+from core.evaluation.documents import check_is_named, check_text, read_documents
+from core.evaluation.pairs import check_pairs
+from core.evaluation.reading import options_read
+from core.evaluation.stage import run as evaluate
+from core.evaluation.unused import check_used
 from core.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint
 from tests.hub_server import HubServer, run_with_hub
@@ -62,6 +69,92 @@ def table(texts: list[str]) -> bytes:
     rows = [{"title": "t", "story": text} for text in texts]
     pq.write_table(pa.Table.from_pylist(rows), stream)
     return stream.getvalue()
+
+
+CSV = b"1,It runs fast.\n2,It ran.\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "values", "texts"),
+    [
+        ("a.csv", CSV, {"csv_header": "no", "text_column": "2"}, ["It runs fast.", "It ran."]),
+        ("a.tsv", b'id\ttext\n1\t"A ship.\n', {"quoting": "no"}, ['"A ship.']),
+        ("a.csv", b"a,id;text\n1,5;A ship.\n", {"delimiter": "semicolon"}, ["A ship."]),
+        ("held.en", b"A ship.\n", {"file_format": "text"}, ["A ship."]),
+        ("a.txt", b"A sh\xfcp.\n" + b"A ship.\n" * 9, {"encoding_errors": "ignore", "limit": 1},
+         ["A shp."]),
+    ],
+)  # fmt: skip
+def test_advised_options_make_files_readable(
+    tmp_path: Path, name: str, data: bytes, values: dict[str, Any], texts: list[str]
+) -> None:
+    (tmp_path / name).write_bytes(data)
+    config = EvaluateConfig(task="text", path=str(tmp_path / name))
+    with pytest.raises(StudioError) as caught:
+        assert [list(one) for _, one in read_documents(config)] == [texts]
+    assert caught.value.field in {*values, "path", "encoding"}
+    assert next(iter(values)) in caught.value.fix
+    config = config.model_copy(update=values)
+    check_used(config)
+    assert [list(one) for _, one in read_documents(config)] == [texts]
+
+
+@pytest.mark.parametrize("task", ["text", "minimal_pairs"])
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("folder", b""), ("a.zip", b"PK\x05\x06" + bytes(18)), ("held.en", b"A"),
+        ("a.jsonl", b"PAR1\x00\x00PAR1"), ("", b""),
+    ],
+)  # fmt: skip
+def test_errors_advise_only_options_of_this_stage(
+    tmp_path: Path, name: str, data: bytes, task: Literal["text", "minimal_pairs"]
+) -> None:
+    path = tmp_path / name
+    if data:
+        path.write_bytes(data)
+    else:
+        path.mkdir(exist_ok=True)
+    config = EvaluateConfig(task=task, path=str(path))
+    with pytest.raises(StudioError) as caught, naming_options(config):
+        if not name:
+            raise too_large("a.jsonl", 128_000_000)
+        (check_text if task == "text" else check_pairs)(config)
+    options = options_read(task, has_path=True)
+    assert caught.value.field in options
+    absent = {*CorpusConfig.model_fields, *EvaluateConfig.model_fields} - {*options}
+    assert not absent & set(re.findall(r"\w+_\w+", caught.value.fix)), caught
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("a.txt", {"dataset_name": "a/b"}), ("a.txt", {"split": "test"}),
+        ("a.txt", {"good_field": "good"}), ("a.txt", {"text_column": "text"}),
+        ("a.txt", {"csv_header": "no"}), ("a.csv", {"text_unit": "file"}),
+        ("a.csv", {"phenomenon_field": ""}), ("", {"encoding": "cp949"}),
+        ("", {"text_unit": "file"}), ("", {"paradigm_field": "kind"}),
+    ],
+)  # fmt: skip
+def test_options_without_effect_on_text_are_refused(
+    tmp_path: Path, name: str, values: dict[str, str]
+) -> None:
+    if name:
+        (tmp_path / name).write_text("id,text\n1,A ship.\n")
+    data = {"path": str(tmp_path / name)} if name else {"dataset_name": "a/b"}
+    check_used(EvaluateConfig.parse({"task": "text", **data}))
+    with pytest.raises(ConfigError, match="has no effect") as caught:
+        evaluate(EvaluateConfig.parse({"task": "text", **data, **values}), Workspace(tmp_path))
+    assert [caught.value.field] == list(values)
+
+
+@pytest.mark.parametrize("name", ["text_column", "context_tokens", "csv_header", "split"])
+def test_options_without_effect_on_pairs_are_refused(name: str) -> None:
+    value = {"context_tokens": "8", "csv_header": "no"}.get(name, "story")
+    check_used(EvaluateConfig(path="a.jsonl", encoding="cp949"))
+    with pytest.raises(ConfigError, match=f"^{name} has no effect") as caught:
+        check_used(EvaluateConfig.parse({"path": "a.jsonl", name: value}))
+    assert caught.value.field == name
 
 
 def test_text_without_a_path_needs_a_dataset() -> None:

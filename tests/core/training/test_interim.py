@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 
 from core.config import CorpusConfig, EvaluateConfig, ShardConfig, TrainConfig
-from core.errors import ConfigError, CorpusError
+from core.errors import ConfigError, CorpusError, StudioError
 from core.evaluation.stage import run as evaluate
 from core.evaluation.subject import find_run_checkpoint
-from core.events import Reporter
+from core.events import FolderReporter, Reporter
+from core.runs.client import submit
 from core.shards.build import build
-from core.training.interim import InterimEvaluation, evaluation_configs
+from core.training.interim import InterimEvaluation
+from core.training.interim_options import check_used, evaluation_configs
+from core.training.trainer import train
 from core.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint
 from tests.engines import run_on
@@ -166,6 +169,56 @@ def test_data_of_an_evaluation_are_those_of_the_stage_with_a_prefix() -> None:
         )
     )
     assert pairs is None and text and (text.dataset, text.split) == ("a/b", "test")
+
+
+@pytest.mark.parametrize(
+    "name", ["evaluate_pairs_path", "evaluate_text_path", "evaluate_text_dataset_name",
+             "evaluate_dataset_name", "evaluate_split", "evaluate_limit"],
+)  # fmt: skip
+def test_data_without_an_interval_are_refused(name: str, tmp_path: Path) -> None:
+    config = TrainConfig.parse({"shards": "rows", name: "7"})
+    for start in (train, lambda one, place: submit(place, "train", one)):
+        with pytest.raises(ConfigError, match=f"{name} has no effect without evaluate_every") as at:
+            start(config, Workspace(tmp_path))
+        assert at.value.field == "evaluate_every"
+
+
+def test_options_of_evaluations_without_effect_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("A ship.")
+    text = {"evaluate_text_path": str(tmp_path / "a.txt")}
+    pairs = {"evaluate_pairs_path": "a.jsonl"}
+    check_used(TrainConfig(evaluate_every=5, evaluate_text_split="train"))
+    check_used(TrainConfig(evaluate_every=5, **pairs, **text, evaluate_good_field="good"))
+    for values, name in (
+        ({**text, "evaluate_text_dataset_name": "a/b"}, "evaluate_text_dataset_name"),
+        ({**pairs, "evaluate_dataset_name": "a/b"}, "evaluate_dataset_name"),
+        ({**text, "evaluate_dataset_name": "a/b"}, "evaluate_dataset_name"),
+        ({**pairs, "evaluate_text_split": "test"}, "evaluate_text_split"),
+        ({**text, "evaluate_good_field": "good"}, "evaluate_good_field"),
+        ({**pairs, "evaluate_context_tokens": 8}, "evaluate_context_tokens"),
+        ({**pairs, **text, "evaluate_quoting": "no"}, "evaluate_quoting"),
+    ):
+        with pytest.raises(ConfigError, match=f"^{name} has no effect") as caught:
+            check_used(TrainConfig.parse({"evaluate_every": 5, **values}))
+        assert caught.value.field == name
+
+
+def test_resumed_run_keeps_options_without_effect(tmp_path: Path) -> None:
+    run = tmp_path / "runs" / "train-20250102-030405-ab12"
+    (run / "checkpoints").mkdir(parents=True)
+    config = TrainConfig(shards="nobody", evaluate_text_path="a.txt")
+    with pytest.raises(StudioError, match="nobody"):
+        train(config, Workspace(tmp_path), FolderReporter(run))
+
+
+def test_advice_names_options_of_training(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("1,It runs.\n2,It ran.\n")
+    config = TrainConfig(evaluate_every=5, evaluate_text_path=str(tmp_path / "a.csv"))
+    with pytest.raises(ConfigError, match="set evaluate_csv_header to yes") as caught:
+        InterimEvaluation(config, Reporter())
+    assert caught.value.field == "evaluate_csv_header"
+    values = {"evaluate_csv_header": "no", "evaluate_text_column": "2"}
+    InterimEvaluation(config.model_copy(update=values), Reporter())
 
 
 class Notes(Reporter):

@@ -1,0 +1,24 @@
+"""Lists the options that an evaluation reads, by its task and data."""
+
+from __future__ import annotations
+
+from core.config import EvaluateConfig
+
+OF_DATASETS = ("dataset_name", "dataset_config", "split")
+OF_FILES = (
+    "text_unit", "encoding", "encoding_errors", "file_format", "csv_header", "delimiter", "quoting",
+)  # fmt: skip
+OF_TASKS = {
+    "minimal_pairs": ("good_field", "bad_field", "paradigm_field", "phenomenon_field"),
+    "text": (
+        "text_unit", "text_column", "context_tokens", "file_format", "csv_header", "delimiter",
+        "quoting",
+    ),
+}  # fmt: skip
+
+
+def options_read(task: str, *, has_path: bool) -> list[str]:
+    """Returns the options that have an effect on the figures, without the model."""
+    unread = {name for other, names in OF_TASKS.items() if other != task for name in names}
+    unread |= set(OF_DATASETS if has_path else (*OF_FILES, "path"))
+    return [name for name in EvaluateConfig.model_fields if name not in {*unread, "name", "model"}]

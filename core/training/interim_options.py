@@ -1,0 +1,118 @@
+"""Options of evaluations during training, in terms of the stage that evaluates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from core.config import EvaluateConfig, TrainConfig
+from core.config.advice import rename_options
+from core.errors import ConfigError, StudioError
+from core.evaluation.reading import OF_DATASETS
+from core.evaluation.unused import find_unused
+
+_PREFIX, _TEXT_PREFIX = "evaluate_", "evaluate_text_"
+# They decide whether evaluations take place.
+_SWITCHES = ("evaluate_every", "evaluate_only")
+
+
+def evaluation_configs(
+    config: TrainConfig,
+) -> tuple[EvaluateConfig | None, EvaluateConfig | None]:
+    """Returns the settings for minimal pairs and for text; None if not evaluated.
+
+    Without a path or a dataset of text, the minimal pairs of a dataset on the Hub are evaluated.
+    """
+    shared = {
+        name: getattr(config, f"{_PREFIX}{name}")
+        for name in EvaluateConfig.model_fields
+        if f"{_PREFIX}{name}" in TrainConfig.model_fields
+    }
+    of_text = {name: getattr(config, f"{_TEXT_PREFIX}{name}") for name in OF_DATASETS}
+    pairs_path, text_path = config.evaluate_pairs_path, config.evaluate_text_path
+    has_text = bool(text_path or of_text["dataset_name"])
+    pairs = text = None
+    if pairs_path or not has_text:
+        pairs = EvaluateConfig(**shared, task="minimal_pairs", path=pairs_path)
+    if has_text:
+        text = EvaluateConfig(**{**shared, **of_text}, task="text", path=text_path)
+    return pairs, text
+
+
+def check_used(config: TrainConfig) -> None:
+    """Raises ConfigError for an option of evaluations during training that would be ignored."""
+    fields = TrainConfig.model_fields.items()
+    changed = [
+        name
+        for name, field in fields
+        if name.startswith(_PREFIX) and name not in _SWITCHES
+        and getattr(config, name) != field.default
+    ]  # fmt: skip
+    if not changed or config.evaluate_only:
+        return
+    if not config.evaluate_every:
+        raise ConfigError(
+            f"{changed[0]} has no effect without evaluate_every: nothing is evaluated during "
+            "training",
+            expected="a number of steps between evaluations",
+            received=f"{changed[0]}={getattr(config, changed[0])!r} and no evaluate_every",
+            fix=f"set evaluate_every, or leave out {' and '.join(changed)}",
+            field="evaluate_every",
+        )
+    reasons = _reasons(config)
+    for name in changed:
+        if name in reasons:
+            raise ConfigError(
+                f"{name} has no effect {reasons[name]}",
+                expected="no value",
+                received=repr(getattr(config, name)),
+                fix=f"leave out {name}",
+                field=name,
+            )
+
+
+def _reasons(config: TrainConfig) -> dict[str, str]:
+    """Returns the options without effect, and some that have their default, with reasons."""
+    pairs, text = evaluation_configs(config)
+    found: dict[str, str] = {}
+    if pairs is None:
+        reason = "on held-out text; beside it, minimal pairs are read from evaluate_pairs_path"
+        found |= {f"{_PREFIX}{name}": reason for name in OF_DATASETS}
+    if text is None:
+        reason = "without evaluate_text_dataset_name"
+        found |= {f"{_TEXT_PREFIX}{name}": reason for name in OF_DATASETS}
+    unused = []
+    for one in filter(None, (pairs, text)):
+        names = names_in_training(one)
+        with naming_options(one):
+            unused.append(find_unused(one))
+        if one.path:
+            reason = f"together with {names['path']}, whose files are read instead"
+            found |= {names[name]: reason for name in OF_DATASETS}
+    for name in set.intersection(*map(set, unused)) - set(OF_DATASETS):
+        found[f"{_PREFIX}{name}"] = " and ".join(dict.fromkeys(one[name] for one in unused))
+    return found
+
+
+def names_in_training(config: EvaluateConfig) -> dict[str, str]:
+    """Returns the names that an evaluation's options have in training."""
+    is_text = config.task == "text"
+    names = {}
+    for name in EvaluateConfig.model_fields:
+        prefix = _TEXT_PREFIX if is_text and name in OF_DATASETS else _PREFIX
+        if f"{prefix}{name}" in TrainConfig.model_fields:
+            names[name] = f"{prefix}{name}"
+    return {**names, "path": "evaluate_text_path" if is_text else "evaluate_pairs_path"}
+
+
+@contextmanager
+def naming_options(config: EvaluateConfig) -> Iterator[None]:
+    """Names the options of training in errors of an evaluation."""
+    try:
+        yield
+    except StudioError as error:
+        names = names_in_training(config)
+        error.field = names.get(error.field, "")
+        error.fix = rename_options(error.fix, names)
+        error.args = (error.describe(),)
+        raise
