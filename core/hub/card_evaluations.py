@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from core.config.evaluate import BLIMP
+from core.config.evaluate import BLIMP, EvaluateConfig
+from core.evaluation.stored import read_settings
 from core.workspace import Manifest
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ _METRICS = {
         ("bits_per_byte", "Bits per byte", "bits_per_byte"),
     ),
 }
+# Settings that the name of the data, or of the task, tells.
+_NAMED = ("task", "path", "dataset_name", "dataset_config", "split", "limit")
 
 
 class _Data(NamedTuple):
@@ -100,8 +103,14 @@ def _data_of(config: Mapping[str, Any]) -> _Data:
 
 
 def _part_of(config: Mapping[str, Any]) -> str:
-    """Describes which part of the data was evaluated, if not all."""
+    """Describes the evaluated part of the data, if not all, and options other than defaults."""
     limit = config.get("limit")
-    if not limit:
-        return ""
-    return f"first {limit:,} " + ("documents" if config["task"] == "text" else "of each paradigm")
+    unit = "documents" if config.get("task") == "text" else "of each paradigm"
+    first = [f"first {limit:,} {unit}"] if limit else []
+    fields = EvaluateConfig.model_fields
+    own = [
+        f"{name}={value}"
+        for name, value in read_settings(config).items()
+        if name not in _NAMED and value != fields[name].default
+    ]
+    return ", ".join([*first, *own])

@@ -20,6 +20,7 @@ from core.__main__ import main
 from core.errors import CheckpointError, ConfigError, StudioError
 from core.evaluation.stored import find_evaluations, fingerprint_of_weights
 from core.evaluation.subject import open_subject
+from core.hub.card_evaluations import describe_evaluations
 from core.runs.folder import RunFolder, RunRecord
 from core.runs.process import ProcessIdentity
 from core.training.checkpoint import STATE_FILE, Checkpoints, EvalResults, TrainingState
@@ -118,6 +119,29 @@ def test_evaluation_is_an_artifact_with_its_inputs(workspace: Workspace, pairs: 
     assert manifest in find_evaluations(folder, workspace)
     with pytest.raises(ConfigError, match="'mine' is taken"):
         evaluate(config, workspace)
+
+
+def test_newest_evaluation_with_each_choice_of_options_is_found(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = workspace.folder("model") / "words"
+    for place in ("one", "other"):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "a.csv").write_text("id,text,story\n1,A ship runs.,A horse reads.\n")
+        monkeypatch.chdir(tmp_path / place)
+        for column in ("text", "story", "story"):
+            path = "a.csv" if place == "one" else f"{tmp_path}/other/a.csv"
+            config = EvaluateConfig(model="words", task="text", path=path, text_column=column)
+            evaluate(config, workspace)
+    (tmp_path / "third").mkdir()
+    shutil.copy("a.csv", tmp_path / "third")
+    monkeypatch.chdir(tmp_path / "third")
+    for path in ("a.csv", f"{tmp_path}/third/a.csv"):
+        evaluate(EvaluateConfig(model="words", task="text", path=path), workspace)
+    found = [one for one in find_evaluations(folder, workspace) if "a.csv" in one.config["path"]]
+    assert len(found) == 5
+    card = describe_evaluations(found)
+    assert "| a.csv |" in card and card.count("| a.csv (text_column=story) |") == 2
 
 
 def test_checkpoints_of_a_run_are_named_by_step(workspace: Workspace) -> None:
