@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from core.config.finetune import FinetuneConfig
+from core.corpus.finding import Format, find_files
 from core.errors import ConfigError
+from core.evaluation.unused import reasons_of_formats
+from core.finetuning.advice import naming_options
+from core.finetuning.file_kinds import holds_tables
 
-_OF_DATASETS = ("dataset_name", "dataset_config", "validation_split", "test_split")
+_OF_DATASETS = ("dataset_name", "dataset_config", "train_split", "validation_split", "test_split")
+_OF_FILES = ("encoding", "quoting", "csv_header")
 _SPLITS = ("validation", "test")
+_PATHS = ("train_path", "validation_path", "test_path")
 
 
 def check_used(config: FinetuneConfig) -> None:
@@ -23,8 +29,41 @@ def check_used(config: FinetuneConfig) -> None:
     if not config.glue:
         pairs += [(f"{part}_split", f"{part}_path") for part in _SPLITS]
     for name, path in pairs:
-        if getattr(config, name) and getattr(config, path):
+        if _is_changed(config, name) and getattr(config, path):
             raise _unused(config, name, path)
+    _check_used_by_files(config)
+
+
+def _check_used_by_files(config: FinetuneConfig) -> None:
+    changed = [name for name in _OF_FILES if _is_changed(config, name)]
+    given = [path for path in _PATHS if getattr(config, path)]
+    if not changed:
+        return
+    if given:
+        formats = {one for path in given for one in _formats(config, path)}
+        reasons = reasons_of_formats(changed, formats)
+    else:
+        reasons = dict.fromkeys(changed, "on a dataset on the Hub")
+    for name, reason in reasons.items():
+        raise ConfigError(
+            f"{name} has no effect {reason}",
+            expected="no value",
+            received=repr(getattr(config, name)),
+            fix=f"leave out {name}",
+            field=name,
+        )
+
+
+def _formats(config: FinetuneConfig, path: str) -> set[Format]:
+    pattern = getattr(config, path)
+    if config.task == "token_classification" and not holds_tables(pattern, path):
+        return {"tsv"}  # Column files may have a header, too.
+    with naming_options(path):
+        return {file.format for file in find_files(pattern, field=path).files}
+
+
+def _is_changed(config: FinetuneConfig, name: str) -> bool:
+    return bool(getattr(config, name) != FinetuneConfig.model_fields[name].default)
 
 
 def _unused(config: FinetuneConfig, name: str, path: str) -> ConfigError:

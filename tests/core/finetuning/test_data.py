@@ -20,6 +20,7 @@ from core.finetuning.examples import Example, Sentence
 from core.finetuning.glue import with_glue
 from core.finetuning.labels import Labels
 from core.finetuning.sampling import sample
+from core.finetuning.unused import check_used
 
 ROWS = [{"label": number % 2, "text": f'"text" {number}'} for number in range(10)]
 CONLLU = """# newpar id = p1
@@ -335,6 +336,38 @@ def test_options_of_a_split_without_effect_are_refused(tmp_path: Path) -> None:
     config = FinetuneConfig(dataset_name="me/a", test_path=path, test_split="test")
     with pytest.raises(ConfigError, match="test_split has no effect together with test_path"):
         read_splits(config)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("a.jsonl", {"train_split": "test"}),
+        ("a.jsonl", {"csv_header": "no"}),
+        ("a.jsonl", {"quoting": "no"}),
+        ("a.parquet", {"encoding": "cp949"}),
+        ("", {"encoding": "cp949"}),
+        ("", {"quoting": "no"}),
+        ("", {"csv_header": "yes"}),
+    ],
+)
+def test_options_of_files_without_effect_are_refused(
+    tmp_path: Path, name: str, values: dict[str, str]
+) -> None:
+    data = {"train_path": write(tmp_path, name)} if name else {"dataset_name": "me/a"}
+    config = FinetuneConfig.parse({**data, **values})
+    with pytest.raises(ConfigError, match="has no effect") as caught:
+        read_splits(config)
+    assert [caught.value.field] == list(values)
+    if "train_split" not in values:
+        test = {"test_path": write(tmp_path, "a.csv")}
+        check_used(FinetuneConfig.parse({**data, **values, **test}))
+
+
+def test_header_of_tables_of_words_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.jsonl", [{"tokens": ["a"], "tags": ["O"]}])
+    config = FinetuneConfig(task="token_classification", train_path=path, csv_header="yes")
+    with pytest.raises(ConfigError, match="csv_header has no effect on files in the format jsonl"):
+        check_files(config)
 
 
 def read_tagged(folder: Path, name: str, text: str, **values: Any) -> list[Any]:
