@@ -17,6 +17,7 @@ from core.finetuning.batches import LabelledSequences, collate, ordered_batches
 from core.finetuning.encoding import TextEncoder, TokenSequence, check_not_empty
 from core.finetuning.saving import (
     ClassifierConfig,
+    ScoreFunction,
     passes_segments,
     read_classifier_config,
     read_classifier_weights,
@@ -44,8 +45,9 @@ def classify(
         text_pair: The second text of a pair.
 
     Returns:
-        `label` and `score` (probability) of each class, most probable first; of a regression, one
-        entry with the number as `score`.
+        `label` and `score` of each class, the highest first. Scores are those of transformers'
+        pipeline: probabilities that sum to 1; probabilities of their own if a text may have several
+        classes or there is only one; the numbers of a regression.
 
     Raises:
         ConfigError: The text is empty, or the model isn't fine-tuned for texts.
@@ -57,11 +59,10 @@ def classify(
     sequences = found.encoder.encode([tuple(texts)])
     check_not_empty(sequences, ["The text"])
     (logits,) = found.logits(sequences)
-    if not found.config.labels:
-        return [{"label": "LABEL_0", "score": float(logits[0, 0])}]
-    scores = _softmax(logits[0])
+    scores = _scores(logits[0], found.config.score_function)
+    names = found.config.labels or ("LABEL_0",)
     order = np.argsort(-scores, kind="stable")
-    return [{"label": found.config.labels[one], "score": float(scores[one])} for one in order]
+    return [{"label": names[one], "score": float(scores[one])} for one in order]
 
 
 def tag(
@@ -188,6 +189,14 @@ def _check_text(text: str) -> None:
             fix="write a sentence",
             field="text",
         )
+
+
+def _scores(logits: NDArray[np.float32], function: ScoreFunction) -> NDArray[np.float64]:
+    if function == "softmax":
+        return _softmax(logits)
+    values = logits.astype(np.float64)
+    # The equal 1 / (1 + exp(-x)) overflows.
+    return 0.5 * (1 + np.tanh(0.5 * values)) if function == "sigmoid" else values
 
 
 def _softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +29,12 @@ from core.tokenizer import StudioTokenizer
 from core.tokenizer.roles import CONFIG_FILE as TOKENIZER_CONFIG_FILE
 
 Weights = Mapping[str, NDArray[np.float32]]
+ScoreFunction = Literal["softmax", "sigmoid", "none"]
 
 _MOST_CONFIG_BYTES = 4 << 20
+_REGRESSION, _MULTI_LABEL = "regression", "multi_label_classification"
+# The name that transformers gives to the only output of a model without names.
+_UNNAMED = ("LABEL_0",)
 _SEGMENTS = "token_type_ids"
 _INPUTS = ["input_ids", _SEGMENTS, "attention_mask"]
 
@@ -40,12 +44,14 @@ class ClassifierConfig:
     """Describes what a fine-tuned model predicts.
 
     Attributes:
-        labels: Names of the classes; empty for regression.
+        labels: Names of the classes or numbers; empty for a number without a name.
+        problem_type: That of `config.json`; empty: it follows from the labels.
     """
 
     architecture: Architecture
     kind: Kind
     labels: tuple[str, ...]
+    problem_type: str = ""
 
     @property
     def head(self) -> Head:
@@ -55,16 +61,29 @@ class ClassifierConfig:
     def outputs(self) -> int:
         return len(self.labels) or 1
 
+    @property
+    def score_function(self) -> ScoreFunction:
+        """The function that turns logits into scores.
+
+        Source: transformers 5, TextClassificationPipeline.postprocess
+        """
+        if self.kind == "token":
+            return "softmax"
+        if self.problem_type == _REGRESSION or not self.labels:
+            return "none"
+        is_sigmoid = self.problem_type == _MULTI_LABEL or len(self.labels) == 1
+        return "sigmoid" if is_sigmoid else "softmax"
+
     def values(self) -> dict[str, Any]:
         """Returns the values of `config.json`."""
         values = hf.config_values(self.architecture)
         values["architectures"] = [classifier_class(self.architecture, self.kind)]
-        names = self.labels or ("LABEL_0",)
+        names = self.labels or _UNNAMED
         values["id2label"] = {str(number): name for number, name in enumerate(names)}
         values["label2id"] = {name: number for number, name in enumerate(names)}
         if self.kind == "sequence":
-            kind = "single_label_classification" if self.labels else "regression"
-            values["problem_type"] = kind
+            kind = "single_label_classification" if self.labels else _REGRESSION
+            values["problem_type"] = self.problem_type or kind
         if self.architecture.model_type == "modernbert":
             values["classifier_pooling"] = "cls"
         values["classifier_dropout"] = self.head.dropout
@@ -127,8 +146,13 @@ def passes_segments(folder: Path) -> bool:
 
 def is_classifier(folder: Path) -> bool:
     """Returns whether a folder has a fine-tuned model."""
+    return find_kind(folder) is not None
+
+
+def find_kind(folder: Path) -> Kind | None:
+    """Returns what a fine-tuned model predicts for; None for other models."""
     has_config = (folder / hf.CONFIG_FILE).is_file()
-    return has_config and _kind_of(_read_values(folder)) is not None
+    return _kind_of(_read_values(folder)) if has_config else None
 
 
 def read_classifier_config(folder: Path) -> ClassifierConfig:
@@ -156,8 +180,9 @@ def read_classifier_config(folder: Path) -> ClassifierConfig:
             fix="use another model",
             field="model",
         )
-    regresses = values.get("problem_type") == "regression"
-    return ClassifierConfig(architecture, kind, () if regresses else _labels(values, folder))
+    labels, problem_type = _labels(values, folder), str(values.get("problem_type") or "")
+    is_plain = kind == "sequence" and problem_type == _REGRESSION and labels == _UNNAMED
+    return ClassifierConfig(architecture, kind, () if is_plain else labels, problem_type)
 
 
 def read_classifier_weights(folder: Path, config: ClassifierConfig) -> Weights:
@@ -187,7 +212,11 @@ def _kind_of(values: Mapping[str, Any]) -> Kind | None:
 
 
 def _labels(values: Mapping[str, Any], folder: Path) -> tuple[str, ...]:
-    found = values.get("id2label", {"0": "LABEL_0", "1": "LABEL_1"})
+    found = values.get("id2label")
+    if found is None:
+        count = values.get("num_labels", 2)
+        is_count = isinstance(count, int) and 1 <= count <= MOST_LABELS
+        found = {str(number): f"LABEL_{number}" for number in range(count)} if is_count else count
     names = [found.get(str(number)) for number in range(len(found))] if _is_small(found) else []
     if not _are_labels(names):
         raise CheckpointError(

@@ -95,7 +95,8 @@ def _results(made: Manifest, config: ClassifierConfig) -> Iterator[EvalResult]:
 def _about(config: ClassifierConfig, made: Manifest | None) -> str:
     family = title_of_family(config.architecture.model_type)
     task = "tags words" if config.kind == "token" else "classifies texts"
-    task = "predicts a number for a text" if not config.labels else task
+    if config.score_function == "none":
+        task = f"predicts {'a number' if config.outputs == 1 else 'numbers'} for a text"
     whence = f", fine-tuned with {_STUDIO} from {made.counts.get('model')}" if made else ""
     names = ", ".join(f"`{name}`" for name in config.labels[:_SHOWN_LABELS])
     more = len(config.labels) - _SHOWN_LABELS

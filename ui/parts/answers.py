@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -44,12 +45,19 @@ def predictions(found: list[Any], texts: Sequence[Sequence[str]] = ()) -> str:
 
 
 def classes(found: Sequence[dict[str, Any]]) -> str:
-    """Renders the classes of a text as bars, or the number of a regression."""
-    if len(found) == 1 and found[0]["label"] == "LABEL_0":
-        body = markup.tiles([("predicted", f"{found[0]['score']:.4g}")])
+    """Renders the classes of a text as bars, or the numbers of a regression."""
+    is_unnamed = len(found) == 1 and found[0]["label"] == "LABEL_0"
+    if is_unnamed or any(not 0 <= one["score"] <= 1 for one in found):
+        names = ["predicted"] if is_unnamed else [show_plainly(one["label"]) for one in found]
+        body = markup.tiles(
+            [(name, f"{one['score']:.4g}") for name, one in zip(names, found, strict=True)]
+        )
     else:
-        bars = "".join(_row(show(one["label"]), one["score"]) for one in found[:_MOST_CLASSES])
-        more = len(found) - _MOST_CLASSES
+        # Each probability of several classes at once tells something.
+        is_one_of_all = math.isclose(sum(one["score"] for one in found), 1, abs_tol=1e-3)
+        most = _MOST_CLASSES if is_one_of_all else len(found)
+        bars = "".join(_row(show(one["label"]), one["score"]) for one in found[:most])
+        more = len(found) - most
         rest = f'<p class="ps-note">{more} less probable classes.</p>' if more > 0 else ""
         body = f'<ol class="ps-predictions">{bars}</ol>{rest}'
     return f'<div class="ps-card ps-answer-card">{body}</div>'
