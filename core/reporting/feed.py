@@ -77,14 +77,23 @@ class Feed:
         """
         if event["kind"] != "metrics" or type(event.get("step")) is not int:
             return None
-        values = {
-            str(name): float(value)
-            for name, value in dict(event.get("values") or {}).items()
-            if isinstance(value, int | float)
-            and math.isfinite(value)
-            and self._known.get(str(name), {}).get(event["step"]) != value
+        return self._unsent_of(event["step"], event, event.get("values"))
+
+    def results_of(self, event: dict[str, Any]) -> Figures | None:
+        """Returns the results of a `finished` event as figures of the last step.
+
+        Without those that the last step has already.
+        """
+        step = max((step for steps in self._known.values() for step in steps), default=0)
+        return self._unsent_of(step, event, event.get("results"))
+
+    def _unsent_of(self, step: int, event: dict[str, Any], values: Any) -> Figures | None:
+        unsent = {
+            name: value
+            for name, value in _numbers(values).items()
+            if self._known.get(name, {}).get(step) != value
         }
-        return Figures(event["step"], float(event["t"]), values) if values else None
+        return Figures(step, float(event["t"]), unsent) if unsent else None
 
     def _remember(self, figures: Figures | None) -> None:
         if figures is None:
@@ -102,3 +111,12 @@ class Feed:
         self.progress.number = sent[-1]["n"]
         with suppress(OSError):
             write_atomically(self._path, json.dumps(vars(self.progress)) + "\n")
+
+
+def _numbers(values: Any) -> dict[str, float]:
+    """Returns the finite numbers among an event's values."""
+    return {
+        str(name): float(value)
+        for name, value in dict(values or {}).items()
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    }

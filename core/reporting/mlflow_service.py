@@ -64,7 +64,9 @@ class MlflowService:
         for start in range(0, len(metrics), _MOST_METRICS):
             self._client.log_batch(self.reference, metrics=metrics[start : start + _MOST_METRICS])
 
-    def finish(self, state: str, results: dict[str, float]) -> None:
+    def finish(self, state: str, results: Figures | None) -> None:
+        if results:
+            self.send([results])
         self._client.set_terminated(self.reference, _STATUS.get(state, "FAILED"))
 
 

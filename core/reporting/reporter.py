@@ -71,11 +71,14 @@ class RunReporter:
             self.feed.mark_sent(len(some))
 
     def _send(self, figures: Sequence[Figures]) -> None:
+        self._open().send(figures)
+
+    def _open(self) -> Service:
         if self._service is None:
             self._service = open_service(self._name, self._run())
             self.feed.progress.reference = self._service.reference
             note(self._folder, self._name, self._service.place)
-        self._service.send(figures)
+        return self._service
 
     def _run(self) -> ReportedRun:
         config, run = self._record.config, self._record.id
@@ -91,14 +94,9 @@ class RunReporter:
         )
 
     def finish(self) -> None:
-        if self._service is None:
-            return
-        results = {
-            str(name): value
-            for name, value in dict(self._last.get("results") or {}).items()
-            if isinstance(value, int | float) and not isinstance(value, bool)
-        }
-        self._service.finish(str(self._last.get("state") or "failed"), results)
+        results = self.feed.results_of(self._last) if self._last else None
+        if self._service or results:
+            self._open().finish(str(self._last.get("state") or "failed"), results)
 
 
 class WebhookReporter:

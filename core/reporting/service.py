@@ -46,7 +46,9 @@ class Service(Protocol):
 
     def send(self, figures: Sequence[Figures]) -> None: ...
 
-    def finish(self, state: str, results: dict[str, float]) -> None: ...
+    def finish(self, state: str, results: Figures | None) -> None:
+        """Sends the run's results, such as test accuracies, and its end."""
+        ...
 
 
 def open_service(name: str, run: ReportedRun) -> Service:

@@ -30,7 +30,10 @@ class TrackioService:
         for one in figures:
             self._run.log(one.values, step=one.step)
 
-    def finish(self, state: str, results: dict[str, float]) -> None:
+    def finish(self, state: str, results: Figures | None) -> None:
+        # It has no summary.
+        if results:
+            self.send([results])
         self._trackio.finish()
 
 

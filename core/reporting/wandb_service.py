@@ -55,8 +55,9 @@ class WandbService:
         for one in figures:
             self._run.log({_STEP: one.step, **one.values})
 
-    def finish(self, state: str, results: dict[str, float]) -> None:
-        self._run.summary.update(results)
+    def finish(self, state: str, results: Figures | None) -> None:
+        if results:
+            self._run.summary.update(results.values)
         self._run.finish(exit_code=0 if state in ("done", "stopped") else 1)
 
 

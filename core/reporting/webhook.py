@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,6 +13,7 @@ import aiohttp
 
 from core.errors import StudioError
 from core.events import LIMIT
+from core.finetuning.names import METRICS, RANDOM_INIT
 from core.outbound import OutboundError, check_url
 from core.outbound_http import guarded_session
 
@@ -22,7 +24,9 @@ _TIMEOUT_SECONDS = 20.0
 MOST_ALERTS = 20
 # Discord accepts 2,000 characters.
 _LONGEST_TEXT = 1_500
-_SHOWN_FIGURES = ("eval_loss", "eval_perplexity", "eval_accuracy", "loss")
+_SHOWN_FIGURES = (
+    "eval_loss", "eval_perplexity", "eval_accuracy", "loss", "perplexity", "bits_per_byte",
+)  # fmt: skip
 _HOSTS = {
     "slack": ("hooks.slack.com", "hooks.slack-gov.com"),
     "discord": ("discord.com", "discordapp.com", "ptb.discord.com", "canary.discord.com"),
@@ -68,6 +72,7 @@ def _about_end(event: dict[str, Any]) -> Message | None:
     }
     if state == "done":
         shown = [f"{name} {results[name]:.4g}" for name in _SHOWN_FIGURES if name in results]
+        shown = [*_metrics(results), *shown]
         return Message("done", "done", "Done. " + ", ".join(shown), results)
     if state == "failed":
         error = event.get("error")
@@ -79,6 +84,18 @@ def _about_end(event: dict[str, Any]) -> Message | None:
     if reason == LIMIT:
         return Message("limit", "stopped", "Stopped at the limit of hours or costs.", results)
     return None
+
+
+def _metrics(results: Mapping[str, float]) -> Iterator[str]:
+    """Yields the metrics of a task on its test set, each with its baselines."""
+    constant = "mean" if "mse" in results else "majority"
+    for name in METRICS:
+        if name in results:
+            baselines = {"random weights": f"{RANDOM_INIT}{name}", constant: f"majority_{name}"}
+            told = [
+                f"{title} {results[one]:.4g}" for title, one in baselines.items() if one in results
+            ]
+            yield f"{name} {results[name]:.4g}" + (f" ({', '.join(told)})" if told else "")
 
 
 def payload(message: Message, run: str, name: str, format: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import sqlite3
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 Points = list[tuple[str, int, float]]
 
@@ -39,13 +40,8 @@ def read_mlflow(folder: Path) -> Points:
 
 def read_wandb(folder: Path) -> Points:
     """Reads the history of the only offline run."""
-    from wandb.proto import wandb_internal_pb2
-
-    (path,) = folder.glob("**/*.wandb")
     found = []
-    for data in _records(path.read_bytes()):
-        record = wandb_internal_pb2.Record()
-        record.ParseFromString(data)
+    for record in _wandb_records(folder):
         items = {
             item.key or "/".join(item.nested_key): json.loads(item.value_json)
             for item in record.history.item
@@ -54,6 +50,25 @@ def read_wandb(folder: Path) -> Points:
             step = int(items.pop("step"))
             found += [(name, step, float(value)) for name, value in items.items() if name[0] != "_"]
     return sorted(found)
+
+
+def read_wandb_summary(folder: Path) -> dict[str, Any]:
+    """Reads the summary of the only offline run."""
+    found: dict[str, Any] = {}
+    for record in _wandb_records(folder):
+        for item in record.summary.update:
+            found[item.key or "/".join(item.nested_key)] = json.loads(item.value_json)
+    return found
+
+
+def _wandb_records(folder: Path) -> Iterator[Any]:
+    from wandb.proto import wandb_internal_pb2
+
+    (path,) = folder.glob("**/*.wandb")
+    for data in _records(path.read_bytes()):
+        record = wandb_internal_pb2.Record()
+        record.ParseFromString(data)
+        yield record
 
 
 def _records(data: bytes) -> Iterator[bytes]:

@@ -30,7 +30,7 @@ class Sink:
 
     def __init__(self, failures: int = 0) -> None:
         self.sent: list[tuple[int, dict[str, float]]] = []
-        self.ends: list[tuple[str, dict[str, float]]] = []
+        self.ends: list[tuple[str, int, dict[str, float]]] = []
         self._failures = failures
 
     def send(self, figures: Sequence[Figures]) -> None:
@@ -39,8 +39,9 @@ class Sink:
             raise RuntimeError("the service is away")
         self.sent += [(one.step, one.values) for one in figures]
 
-    def finish(self, state: str, results: dict[str, float]) -> None:
-        self.ends.append((state, results))
+    def finish(self, state: str, results: Figures | None) -> None:
+        assert results is not None
+        self.ends.append((state, results.step, results.values))
 
 
 @pytest.fixture
@@ -97,12 +98,30 @@ def test_service_that_fails_for_a_while_gets_everything(
     monkeypatch.setattr(Lifecycle, "has_ended", lambda self: next(ended, True))
     report(folder, run_reporter(folder), "trackio")
     assert [step for step, _ in sink.sent] == list(range(1, 1200))
-    assert sink.ends == [("done", {"eval_loss": 2.0})]
+    assert sink.ends == [("done", 1199, {"eval_loss": 2.0})]
     notes = folder.log.read_text().splitlines()
     assert notes[0] == "note: reporting to trackio: its place"
     assert notes[1:] == 2 * [
         "note: reporting to trackio: trying again after RuntimeError: the service is away"
     ]
+
+
+@pytest.mark.parametrize("metrics", [{}, {"loss": 1.0, "accuracy": 0.25}, {"accuracy": 0.75}])
+def test_results_become_figures_of_the_last_step(
+    tmp_path: Path, sink: Sink, metrics: dict[str, float]
+) -> None:
+    folder, run = begin_run(Workspace(tmp_path), "train-one")
+    if metrics:
+        run.metrics(7, metrics)
+    results = {"accuracy": 0.75, "majority_accuracy": 0.5, "model": "x", "has_spans": True,
+               "rates": {"0.1": 0.5}, "matthews": float("nan")}  # fmt: skip
+    run.event("finished", state="done", reason="", results=results)
+    reporter = run_reporter(folder)
+    reporter.feed.read()
+    reporter.handle()
+    reporter.finish()
+    sent = {} if metrics.get("accuracy") == 0.75 else {"accuracy": 0.75}
+    assert sink.ends == [("done", 7 if metrics else 0, {**sent, "majority_accuracy": 0.5})]
 
 
 def test_service_that_keeps_failing_is_given_up(

@@ -6,6 +6,8 @@ import importlib.util
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -14,11 +16,19 @@ import psutil
 import pytest
 
 from core.config import TrainConfig
+from core.events import read_events
 from core.runs.client import submit
 from core.runs.folder import RunFolder
 from core.workspace import Workspace, file_lock, hash_file
-from tests.core.reporting.stores import read_mlflow, read_trackio, read_wandb
+from tests.core.reporting.stores import (
+    Points,
+    read_mlflow,
+    read_trackio,
+    read_wandb,
+    read_wandb_summary,
+)
 from tests.core.runs.support import (
+    begin_run,
     delete_folder,
     metrics_in_events,
     processes_with,
@@ -114,10 +124,62 @@ def test_figures_in_the_stores_equal_ours(workspace: Workspace, tmp_path: Path) 
     until_reported(folder)
     ours = metrics_in_events(workspace, folder.path.name)
     assert len(ours) > 250 and {"loss", "eval_loss"} <= {name for name, _, _ in ours}
-    assert read_trackio(tmp_path / "trackio") == ours
-    assert read_mlflow(workspace.root / "reports" / "mlflow") == ours
+    results = results_at_the_end(folder, ours)
+    assert ("best_step", 200, 200.0) in results
+    assert read_trackio(tmp_path / "trackio") == sorted([*ours, *results])
+    assert read_mlflow(workspace.root / "reports" / "mlflow") == sorted([*ours, *results])
     assert read_wandb(workspace.root / "reports" / "wandb") == ours
     assert all(len(notes_of(folder, name)) == 1 for name in SERVICES)
+
+
+def results_at_the_end(folder: RunFolder, ours: Points) -> Points:
+    """Returns the numbers of a run's results as figures of its last step, without known ones."""
+    events, _ = read_events(folder.events, 0)
+    (results,) = (one["results"] for one in events if one["kind"] == "finished")
+    step = max(step for _, step, _ in ours)
+    numbers = [
+        (name, step, float(value))
+        for name, value in results.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    ]
+    return [one for one in numbers if one not in ours]
+
+
+REPORT = """
+import sys
+from pathlib import Path
+from core.reporting.reporter import RunReporter
+from core.runs.folder import RunFolder
+folder = RunFolder(Path(sys.argv[1]))
+reporter = RunReporter(folder, folder.read_record(), sys.argv[2])
+reporter.feed.read()
+reporter.handle()
+reporter.finish()
+"""
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_results_of_a_fine_tuning_reach_each_service(
+    tmp_path: Path, service: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if importlib.util.find_spec(service) is None:
+        pytest.skip(INSTALL)
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    folder, run = begin_run(Workspace(tmp_path), "finetune-one")
+    run.metrics(3, {"loss": 0.5})
+    results = {"accuracy": 0.75, "majority_accuracy": 0.5, "random_init_accuracy": 0.625}
+    more = {"labels": ["a", "b"], "learning_rates": {"0.001": 0.75}}
+    run.event("finished", state="done", reason="", results={**results, **more})
+    subprocess.run([sys.executable, "-c", REPORT, str(folder.path), service], check=True)
+    figures = sorted([("loss", 3, 0.5), *((name, 3, value) for name, value in results.items())])
+    if service == "wandb":
+        summary = read_wandb_summary(tmp_path / "reports" / "wandb")
+        assert [(name, 3, summary.get(name)) for name, _, _ in figures] == figures
+    elif service == "mlflow":
+        assert read_mlflow(tmp_path / "reports" / "mlflow") == figures
+    else:
+        assert read_trackio(tmp_path / "trackio") == figures
 
 
 @pytest.fixture(scope="module")

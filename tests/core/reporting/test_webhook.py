@@ -74,6 +74,18 @@ def test_end_preemption_alert_and_limit_are_told_once(tmp_path: Path, hook: Hook
     assert len(hook.messages) == len(told)
 
 
+def test_results_of_a_task_are_told_beside_their_baselines() -> None:
+    results = {"eval_loss": 0.5, "labels": ["a"], "accuracy": 0.83219, "accuracy_std": 0.1,
+               "majority_accuracy": 0.5, "random_init_accuracy": 0.786, "f1": 0.25}  # fmt: skip
+    message = webhook.message_of({"kind": "finished", "state": "done", "results": results})
+    assert message is not None and message.text == (
+        "Done. accuracy 0.8322 (random weights 0.786, majority 0.5), f1 0.25, eval_loss 0.5"
+    )
+    measured = {"accuracy": 0.75, "pairs": 8}
+    message = webhook.message_of({"kind": "finished", "state": "done", "results": measured})
+    assert message is not None and message.text == "Done. accuracy 0.75"
+
+
 def test_failure_and_a_killed_process_are_told(tmp_path: Path, hook: Hook) -> None:
     folder, run = begin(tmp_path)
     reporter = reporter_of(folder, hook)
