@@ -11,12 +11,13 @@ from core.config import EvaluateConfig
 from core.evaluation.documents import check_is_named, check_text
 from core.evaluation.pairs import check_pairs
 from core.evaluation.unused import check_used
+from core.finetuning.subjects import check_pretrained
 from core.workspace import Artifact, Workspace
 from ui.parts import markup
 from ui.parts.result_list import render_results, results_table
 from ui.parts.results import headline, results_of
 from ui.parts.stage import Forecast, Launcher, main_column, side_column, workbench
-from ui.parts.subjects import SubjectForm, check_subject
+from ui.parts.subjects import SubjectForm, find_subject
 
 _TASKS = {"minimal_pairs": "Minimal pairs", "text": "Held-out text"}
 _NONE_YET = markup.empty_state(
@@ -52,7 +53,8 @@ def render(workspace: Workspace, line: gr.HTML) -> Launcher:
 
 def _check(config: EvaluateConfig, workspace: Workspace) -> None:
     """Checks files; the run itself reads datasets on the Hub."""
-    check_subject(config.model, workspace)
+    if folder := find_subject(config.model, workspace):
+        check_pretrained(folder, config.model)
     check_used(config)
     if config.task == "text":
         check_is_named(config)

@@ -11,15 +11,16 @@ from core.config import FinetuneConfig
 from core.errors import ConfigError
 from core.finetuning.data import check_files
 from core.finetuning.glue import with_glue
-from core.finetuning.heads import find_head
+from core.finetuning.heads import Kind
 from core.finetuning.names import is_of_finetuning
 from core.finetuning.search import count_trainings
+from core.finetuning.subjects import check_tunable
 from core.workspace import Artifact, Workspace
 from ui.parts import markup
 from ui.parts.result_list import render_results, results_table
 from ui.parts.results import finetuning_headline, results_of
 from ui.parts.stage import Forecast, Launcher, main_column, side_column, workbench
-from ui.parts.subjects import SubjectForm, check_subject
+from ui.parts.subjects import SubjectForm, find_subject
 
 _TASKS = {
     "classification": "Classification",
@@ -32,13 +33,22 @@ _NONE_YET = markup.empty_state(
 )
 
 
+class _TuningForm(SubjectForm[FinetuneConfig]):
+    """A form that offers fine-tuned models, too, after the pretrained ones."""
+
+    def _names(self, kind: str) -> list[str]:
+        names = super()._names(kind)
+        tuned = _fine_tuned(self._workspace) if kind == "model" else []
+        return [*names, *(one.name for one in tuned)]
+
+
 def render(workspace: Workspace, line: gr.HTML) -> Launcher:
     """Renders the tab and returns its launcher.
 
     Args:
         line: Its `artifacts` event reports new models.
     """
-    form = SubjectForm(
+    form = _TuningForm(
         FinetuneConfig, "finetune", workspace, check=lambda config: _check(config, workspace)
     )
     launcher = Launcher("finetune", form, workspace, _forecast, _summarize)
@@ -57,10 +67,11 @@ def render(workspace: Workspace, line: gr.HTML) -> Launcher:
 
 
 def _check(config: FinetuneConfig, workspace: Workspace) -> None:
-    architecture = check_subject(config.model, workspace)
+    folder = find_subject(config.model, workspace)
     config = with_glue(config)
-    if architecture:
-        find_head(architecture, "token" if config.task == "token_classification" else "sequence")
+    if folder:
+        kind: Kind = "token" if config.task == "token_classification" else "sequence"
+        check_tunable(folder, kind, config.model)
     if not config.train_path and not config.dataset_name:
         raise ConfigError(
             "There are no training examples",

@@ -17,7 +17,7 @@ from core.finetuning.data import read_splits
 from core.finetuning.encoding import TextEncoder
 from core.finetuning.examples import Example, Splits
 from core.finetuning.glue import with_glue
-from core.finetuning.heads import find_head
+from core.finetuning.heads import Kind
 from core.finetuning.names import RANDOM_INIT
 from core.finetuning.saving import (
     ClassifierConfig,
@@ -29,6 +29,7 @@ from core.finetuning.saving import (
 )
 from core.finetuning.search import SearchResult, count_trainings, search
 from core.finetuning.session import Session, train_config
+from core.finetuning.subjects import check_tunable
 from core.finetuning.target_scale import in_original_units
 from core.finetuning.tasks import Prepared, Task, make_task
 from core.finetuning.training import Progress, Trainer
@@ -57,9 +58,12 @@ def run(config: FinetuneConfig, workspace: Workspace, reporter: Reporter | None 
     name = config.name or derive_name(config)
     if config.name:
         workspace.check_new_name("model", name)
+    kind: Kind = "token" if config.task == "token_classification" else "sequence"
     with open_subject(config.model, workspace, reporter) as subject:
+        check_tunable(subject.folder, kind, subject.name)
         reporter.progress(0, None, "", "reading examples")
-        tuning = _Finetuning(config, subject, read_splits(config, reporter.note), reporter)
+        splits = read_splits(config, reporter.note)
+        tuning = _Finetuning(config, kind, subject, splits, reporter)
         results = tuning.run()
         with workspace.new_artifact("model", name, exact=bool(config.name)) as draft:
             tuning.write(draft.folder)
@@ -89,7 +93,12 @@ def _plain(text: str) -> str:
 
 class _Finetuning:
     def __init__(
-        self, config: FinetuneConfig, subject: Subject, splits: Splits, reporter: Reporter
+        self,
+        config: FinetuneConfig,
+        kind: Kind,
+        subject: Subject,
+        splits: Splits,
+        reporter: Reporter,
     ) -> None:
         architecture = hf.read_architecture(subject.folder)
         self._config = config.for_width(architecture.hidden_size)
@@ -97,10 +106,9 @@ class _Finetuning:
         self._splits = splits
         self._reporter = reporter
         self._task: Task = make_task(config, splits)
-        kind = "token" if config.task == "token_classification" else "sequence"
         names = self._task.labels.names if self._task.labels else ()
-        self._classifier = ClassifierConfig(architecture, kind, names)  # type: ignore[arg-type]
-        self._head = find_head(architecture, self._classifier.kind)
+        self._classifier = ClassifierConfig(architecture, kind, names)
+        self._head = self._classifier.head
         check_loadable(self._classifier)
         self.tokenizer: StudioTokenizer = load_tokenizer(subject.folder, architecture.vocab_size)
         self._uses_segments = _are_pairs(splits) and architecture.type_vocab_size > 1

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.errors import TokenizerError
+from core.finetuning.subjects import check_pretrained
 from core.inference.graph import suits_openvino
 from core.inference.likelihood_models import GRAPHS, BackendLikelihood, LikelihoodModel
 from core.inference.models import check_finite, load_tokenizer
@@ -55,6 +56,7 @@ class TokenScorer:
     """
 
     def __init__(self, folder: Path, *, on_backend: bool = False) -> None:
+        check_pretrained(folder)
         self.architecture = hf.read_architecture(folder)
         self.tokenizer = load_tokenizer(folder, self.architecture.vocab_size)
         self._folder = folder

@@ -18,6 +18,7 @@ from core.backends.devices import choose, find_hardware
 from core.backends.imports import import_for
 from core.config import Dtype, TrainConfig
 from core.errors import CheckpointError, ConfigError
+from core.finetuning.subjects import check_pretrained
 from core.inference.precision import check_dtype
 from core.models import hf
 from core.models.architecture import Architecture
@@ -79,8 +80,9 @@ def read_compatible(folder: Path, kinds: tuple[str, ...], lack: str) -> Architec
 
     Raises:
         CheckpointError: A missing or damaged checkpoint.
-        ConfigError: Another kind of model.
+        ConfigError: Another kind of model, or a fine-tuned one.
     """
+    check_pretrained(folder)
     architecture = hf.read_architecture(folder)
     if not {architecture.kind, architecture.model_type} & set(kinds):
         raise ConfigError(

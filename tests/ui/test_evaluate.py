@@ -25,7 +25,7 @@ from ui import evaluate, finetune
 from ui.demo import OFFERED, ROUTES, build_demo
 from ui.parts import answers
 from ui.parts.examples import fills, head_of, writes
-from ui.parts.subjects import SubjectForm, check_subject, list_checkpoints
+from ui.parts.subjects import SubjectForm, list_checkpoints
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,10 @@ def test_models_and_checkpoints_of_runs_are_offered(workspace: Workspace) -> Non
     assert offered[1:] == list_checkpoints(workspace)
     assert offered[1:] == [f"train-one@{one}" for one in ("newest", "words-2000", "words-1000")]
     for name in ("train-one@words-1000", "train-one@newest", "train-one@12", "reader"):
-        assert check_subject(name, workspace) is not None
+        evaluate._check(EvaluateConfig(model=name), workspace)
+    tuning = rendered(finetune._TuningForm(FinetuneConfig, "finetune", workspace))
+    names = [value for _, value in tuning.components["model"].choices]
+    assert names[: len(offered)] == offered and "sequence" in names[len(offered) :]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +98,18 @@ def test_models_and_checkpoints_of_runs_are_offered(workspace: Workspace) -> Non
 )
 def test_unsuitable_model_is_refused(workspace: Workspace, model: str, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
-        check_subject(model, workspace)
+        evaluate._check(EvaluateConfig(model=model), workspace)
+
+
+@pytest.mark.parametrize("task", ["classification", "token_classification"])
+@pytest.mark.parametrize("model", ["sequence", "token"])
+def test_fine_tuned_model_can_be_fine_tuned_again(
+    workspace: Workspace, tmp_path: Path, model: str, task: Any
+) -> None:
+    path = tmp_path / "a.jsonl"
+    row = {"text": "a ship", "label": "b", "tokens": ["a"], "tags": ["b"]}
+    path.write_text(json.dumps(row) + "\n")
+    finetune._check(FinetuneConfig(model=model, task=task, train_path=str(path)), workspace)
 
 
 def test_files_are_checked_before_a_run_is_queued(workspace: Workspace, tmp_path: Path) -> None:
@@ -129,6 +143,11 @@ def test_classes_and_tags_are_escaped() -> None:
     classes = answers.classes([{"label": "<b>x", "score": 0.75}, {"label": "y", "score": 0.25}])
     assert "&lt;b&gt;x" in classes and "75 %" in classes
     assert "3.25" in answers.classes([{"label": "LABEL_0", "score": 3.25}])
+    several = [{"label": f"class {number}", "score": 0.9} for number in range(60)]
+    assert "class 59" in answers.classes(several), "a text may have several classes"
+    assert "less probable" in answers.classes([{**one, "score": 1 / 60} for one in several])
+    numbers = answers.classes([{"label": "<length>", "score": 7.5}, {"label": "y", "score": 0.5}])
+    assert "7.5" in numbers and "&lt;length&gt;" in numbers and "%" not in numbers
     tags = answers.tags([{"word": "<i>", "tag": "<NOUN>", "score": 0.5}])
     assert "&lt;i&gt;" in tags and "&lt;NOUN&gt;" in tags and "50 %" in tags
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from core.errors import ConfigError
 from core.evaluation.subject import find_run_checkpoint, list_run_checkpoints
 from core.finetuning.names import is_of_finetuning
-from core.finetuning.saving import is_classifier
-from core.models import hf
-from core.models.architecture import Architecture
 from core.models.finding import find_model, must_be_fetched
 from core.runs.folder import RunFolder
 from core.training.checkpoint import CHECKPOINTS_FOLDER
@@ -34,11 +33,11 @@ def list_checkpoints(workspace: Workspace) -> list[str]:
     return [one for run in runs if run.is_there() for one in list_run_checkpoints(run)]
 
 
-def check_subject(reference: str, workspace: Workspace) -> Architecture | None:
-    """Returns a pretrained model's architecture; None if it must be fetched first.
+def find_subject(reference: str, workspace: Workspace) -> Path | None:
+    """Returns a model's folder; None if it must be fetched first.
 
     Raises:
-        ConfigError, CheckpointError: There is no such model, or it is a fine-tuned one.
+        ConfigError, CheckpointError: There is no such model.
     """
     if not reference:
         raise ConfigError(
@@ -51,16 +50,7 @@ def check_subject(reference: str, workspace: Workspace) -> Architecture | None:
     if must_be_fetched(reference, workspace):
         return None
     checkpoint = find_run_checkpoint(reference, workspace)
-    folder = checkpoint.folder if checkpoint else find_model(reference, workspace)
-    if is_classifier(folder):
-        raise ConfigError(
-            f"{reference} is a fine-tuned model",
-            expected="a pretrained model",
-            received="one with a classification head",
-            fix="choose the model that it was fine-tuned from",
-            field="model",
-        )
-    return hf.read_architecture(folder)
+    return checkpoint.folder if checkpoint else find_model(reference, workspace)
 
 
 def _pretrained(workspace: Workspace) -> list[str]:
