@@ -573,17 +573,25 @@ def _as_choice(group: str) -> str:
 def confine(config: StageConfig, workspace: Workspace) -> None:
     """Raises StudioError for paths that a visitor of the web app may not name."""
     for name, field in type(config).model_fields.items():
-        extra, value = field_extra(field), getattr(config, name)
-        if isinstance(value, tuple):
-            for one in value:
+        value = getattr(config, name)
+        nested = value if isinstance(value, tuple) else (value,)
+        for one in nested:
+            if isinstance(one, StageConfig):
                 confine(one, workspace)
-        elif extra["path"]:
-            workspace.confine(value, field=name)
-        elif extra["artifact"] and value:
-            workspace.confine_artifact(extra["artifact"], value, field=name)
-        elif extra["artifacts"]:
-            for one in split_references(value):
-                workspace.confine_artifact(extra["artifacts"], one, field=name)
+        if isinstance(value, str):
+            confine_value(name, field, value, workspace)
+
+
+def confine_value(name: str, field: FieldInfo, value: str, workspace: Workspace) -> None:
+    """Does the same for one field."""
+    extra = field_extra(field)
+    if extra["path"]:
+        workspace.confine(value, field=name)
+    elif extra["artifact"] and value:
+        workspace.confine_artifact(extra["artifact"], value, field=name)
+    elif extra["artifacts"]:
+        for one in split_references(value):
+            workspace.confine_artifact(extra["artifacts"], one, field=name)
 
 
 def _is_typed(typed: Any, names: Collection[str]) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import gradio as gr
 
-from core.config import StageConfig, field_extra, fingerprint_of, title_of
+from core.config import StageConfig, fingerprint_of, title_of
 from core.config.sweep import SweepConfig
 from core.errors import ConfigError
 from core.report.titles import metric_title
@@ -16,6 +16,7 @@ from core.store import Store
 from core.sweeps.client import (
     LIMITS,
     create_sweep,
+    parse_example,
     parse_sweep,
     resume_sweep,
     start_sweep,
@@ -24,7 +25,7 @@ from core.sweeps.client import (
 from core.sweeps.view import config_of_trial, describe_sweep, list_sweeps
 from core.workspace import Workspace
 from ui.assets import script
-from ui.forms import confine
+from ui.forms import confine, confine_value
 from ui.parts import markup
 from ui.parts.events import QUIET
 from ui.parts.stage import Launcher
@@ -185,13 +186,16 @@ def _start_function(workspace: Workspace) -> Answer:
 
 def _confine(config: SweepConfig, workspace: Workspace) -> None:
     """Confines the paths and artifacts of the base, and of each value of an option."""
-    model = find_stage(config.stage).config
-    confine(model.parse(config.base), workspace)
+    fields = find_stage(config.stage).config.model_fields
+    named = list(config.base.items())
     for name, values in config.options.items():
-        field = model.model_fields.get(name)
-        extra = field_extra(field) if field else {}
-        if not any(extra.get(one) for one in ("path", "artifact", "artifacts")):
-            continue
         listed = values.get("values", ()) if isinstance(values, dict) else values
-        for one in listed if isinstance(listed, list) else ():
-            confine(model.parse({**config.base, name: one}), workspace)
+        named += [(name, one) for one in listed] if isinstance(listed, list) else []
+    # Before anything reads a file, and whether or not a trial with this value is valid.
+    for name, value in named:
+        if name in fields:
+            for one in value if isinstance(value, list) else [value]:
+                if isinstance(one, str):
+                    confine_value(name, fields[name], one, workspace)
+    # Parsing finds those in tables and lists of the base. It may need values of options.
+    confine(parse_example(config, workspace), workspace)

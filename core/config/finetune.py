@@ -184,6 +184,7 @@ class FinetuneConfig(StageConfig):
         "BERT's authors tried 2e-5 to 5e-5 for base and large models.",
         group="Training",
         basic=True,
+        is_numbers=True,
     )
     num_seeds: int = option(
         1,
@@ -240,6 +241,14 @@ class FinetuneConfig(StageConfig):
         "float32", "Precision of the training.", title="Precision", group="Device"
     )
 
+    @field_validator("learning_rates", mode="before")
+    @classmethod
+    def _write_rates(cls, value: Any) -> Any:
+        """Returns a number, or a list of numbers, as the option's text."""
+        rates = value if isinstance(value, list | tuple) else [value]
+        is_text = isinstance(value, str) or any(isinstance(one, bool) for one in rates)
+        return value if is_text else " ".join(map(str, rates))
+
     @field_validator("learning_rates")
     @classmethod
     def _check_rates(cls, value: str) -> str:
@@ -265,11 +274,3 @@ class FinetuneConfig(StageConfig):
         """Returns the config with learning rates for a model's width, unless it has some."""
         rates = self.learning_rates or rates_of_width(width)
         return self.model_copy(update={"learning_rates": rates})
-
-    @classmethod
-    def parse(cls, values: dict[str, Any]) -> FinetuneConfig:
-        """Makes a config; several learning rates may also be a list of numbers."""
-        rates = values.get("learning_rates")
-        if isinstance(rates, list):
-            values = {**values, "learning_rates": " ".join(map(str, rates))}
-        return cls(**values)

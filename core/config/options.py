@@ -90,6 +90,7 @@ def option(
     is_later: bool = False,
     secret: bool = False,
     is_list: bool = False,
+    is_numbers: bool = False,
     hidden_with: Mapping[str, str] | None = None,
     options: Mapping[str, tuple[str, str]] | None = None,
     details: str = "",
@@ -108,6 +109,7 @@ def option(
         is_later: Whether older configs lack it; fingerprinted only if not default.
         secret: Whether it is never stored, logged or shown.
         is_list: Whether its value is a list of names, for which a flag may be repeated.
+        is_numbers: Whether its text is numbers, of which a sweep may vary one, or lists of them.
         hidden_with: Choices of other fields with which it has no effect; the form hides it.
         options: Label and explanation by choice.
         slider: Least and greatest value, and step, of a slider in the form.
@@ -126,6 +128,7 @@ def option(
         "is_later": is_later,
         "secret": secret,
         "is_list": is_list,
+        "is_numbers": is_numbers,
         "hidden_with": dict(hidden_with or {}),
         "options": {value: list(texts) for value, texts in (options or {}).items()},
         "details": details,
@@ -171,6 +174,7 @@ def field_extra(field: FieldInfo) -> dict[str, Any]:
         "is_later": False,
         "secret": False,
         "is_list": False,
+        "is_numbers": False,
         "hidden_with": {},
         "options": {},
         "details": "",

@@ -25,7 +25,7 @@ from core.sweeps.evolution import check_ranges
 from core.sweeps.folder import SweepFolder, SweepRecord, SweepState
 from core.sweeps.metrics import check_metric
 from core.sweeps.packages import check_packages
-from core.sweeps.space import parse_space
+from core.sweeps.space import Space, example_trial, parse_space
 from core.workspace import Workspace
 from core.workspace.places import make_folder
 
@@ -83,6 +83,16 @@ def create_sweep(workspace: Workspace, config: SweepConfig) -> SweepFolder:
 
 def checked(config: SweepConfig, workspace: Workspace) -> SweepConfig:
     """Checks everything that can be checked before the first trial."""
+    return _checked(config, workspace)[0]
+
+
+def parse_example(config: SweepConfig, workspace: Workspace) -> StageConfig:
+    """Returns the config of a possible trial; raises ConfigError, as `checked` does."""
+    config, space = _checked(config, workspace)
+    return example_trial(find_stage(config.stage).config, config.base, space)
+
+
+def _checked(config: SweepConfig, workspace: Workspace) -> tuple[SweepConfig, Space]:
     stage = find_stage(config.stage)
     base = dict(config.base)
     if issubclass(stage.config, TrainConfig) and "family" not in config.options:
@@ -102,7 +112,7 @@ def checked(config: SweepConfig, workspace: Workspace) -> SweepConfig:
     if config.method == "cmaes":
         check_ranges(space)
     check_packages(config)
-    return config.model_copy(update={"base": base})
+    return config.model_copy(update={"base": base}), space
 
 
 def _check_no_secret(model: type[StageConfig], name: str, value: Any) -> None:

@@ -126,7 +126,7 @@ def parse_space(
                 "min and max", "add count, or list the values",
             )  # fmt: skip
         _check_values(model, base, dimension, name)
-    _check_base(model, base, space)
+    example_trial(model, base, space)
     return space
 
 
@@ -174,20 +174,36 @@ def _choice(key: str, field: FieldInfo, values: Any) -> Choice:
     if len(values) > MOST_VALUES:
         raise _error(key, "too long a list", f"at most {MOST_VALUES:,} values", f"{len(values):,}",
                      "leave some out")  # fmt: skip
-    for one in values:
-        if not isinstance(one, str | bool | int | float):
-            raise _error(
-                key, "an invalid value", "strings, numbers, true or false", repr(one), "correct it"
-            )
-    _, is_optional = plain_type(field)
-    found = [_none_or(one) if is_optional else one for one in values]
-    if len({(type(one), one) for one in found}) < len(found):
+    found = [_value_of(key, field, one) for one in values]
+    # True equals 1.
+    if len({(isinstance(one, bool), one) for one in found}) < len(found):
         raise _error(key, "a value twice", "different values", repr(list(values)), "remove one")
     return Choice(tuple(found))
 
 
-def _none_or(value: Any) -> Any:
-    return None if isinstance(value, str) and value.lower() in _NO_VALUE else value
+def _value_of(key: str, field: FieldInfo, value: Any) -> Any:
+    """Returns a value as trials store it; raises ConfigError."""
+    kind, is_optional = plain_type(field)
+    if _is_grid(field, value):
+        # One number is the same as a list of it.
+        return " ".join(map(str, value)) if len(value) > 1 else value[0]
+    if not isinstance(value, str | bool | int | float):
+        kinds = "strings, numbers, true or false"
+        expected = f"{kinds}, or lists of numbers" if field_extra(field)["is_numbers"] else kinds
+        raise _error(key, "an invalid value", expected, repr(value), "correct it")
+    if is_optional and isinstance(value, str) and value.lower() in _NO_VALUE:
+        return None
+    return int(value) if kind is int and isinstance(value, float) and value.is_integer() else value
+
+
+def _is_grid(field: FieldInfo, value: Any) -> bool:
+    """Returns whether a value is a list of numbers that the option tries one after the other."""
+    is_list = isinstance(value, Sequence) and not isinstance(value, str) and len(value) > 0
+    return (
+        field_extra(field)["is_numbers"]
+        and is_list
+        and all(isinstance(one, int | float) and not isinstance(one, bool) for one in value)
+    )
 
 
 def _range(key: str, field: FieldInfo, value: Mapping[str, Any]) -> Range:
@@ -195,7 +211,7 @@ def _range(key: str, field: FieldInfo, value: Mapping[str, Any]) -> Range:
         shown = "values, or " + ", ".join(_RANGE_KEYS)
         raise _error(f"{key}.{unknown}", "an unknown key", shown, unknown, "check the spelling")
     kind, _ = plain_type(field)
-    if kind not in (int, float):
+    if kind not in (int, float) and not field_extra(field)["is_numbers"]:
         raise _error(key, "a range of an option without numbers", "values = [...]",
                      "min and max", "list the values")  # fmt: skip
     is_integer = kind is int
@@ -257,16 +273,14 @@ def _check_values(
             # Another option may make it valid.
 
 
-def _check_base(model: type[StageConfig], base: Mapping[str, Any], space: Space) -> None:
-    """Raises ConfigError if no combination of a few values makes a valid config."""
+def example_trial(model: type[StageConfig], base: Mapping[str, Any], space: Space) -> StageConfig:
+    """Returns a trial's config; raises ConfigError if none of a few combinations is valid."""
     for uniform in (0.0, 0.25, 0.5, 0.75, 0.999):
         settings = {name: dimension.draw(uniform) for name, dimension in space.items()}
         try:
-            model.parse({**base, **settings})
+            return model.parse({**base, **settings})
         except ConfigError as error:
             found = error
-        else:
-            return
     key = f"base.{found.field}" if found.field in base else found.field or "base"
     raise ConfigError(
         f"No trial of the sweep would be valid: {found.problem}", expected=found.expected,

@@ -52,12 +52,39 @@ def test_an_unknown_sweep_is_a_problem(workspace: Workspace, name: str) -> None:
         'base.shards = "rows"\noptions.model_config_path = ["/etc/passwd", "/etc"]',
         'base.shards = "rows"\noptions.checkpoint.values = ["/etc", "/root"]',
         'base.shards = "/etc"\noptions.seed = [1, 2]',
+        'base.shards = "/etc"\nbase.mixture_temperature = 2.0\noptions.mixture = ["a b", "a"]',
+        'base.mixture_temperature = 2.0\noptions.mixture = ["a b", "a /etc"]',
+        'base.mixture = ["a", "/etc"]\noptions.mixture_temperature = [1.5, 2.0]',
+        'base.mixture = {a = 1, "/etc" = 2}\noptions.seed = [1, 2]',
+        'stage = "tokenizer"\nmetric = "tokens"\ndirection = "minimize"\n'
+        'base.corpus = {source = "files", path = "/etc/passwd"}\noptions.vocab_size = [300, 400]',
+        'stage = "tokenizer"\nmetric = "tokens"\ndirection = "minimize"\n'
+        'base.corpus = {source = "several", sources = [{name = "a", path = "/etc/passwd"}]}\n'
+        "options.vocab_size = [300, 400]",
     ],
 )
 def test_a_visitor_names_no_path_outside_the_workspace(workspace: Workspace, text: str) -> None:
     answer = sweeps._start_function(workspace)({"text": text})
     assert "/etc" in answer["problem"]["received"] or "/etc" in answer["problem"]["problem"]
     assert not workspace.sweeps.exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'base.mixture_temperature = 2.0\noptions.mixture = ["one two", "one three"]',
+        'base.shards = "rows"\nbase.max_cost = 2.0\noptions.target = ["hf://t4-small"]',
+        'stage = "finetune"\nmetric = "accuracy"\nbase.model = "one"\nbase.train_path = "{own}"\n'
+        "options.learning_rates = [1e-4, 3e-4]",
+    ],
+)
+def test_base_that_is_valid_with_options_only_is_accepted(
+    workspace: Workspace, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweeps, "start_sweep", lambda *_: None)
+    own = str(workspace.uploads / "a.tsv")
+    answer = sweeps._start_function(workspace)({"text": text.replace("{own}", own)})
+    assert answer == {"sweep": "sweep"}
 
 
 def test_a_wrong_text_is_a_problem_with_its_key(workspace: Workspace) -> None:

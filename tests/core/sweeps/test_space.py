@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from core.config import TrainConfig
+from core.config import FinetuneConfig, TrainConfig
 from core.errors import ConfigError
 from core.sweeps.client import create_sweep, load_sweep, parse_sweep
 from core.sweeps.samplers import GridSampler, QuasiRandomSampler, RandomSampler, key_of
@@ -92,6 +94,39 @@ def test_none_is_a_value_of_an_option_that_may_be_empty() -> None:
     assert GridSampler(space).settings(0) == {"max_grad_norm": None, "learning_rate": 1e-3}
 
 
+def test_whole_number_is_stored_as_an_integer() -> None:
+    (settings,) = (GridSampler(space_of(seed=[2.0])).settings(0),)
+    assert settings == {"seed": 2} and isinstance(settings["seed"], int)
+
+
+def rates_of(value: Any) -> list[list[float]]:
+    """Returns the learning rates that each trial of a grid over fine-tunings tries."""
+    base, options = {"model": "m", "seed": 1}, {"learning_rates": value}
+    sampler = GridSampler(parse_space(FinetuneConfig, base, options, is_grid=True))
+    trials = takewhile(lambda one: one is not None, map(sampler.settings, count()))
+    return [FinetuneConfig.parse({**base, **json.loads(json.dumps(one))}).rates for one in trials]
+
+
+@pytest.mark.parametrize(
+    ("value", "rates"),
+    [
+        ([1e-4, 3e-4], [[1e-4], [3e-4]]),
+        ([[1e-4, 3e-4], [1e-3]], [[1e-4, 3e-4], [1e-3]]),
+        (["1e-4 3e-4", 1e-3], [[1e-4, 3e-4], [1e-3]]),
+        ({"values": [1e-5, 1]}, [[1e-5], [1.0]]),
+        ({"min": 1e-5, "max": 1e-3, "log": True, "count": 3}, [[1e-5], [1e-4], [1e-3]]),
+    ],
+)
+def test_learning_rates_of_fine_tuning_are_numbers_lists_or_a_range(
+    value: Any, rates: list[list[float]]
+) -> None:
+    assert rates_of(value) == rates
+    for wrong in ([7.0], [[1e-4, "fast"]], [[]], [[1e-4], 1e-4], [True], {"min": 1e-4, "max": 2}):
+        with pytest.raises(ConfigError) as caught:
+            rates_of(wrong)
+        assert caught.value.field.startswith("options.learning_rates")
+
+
 def test_float_range_with_a_step_reaches_its_end() -> None:
     assert Range(0.0, 0.3, is_integer=False, step=0.1).grid() == (0, 0.1, 0.2, 0.3)
 
@@ -107,6 +142,8 @@ def test_float_range_with_a_step_reaches_its_end() -> None:
         ({"optimizer": []}, "options.optimizer", "a list of values"),
         ({"optimizer": ["muon", "sgd"]}, "options.optimizer.values", "'adamw', 'muon'"),
         ({"optimizer": ["muon", "muon"]}, "options.optimizer", "different values"),
+        ({"seed": [1, 1.0]}, "options.seed", "different values"),
+        ({"weight_decay": [1, 1.0]}, "options.weight_decay", "different values"),
         ({"optimizer": {"min": 1, "max": 2}}, "options.optimizer", "values = "),
         ({"optimizer": {"values": ["muon"], "min": 1}}, "options.optimizer.min", "values alone"),
         ({"seed": [[1]]}, "options.seed", "strings, numbers"),
