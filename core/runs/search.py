@@ -40,7 +40,7 @@ _FACTS: Mapping[str, Callable[[RunRow], Any]] = {
     "stage": lambda row: row.stage,
     "state": lambda row: row.state,
     "reason": lambda row: row.reason,
-    "tag": lambda row: list(row.tags or []),
+    "tag": lambda row: list(row.tags or []) or None,
     "notes": lambda row: row.notes,
     "created": lambda row: row.created,
     "step": lambda row: row.done if row.unit == "steps" else None,
