@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +15,7 @@ import numpy as np
 from core.config.finetune import FinetuneConfig, FinetuneTask
 from core.errors import ConfigError, CorpusError
 from core.finetuning.conll import read_sentences
-from core.finetuning.examples import Example, Sentence, Splits
+from core.finetuning.examples import NO_TAG, Example, Sentence, Splits
 from core.finetuning.file_kinds import holds_tables
 from core.finetuning.glue import TASKS
 from core.finetuning.sampling import sample
@@ -29,8 +30,9 @@ _HOLD_OUT_SEED = 20_190_106
 _ENOUGH: dict[FinetuneTask, str] = {
     "classification": "at least 2 examples of some class",
     "regression": "at least 3 examples",
-    "token_classification": "at least 2 sentences",
+    "token_classification": "a sentence without which the others have at least 2 tags",
 }
+_SHOWN_TAGS = 10
 
 Found = Sequence[Example | Sentence]
 
@@ -47,7 +49,7 @@ def read_splits(config: FinetuneConfig, note: Callable[[str], Any] | None = None
     """Reads all examples.
 
     Args:
-        note: Called with a message if rows are left out.
+        note: Called with a message if rows are left out, or tags can't be learned.
 
     Raises:
         ConfigError, CorpusError: They are missing, unreadable or unsuitable.
@@ -66,10 +68,14 @@ def read_splits(config: FinetuneConfig, note: Callable[[str], Any] | None = None
     validation = _read(config, "validation", iter, note).examples
     test = _read(config, "test", iter, note).examples
     train = part.examples
+    is_sample = bool(config.limit) and len(train) == config.limit
     if not validation:
-        train, validation = hold_out(train, config.task)
+        train, validation = hold_out(train, config.task, is_sample=is_sample)
     name = _name_of(config.test_path, config.test_split) if test else "development set"
-    return Splits(train, validation, test or validation, name, part.class_names)
+    splits = Splits(train, validation, test or validation, name, part.class_names, is_sample)
+    if note and config.task == "token_classification":
+        _note_unknown_tags(splits, note)
+    return splits
 
 
 def check_files(config: FinetuneConfig) -> None:
@@ -80,18 +86,43 @@ def check_files(config: FinetuneConfig) -> None:
             _read(config, part, lambda items: islice(items, _CHECKED))
 
 
-def hold_out(examples: Found, task: FinetuneTask) -> tuple[Found, Found]:
+def _note_unknown_tags(splits: Splits, note: Callable[[str], Any]) -> None:
+    known = _tags_of(splits.train)
+    parts = {"development": splits.validation, "test": splits.test}
+    if splits.test is splits.validation:
+        del parts["test"]
+    for name, examples in parts.items():
+        if unknown := sorted(_tags_of(examples) - known):
+            more = f" and {len(unknown) - _SHOWN_TAGS} more" if len(unknown) > _SHOWN_TAGS else ""
+            note(
+                f"Only the {name} set has the tags {', '.join(unknown[:_SHOWN_TAGS])}{more}: the "
+                "model doesn't learn them, and their words count as errors"
+                + ("; a larger limit may help" if splits.is_sample else "")
+            )
+
+
+def _tags_of(examples: Found) -> set[str]:
+    return {label for one in examples for label in _labels_of(one)}
+
+
+def hold_out(
+    examples: Found, task: FinetuneTask, *, is_sample: bool = False
+) -> tuple[Found, Found]:
     """Holds out a tenth of the examples, at random but always the same ones.
 
-    Each class keeps a training example. Held-out numbers differ, so that they have a correlation.
+    Each class keeps a training example, and each tag a sentence unless no sentence can be spared.
+    Held-out numbers differ, so that they have a correlation.
+
+    Args:
+        is_sample: Whether the option `limit` chose the examples.
 
     Raises:
         CorpusError: There are too few examples.
     """
     count = min(_MOST_HELD_OUT, max(1, round(_HELD_OUT * len(examples))))
     order = np.random.default_rng(_HOLD_OUT_SEED).permutation(len(examples)).tolist()
-    if task == "classification":
-        order = _without_last_of_class(examples, order)
+    if task != "regression":
+        order = _sparing_labels(examples, order) or _leaving_two_tags(examples, order, task)
     if task == "regression":
         order = _with_different_numbers_first(examples, order)
         count = max(2, count)
@@ -100,32 +131,52 @@ def hold_out(examples: Found, task: FinetuneTask) -> tuple[Found, Found]:
         raise CorpusError(
             "There are too few training examples to hold some out for early stopping",
             expected=_ENOUGH[task],
-            received=f"{len(examples)}",
-            fix="add examples, or set validation_path to a development set",
+            received=f"{len(examples)} sentences with {len(_tags_of(examples))} tags"
+            if task == "token_classification"
+            else f"{len(examples)}",
+            fix=f"{'raise limit' if is_sample else 'add examples'}, or set validation_path to a "
+            "development set",
             field="train_path",
         )
     kept = [one for number, one in enumerate(examples) if number not in chosen]
     return kept, [examples[number] for number in sorted(chosen)]
 
 
-def _without_last_of_class(examples: Found, order: Sequence[int]) -> list[int]:
-    """Leaves out the last example of each class."""
-    last = {_label_of(examples[number]): number for number in order}
-    return [number for number in order if last[_label_of(examples[number])] != number]
+def _sparing_labels(examples: Found, order: Sequence[int]) -> list[int]:
+    """Leaves out examples without which the others would lack a class or a tag."""
+    left = Counter(label for one in examples for label in _labels_of(one))
+    found = []
+    for number in order:
+        labels = _labels_of(examples[number])
+        if all(left[label] > 1 for label in labels):
+            left.subtract(labels)
+            found.append(number)
+    return found
+
+
+def _leaving_two_tags(examples: Found, order: Sequence[int], task: FinetuneTask) -> list[int]:
+    """Returns a sentence without which the others still have two tags, if there is one."""
+    if task == "token_classification":
+        for number in order:
+            others = [one for other, one in enumerate(examples) if other != number]
+            if len(_tags_of(others)) > 1:
+                return [number]
+    return []
 
 
 def _with_different_numbers_first(examples: Found, order: list[int]) -> list[int]:
     """Moves the first number that differs from the very first to the second place."""
-    others = (one for one in order if _label_of(examples[one]) != _label_of(examples[order[0]]))
+    first = _labels_of(examples[order[0]])
+    others = (one for one in order if _labels_of(examples[one]) != first)
     second = next(others, None)
     if second is None:
         return order
     return [order[0], second, *(one for one in order[1:] if one != second)]
 
 
-def _label_of(example: Example | Sentence) -> str:
-    assert isinstance(example, Example)
-    return example.label
+def _labels_of(example: Example | Sentence) -> set[str]:
+    """Returns the class of a text, or the tags of a sentence."""
+    return {example.label} if isinstance(example, Example) else set(example.tags) - {NO_TAG}
 
 
 def _read(

@@ -32,6 +32,7 @@ class Splits:
     Attributes:
         test_name: Names the examples that the results are measured on.
         class_names: The classes in the order that the training data define, if they do.
+        is_sample: Whether the option `limit` chose the training examples.
     """
 
     train: Sequence[Example | Sentence]
@@ -39,3 +40,4 @@ class Splits:
     test: Sequence[Example | Sentence]
     test_name: str
     class_names: tuple[str, ...] = ()
+    is_sample: bool = False

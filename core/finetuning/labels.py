@@ -29,11 +29,14 @@ class Labels:
         return len(self.names)
 
     @classmethod
-    def of(cls, values: Iterable[str], order: Sequence[str] = ()) -> Labels:
+    def of(
+        cls, values: Iterable[str], order: Sequence[str] = (), *, is_sample: bool = False
+    ) -> Labels:
         """Collects names in order: numbers by value, others by alphabet.
 
         Args:
             order: The order of the names, if it has all of them.
+            is_sample: Whether the option `limit` chose the training examples.
 
         Raises:
             CorpusError: There are fewer than two classes, or so many or such long ones that it
@@ -48,8 +51,10 @@ class Labels:
                 f"The training examples have {len(names):,} different labels",
                 expected=f"2 to {MOST_LABELS:,} classes",
                 received=", ".join(names[:5]) or "no labels",
-                fix="set label_column to the column with the classes, or task to regression",
-                field="label_column",
+                fix="raise limit, so that the sample has several classes"
+                if is_sample and len(names) < 2
+                else "set label_column to the column with the classes, or task to regression",
+                field="limit" if is_sample and len(names) < 2 else "label_column",
             )
         longest = max(names, key=len)
         if len(longest) > LONGEST_LABEL:
@@ -63,16 +68,20 @@ class Labels:
         return cls(tuple(names))
 
 
-def check_known(labels: Labels, values: Sequence[str], where: str) -> None:
-    """Raises CorpusError for a label that the training examples lack."""
+def check_known(
+    labels: Labels, values: Sequence[str], where: str, *, is_sample: bool = False
+) -> None:
+    """Raises CorpusError for a label that the training examples lack; see `Labels.of`."""
     known = set(labels.names)
     if unknown := sorted({value for value in values if value not in known}):
         raise CorpusError(
             f"{where} has labels that the training examples lack",
             expected=", ".join(labels.names[:20]),
             received=", ".join(unknown[:10]),
-            fix="correct the labels, or add training examples of each class",
-            field="label_column",
+            fix="raise limit, so that the sample has each class, or correct the labels"
+            if is_sample
+            else "correct the labels, or add training examples of each class",
+            field="limit" if is_sample else "label_column",
         )
 
 

@@ -68,14 +68,17 @@ class Classification:
     def __init__(self, splits: Splits, config: FinetuneConfig) -> None:
         train = cast("Sequence[Example]", splits.train)
         validation = cast("Sequence[Example]", splits.validation)
-        self.labels: Labels | None = Labels.of((one.label for one in train), splits.class_names)
+        is_sample = splits.is_sample and not config.glue
+        self.labels: Labels | None = Labels.of(
+            (one.label for one in train), splits.class_names, is_sample=splits.is_sample
+        )
         if config.glue:
             self.labels = Labels(TASKS[config.glue].labels)
         for name, part in (
             ("The development set", validation),
             ("The test set", cast("Sequence[Example]", splits.test)),
         ):
-            check_known(self.labels, [one.label for one in part], name)
+            check_known(self.labels, [one.label for one in part], name, is_sample=is_sample)
         self.outputs = len(self.labels)
         # Matthews correlation and F1 of one class may be 0 whatever is predicted.
         has_classes = len({one.label for one in validation}) > 1
@@ -149,7 +152,9 @@ class Tagging:
     def __init__(self, splits: Splits) -> None:
         train = cast("Sequence[Sentence]", splits.train)
         self.labels: Labels | None = Labels.of(
-            (tag for one in train for tag in one.tags if tag != NO_TAG), splits.class_names
+            (tag for one in train for tag in one.tags if tag != NO_TAG),
+            splits.class_names,
+            is_sample=splits.is_sample,
         )
         self.outputs = len(self.labels)
         self._has_spans = uses_spans(self.labels.names)

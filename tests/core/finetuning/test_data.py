@@ -20,6 +20,7 @@ from core.finetuning.examples import Example, Sentence
 from core.finetuning.glue import with_glue
 from core.finetuning.labels import Labels
 from core.finetuning.sampling import sample
+from core.finetuning.tasks import make_task
 from core.finetuning.unused import check_used
 
 ROWS = [{"label": number % 2, "text": f'"text" {number}'} for number in range(10)]
@@ -374,9 +375,8 @@ def read_tagged(folder: Path, name: str, text: str, **values: Any) -> list[Any]:
     """Writes a file of tagged words and reads it."""
     path = folder / name
     path.write_text(text)
-    config = FinetuneConfig(
-        task="token_classification", train_path=str(path), test_path=str(path), **values
-    )
+    given: dict[str, Any] = {"validation_path": str(path), "test_path": str(path), **values}
+    config = FinetuneConfig(task="token_classification", train_path=str(path), **given)
     return [(one[0], one[1]) for one in read_splits(config).test]
 
 
@@ -568,6 +568,66 @@ def test_each_class_keeps_a_training_example() -> None:
         assert examples[rare] in train
     with pytest.raises(CorpusError, match="at least 2 examples of some class"):
         hold_out([Example(("x",), "a"), Example(("y",), "b")], "classification")
+
+
+def tagged(*sentences: str) -> list[Sentence]:
+    """Returns sentences by their tags."""
+    return [Sentence(tuple(tags.split()), tuple(tags.split())) for tags in sentences]
+
+
+def test_each_tag_keeps_a_training_sentence() -> None:
+    for rare in range(30):
+        sentences = tagged(*(f"O B{number % 3}" for number in range(30)))
+        sentences[rare] = tagged("O B0 B-RARE")[0]
+        train, validation = hold_out(sentences, "token_classification")
+        assert (len(train), len(validation)) == (27, 3)
+        assert sentences[rare] in train
+
+
+@pytest.mark.parametrize("sentences", [("A B", "A C"), ("A B", "C"), ("A B", "A B")])
+def test_two_sentences_are_enough_if_one_leaves_two_tags(sentences: tuple[str, str]) -> None:
+    train, validation = hold_out(tagged(*sentences), "token_classification")
+    assert len(train) == len(validation) == 1
+    assert len(set(train[0][1])) == 2
+
+
+@pytest.mark.parametrize("sentences", [("A B",), ("A", "B")])
+def test_too_few_sentences_to_hold_one_out_are_an_error(sentences: tuple[str, ...]) -> None:
+    with pytest.raises(CorpusError, match="too few training examples to hold some out") as caught:
+        hold_out(tagged(*sentences), "token_classification")
+    assert caught.value.field == "train_path" and "add examples" in caught.value.fix
+    with pytest.raises(CorpusError, match="raise limit"):
+        hold_out(tagged(*sentences), "token_classification", is_sample=True)
+
+
+def test_tags_that_training_lacks_are_noted(tmp_path: Path) -> None:
+    train, test = tmp_path / "train.txt", tmp_path / "test.txt"
+    train.write_text("a A\nb B\n\n" * 20)
+    test.write_text("a A\nb B\nc C\n\n")
+    config = FinetuneConfig(task="token_classification", train_path=str(train), test_path=str(test))
+    notes: list[str] = []
+    read_splits(config, notes.append)
+    assert len(notes) == 1 and "Only the test set has the tags C: the model doesn't" in notes[0]
+    train.write_text("a A\nb B\n\nc C\nd D\n\n")
+    read_splits(config, notes.append)
+    assert "Only the development set has the tags " in notes[1]
+
+
+def test_limit_that_leaves_out_classes_is_to_be_raised(tmp_path: Path) -> None:
+    rows = [{"text": f"text {n}", "label": "rare" if n == 99 else "ab"[n % 2]} for n in range(100)]
+    path = write(tmp_path, "a.jsonl", rows)
+    config = FinetuneConfig(train_path=path, validation_path=path, limit=10)
+    with pytest.raises(CorpusError, match="labels that the training examples lack") as caught:
+        make_task(config, read_splits(config))
+    assert caught.value.field == "limit" and caught.value.fix.startswith("raise limit")
+    path = write(tmp_path, "b.jsonl", rows[:99] + [{"text": "x", "label": "a"}] * 900)
+    few = FinetuneConfig(train_path=path, validation_path=path, limit=2)
+    with pytest.raises(CorpusError, match="have 1 different labels") as caught:
+        make_task(few, read_splits(few))
+    assert caught.value.field == "limit" and caught.value.fix.startswith("raise limit")
+    whole = few.model_copy(update={"limit": 10_000})
+    splits = read_splits(whole)
+    assert not splits.is_sample and make_task(whole, splits).outputs == 2
 
 
 def test_held_out_numbers_differ() -> None:
