@@ -219,7 +219,14 @@ def find_new_location(root: Path) -> Path | None:
 
 @contextmanager
 def stopping_when_moved(root: Path) -> Iterator[None]:
-    """Interrupts the main thread after a move; raises WorkspaceMovedError."""
+    """Interrupts the main thread after a move; raises WorkspaceMovedError.
+
+    Call it in the main thread.
+    """
+    # A shell's background job ignores SIGINT.
+    is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    interrupt = signal.SIGUSR1 if is_ignored else signal.SIGINT
+    before = signal.signal(interrupt, signal.default_int_handler) if is_ignored else None
     errors: list[WorkspaceMovedError] = []
     ended = threading.Event()
 
@@ -229,11 +236,11 @@ def stopping_when_moved(root: Path) -> Iterator[None]:
                 check_not_moved(root)
             except WorkspaceMovedError as error:
                 errors.append(error)
-                signal.raise_signal(signal.SIGINT)
+                signal.raise_signal(interrupt)
                 break
         # A library may have swallowed the interrupt.
         while not ended.wait(_INTERRUPT_AGAIN_SECONDS):
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(interrupt)
 
     thread = threading.Thread(target=watch, daemon=True, name="place")
     thread.start()
@@ -244,6 +251,9 @@ def stopping_when_moved(root: Path) -> Iterator[None]:
             raise
     finally:
         ended.set()
+        thread.join()
+        if is_ignored:
+            signal.signal(interrupt, before)
     if errors:
         raise errors[0]
 

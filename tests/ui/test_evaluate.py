@@ -230,6 +230,7 @@ def test_a_model_is_evaluated_fine_tuned_and_tried_in_the_web_app(workspace: Wor
         visitor.type("evaluate-dataset_name", "me/texts")
         page.get_by_role("button", name="Evaluate reader on me/texts").wait_for()
         visitor.pick("evaluate-task", "Minimal pairs")
+        visitor.type("evaluate-dataset_name", "")
         visitor.type("evaluate-path", str(folder / "pairs.jsonl"))
         page.get_by_role("button", name="Evaluate reader on pairs.jsonl").wait_for()
         visitor.start("evaluate")

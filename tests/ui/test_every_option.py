@@ -53,13 +53,13 @@ SETTLED_WITHIN_SECONDS = 90
 NO_VALUE = re.compile(r"""^\s*[\[{]|\[object |__type__|\bundefined\b|\bNaN\b""")
 
 # Expected problems: choices that the few artifacts of this workspace don't fit, or that need a
-# sign-in. Any other problem is a bug.
+# sign-in, or have no effect with the other values. Any other problem is a bug.
 CAUSED = re.compile(
     "too few sentinels|no sentinels|fewer training sequences than one step|You are not signed in|"
     "only evaluate|evaluate_only|[Nn]o path|a path|dataset_name|needs? a checkpoint|config.json|"
     "The checkpoint belongs to another family|can't train with the objective|lacks a special token|"
     "doesn.t fit|can't learn from|isn't attached|No usable GPU|No usable TPU|There is no|"
-    "was not found|is unknown|There are no training examples|"
+    "was not found|is unknown|There are no training examples|has no effect|"
     # Machines whose host, flavor, zone or bucket is still to be entered.
     "can.t be the address of a|can.t be a machine of|The address of the .* is invalid|"
     "names no zone|needs a mirror"

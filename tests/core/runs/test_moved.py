@@ -170,9 +170,25 @@ def test_run_of_a_moved_workspace_ends_and_resumes_at_the_new_path(
 
 @pytest.mark.slow(10)
 @pytest.mark.long
-def test_app_of_a_moved_workspace_ends_with_an_explanation(workspace: Workspace) -> None:
+@pytest.mark.parametrize("handler", ["default_int_handler", "SIG_IGN"])
+def test_app_of_a_moved_workspace_ends_with_an_explanation(
+    workspace: Workspace, handler: str
+) -> None:
+    """Also as a shell's background job, which ignores SIGINT."""
+    start = (
+        f"import signal, runpy; signal.signal(signal.SIGINT, signal.{handler}); "
+        "runpy.run_path('app.py', run_name='__main__')"
+    )
     app = subprocess.Popen(
-        [sys.executable, "app.py", "--workspace", str(workspace.root), "--port", str(free_port())],
+        [
+            sys.executable,
+            "-c",
+            start,
+            "--workspace",
+            str(workspace.root),
+            "--port",
+            str(free_port()),
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -183,7 +199,7 @@ def test_app_of_a_moved_workspace_ends_with_an_explanation(workspace: Workspace)
         if "Stop it with" in line:
             break
     moved = _move(workspace)
-    said, _ = app.communicate(timeout=300)
+    said, _ = app.communicate(timeout=100)
     assert app.returncode == 1
     assert f"it is now at {moved.root}" in said
     assert not workspace.root.exists()
