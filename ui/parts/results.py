@@ -231,7 +231,9 @@ def _seeds(seeds: Sequence[Figures], names: Sequence[str]) -> str:
 
 def _with_spread(figures: Figures, name: str) -> str:
     spread = figures.get(f"{name}_std")
-    return _number(figures, name) + (f" ± {_write(spread)}" if _is(spread) else "")
+    # More digits of a few seeds' spread are chance.
+    shown = f" ± {_write(float(f'{spread:.2g}'))}" if _is(spread) else ""
+    return _number(figures, name) + shown
 
 
 def _block(parts: Sequence[str]) -> str:
