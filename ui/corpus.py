@@ -72,7 +72,7 @@ def render(workspace: Workspace, line: gr.HTML) -> CorpusForm:
             with gr.Row(elem_classes=["ps-buttons"]):
                 look = gr.Button("Preview", variant="primary", elem_id="corpus-look", scale=0)
                 gr.HTML(
-                    '<p class="ps-note">Next: <a href="#clean" data-go="clean">clean it</a>, or '
+                    '<p class="ps-note">Next: <a href="#clean" data-go="clean">clean it</a> or '
                     '<a href="#tokenizer" data-go="tokenizer">train a tokenizer →</a></p>'
                 )
         with side_column():
