@@ -37,6 +37,17 @@ def changed_values(config: StageConfig) -> dict[str, Any]:
     }
 
 
+def unused_error(name: str, value: Any, reason: str, expected: str = "no value") -> ConfigError:
+    """Returns the error for an option with a value that has no effect."""
+    return ConfigError(
+        f"{name} has no effect {reason}",
+        expected=expected,
+        received=repr(value),
+        fix=f"leave out {name}",
+        field=name,
+    )
+
+
 def load_config_file(path: str | Path) -> dict[str, Any]:
     """Reads a JSON object of config values; raises ConfigError."""
     try:

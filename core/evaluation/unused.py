@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from core.config import EvaluateConfig
+from core.config.values import changed_values, unused_error
 from core.corpus.finding import Format, find_files
-from core.errors import ConfigError
 from core.evaluation.advice import naming_options
 from core.evaluation.reading import OF_DATASETS, OF_FILES, OF_TASKS
 
@@ -29,7 +29,9 @@ _TASKS = {"minimal_pairs": "minimal pairs", "text": "held-out text"}
 def check_used(config: EvaluateConfig) -> None:
     """Raises ConfigError for an option that would be ignored."""
     for name, reason in find_unused(config).items():
-        raise unused_error(config, name, reason)
+        default = EvaluateConfig.model_fields[name].default
+        expected = f"no value, or {default!r}" if default else "no value"
+        raise unused_error(name, getattr(config, name), reason, expected)
 
 
 def find_unused(config: EvaluateConfig) -> dict[str, str]:
@@ -46,7 +48,7 @@ def find_unused(config: EvaluateConfig) -> dict[str, str]:
         reasons |= dict.fromkeys(OF_DATASETS, "together with path, whose files are read instead")
     else:
         reasons |= dict.fromkeys(OF_FILES, "on a dataset on the Hub")
-    changed = changed_options(config)
+    changed = changed_values(config)
     found = {name: reasons[name] for name in changed if name in reasons}
     others = [name for name in changed if name in FORMATS_OF_OPTIONS and name not in reasons]
     if others and config.path and config.task == "text":
@@ -56,24 +58,7 @@ def find_unused(config: EvaluateConfig) -> dict[str, str]:
     return found
 
 
-def changed_options(config: EvaluateConfig) -> list[str]:
-    """Returns the options with a value other than their default."""
-    fields = EvaluateConfig.model_fields.items()
-    return [name for name, field in fields if getattr(config, name) != field.default]
-
-
 def reasons_of_formats(names: Iterable[str], formats: Collection[Format]) -> dict[str, str]:
     """Returns the options without effect on files of these formats, with reasons."""
     reason = f"on files in the format {' or '.join(sorted(formats))}"
     return {name: reason for name in names if FORMATS_OF_OPTIONS[name].isdisjoint(formats)}
-
-
-def unused_error(config: EvaluateConfig, name: str, reason: str) -> ConfigError:
-    default = EvaluateConfig.model_fields[name].default
-    return ConfigError(
-        f"{name} has no effect {reason}",
-        expected=f"no value, or {default!r}" if default else "no value",
-        received=repr(getattr(config, name)),
-        fix=f"leave out {name}",
-        field=name,
-    )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from core.config.finetune import FinetuneConfig
+from core.config.values import changed_values, unused_error
 from core.corpus.finding import Format, find_files
 from core.errors import ConfigError
 from core.evaluation.unused import reasons_of_formats
@@ -28,14 +31,14 @@ def check_used(config: FinetuneConfig) -> None:
     pairs = [(name, "train_path") for name in _OF_DATASETS]
     if not config.glue:
         pairs += [(f"{part}_split", f"{part}_path") for part in _SPLITS]
+    changed = changed_values(config)
     for name, path in pairs:
-        if _is_changed(config, name) and getattr(config, path):
+        if name in changed and getattr(config, path):
             raise _unused(config, name, path)
-    _check_used_by_files(config)
+    _check_used_by_files(config, [name for name in _OF_FILES if name in changed])
 
 
-def _check_used_by_files(config: FinetuneConfig) -> None:
-    changed = [name for name in _OF_FILES if _is_changed(config, name)]
+def _check_used_by_files(config: FinetuneConfig, changed: Sequence[str]) -> None:
     given = [path for path in _PATHS if getattr(config, path)]
     if not changed:
         return
@@ -45,13 +48,7 @@ def _check_used_by_files(config: FinetuneConfig) -> None:
     else:
         reasons = dict.fromkeys(changed, "on a dataset on the Hub")
     for name, reason in reasons.items():
-        raise ConfigError(
-            f"{name} has no effect {reason}",
-            expected="no value",
-            received=repr(getattr(config, name)),
-            fix=f"leave out {name}",
-            field=name,
-        )
+        raise unused_error(name, getattr(config, name), reason)
 
 
 def _formats(config: FinetuneConfig, path: str) -> set[Format]:
@@ -60,10 +57,6 @@ def _formats(config: FinetuneConfig, path: str) -> set[Format]:
         return {"tsv"}  # Column files may have a header, too.
     with naming_options(path):
         return {file.format for file in find_files(pattern, field=path).files}
-
-
-def _is_changed(config: FinetuneConfig, name: str) -> bool:
-    return bool(getattr(config, name) != FinetuneConfig.model_fields[name].default)
 
 
 def _unused(config: FinetuneConfig, name: str, path: str) -> ConfigError:

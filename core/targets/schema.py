@@ -32,8 +32,8 @@ MOST_EVENTS_BYTES = 512 << 20
 MOST_LOG_BYTES = 256 << 10
 # Reasons of an exit after which another machine can go on.
 AGAIN = ("preempted", "process_lost")
-# Fields of a config that can name an input.
 EVALUATION_PATHS = ("evaluate_pairs_path", "evaluate_text_path")
+# Fields of a config that can name an input.
 INPUT_FIELDS = (
     "shards", "mixture", "tokenizer", "checkpoint", "model_config_path", *EVALUATION_PATHS
 )  # fmt: skip

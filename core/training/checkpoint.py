@@ -306,11 +306,7 @@ def checkpoint_name(step: int) -> str:
 
 def checkpoint_step(name: str) -> int | None:
     """Returns a folder's step; None for other names."""
-    digits = name.removeprefix(_PREFIX)
-    if not digits.isdecimal() or len(digits) >= _MOST_DIGITS:
-        return None
-    step = int(digits)
-    return step if checkpoint_name(step) == name else None
+    return _number_in(name, _PREFIX, checkpoint_name)
 
 
 def checkpoint_steps(folder: Path) -> list[int]:
@@ -327,11 +323,7 @@ def words_name(words: int) -> str:
 
 def words_of_name(name: str) -> int | None:
     """Returns the number of words of a checkpoint's folder; None for other names."""
-    digits = name.removeprefix(_WORDS_PREFIX)
-    if not digits.isdecimal() or len(digits) >= _MOST_DIGITS:
-        return None
-    words = int(digits)
-    return words if words_name(words) == name else None
+    return _number_in(name, _WORDS_PREFIX, words_name)
 
 
 def checkpoint_words(folder: Path) -> list[int]:
@@ -339,6 +331,14 @@ def checkpoint_words(folder: Path) -> list[int]:
     names = (path.name for path in folder.glob(f"{_WORDS_PREFIX}*") if path.is_dir())
     found = (words_of_name(name) for name in names)
     return sorted(words for words in found if words is not None)
+
+
+def _number_in(name: str, prefix: str, name_of: Callable[[int], str]) -> int | None:
+    digits = name.removeprefix(prefix)
+    if not digits.isdecimal() or len(digits) >= _MOST_DIGITS:
+        return None
+    number = int(digits)
+    return number if name_of(number) == name else None
 
 
 def saved_bytes(folder: Path) -> int:

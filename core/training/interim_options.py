@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from core.config import EvaluateConfig, TrainConfig
 from core.config.advice import rename_options
+from core.config.values import changed_values, unused_error
 from core.errors import ConfigError, StudioError
 from core.evaluation.reading import OF_DATASETS
 from core.evaluation.unused import find_unused
@@ -41,13 +42,11 @@ def evaluation_configs(
 
 def check_used(config: TrainConfig) -> None:
     """Raises ConfigError for an option of evaluations during training that would be ignored."""
-    fields = TrainConfig.model_fields.items()
     changed = [
         name
-        for name, field in fields
+        for name in changed_values(config)
         if name.startswith(_PREFIX) and name not in _SWITCHES
-        and getattr(config, name) != field.default
-    ]  # fmt: skip
+    ]
     if not changed or config.evaluate_only:
         return
     if not config.evaluate_every:
@@ -62,13 +61,7 @@ def check_used(config: TrainConfig) -> None:
     reasons = _reasons(config)
     for name in changed:
         if name in reasons:
-            raise ConfigError(
-                f"{name} has no effect {reasons[name]}",
-                expected="no value",
-                received=repr(getattr(config, name)),
-                fix=f"leave out {name}",
-                field=name,
-            )
+            raise unused_error(name, getattr(config, name), reasons[name])
 
 
 def _reasons(config: TrainConfig) -> dict[str, str]:
