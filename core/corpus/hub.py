@@ -107,6 +107,13 @@ class HubSource:
             shown = f"data file {number + 1:,} of {count:,} of {self._name}"
             yield SourcePart(self._limited_to(number, count), shown, 0)
 
+    def of_configuration(self, name: str) -> HubSource:
+        """Returns another configuration of the same revision."""
+        other = copy.copy(self)
+        other._opened = {}
+        other._config = self._config.model_copy(update={"dataset_config": name})
+        return other
+
     def _limited_to(self, number: int, count: int) -> HubSource:
         limited = copy.copy(self)
         limited._opened = {}

@@ -87,11 +87,8 @@ def _named(texts: Iterator[str], config: EvaluateConfig) -> Iterator[str]:
 
 def _configurations(config: EvaluateConfig) -> Iterator[tuple[str, Iterator[str]]]:
     with naming_options(config):
-        configurations = chosen_configurations(config, HubSource(corpus_of(config)))
+        source = HubSource(corpus_of(config))
+        configurations = chosen_configurations(config, source)
     for one in configurations:
-        yield config.dataset if one == _ONLY else one, _documents(config, one)
-
-
-def _documents(config: EvaluateConfig, configuration: str) -> Iterator[str]:
-    with naming_options(config):
-        yield from HubSource(corpus_of(config, configuration)).documents("train")
+        texts = source.of_configuration(one).documents("train")
+        yield config.dataset if one == _ONLY else one, _named(texts, config)

@@ -6,12 +6,11 @@ from core.config import CorpusConfig, EvaluateConfig
 from core.corpus.hub import HubSource
 
 
-def corpus_of(config: EvaluateConfig, configuration: str = "") -> CorpusConfig:
+def corpus_of(config: EvaluateConfig) -> CorpusConfig:
     """Returns the dataset as a corpus."""
     return CorpusConfig(
         source="hub",
         dataset_name=config.dataset,
-        dataset_config=configuration,
         train_split=config.split,
         text_column=config.text_column,
     )
