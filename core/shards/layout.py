@@ -64,7 +64,7 @@ def layout_for(config: ShardConfig) -> SequenceLayout:
         if config.objective != "span_corruption" and getattr(config, name) is not None:
             raise ConfigError(
                 f"{name} has no effect on sequences for {config.objective}",
-                expected="{name} to be empty, or objective=span_corruption",
+                expected=f"{name} to be empty, or objective=span_corruption",
                 received=f"{name}={getattr(config, name):g} with objective={config.objective}",
                 fix=f"leave {name} empty here and set it for training",
                 field=name,
