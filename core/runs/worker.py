@@ -745,6 +745,10 @@ def main(arguments: list[str] | None = None) -> int:
     distrust_callers()
     with guarding_workspaces():
         workspace = Workspace(options.workspace)
+        if not workspace.root.is_dir():
+            # Whoever started this worker made it: it was moved in the meantime.
+            print(f"worker stopped: there is no workspace {workspace.root}", file=sys.stderr)
+            return EXIT_MOVED
         with private_files(workspace.root):
             try:
                 run_worker(workspace, slots=options.slots, idle_seconds=options.idle_seconds)

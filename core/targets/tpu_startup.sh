@@ -50,12 +50,16 @@ call() {
     curl -sS --max-time 60 --config - "$@" 9>&-
 }
 
+# One process at a time: an older end of the log must not arrive last.
 upload_log() {
   local part="$home/tail.$BASHPID"
-  tail -c 65536 "$log" >"$part"
-  call -f -o /dev/null -X POST -H 'Content-Type: text/plain' --data-binary "@$part" \
-    "$storage/upload/storage/v1/b/$BUCKET/o?uploadType=media&name=$LOG$host.log" 2>/dev/null
-  rm -f "$part"
+  {
+    flock --wait 90 8
+    tail -c 65536 "$log" >"$part"
+    call -f -o /dev/null -X POST -H 'Content-Type: text/plain' --data-binary "@$part" \
+      "$storage/upload/storage/v1/b/$BUCKET/o?uploadType=media&name=$LOG$host.log" 2>/dev/null 8>&-
+    rm -f "$part"
+  } 8>"$home/upload.lock"
 }
 
 # Tries for ever: the machine costs money for as long as it is there.

@@ -22,6 +22,8 @@ _DELETED = " (deleted)"
 # Threads share these; a signal handler may interrupt a lock holder.
 _guards = 0
 _remembered: dict[Path, int] = {}
+# Moved ones whose guard ended: threads of a process that is about to exit may still write.
+_lost: dict[Path, int] = {}
 _lock = threading.RLock()
 
 SHARED_VARIABLE = "STUDIO_SHARED_WORKSPACE"
@@ -80,7 +82,8 @@ def check_not_moved(path: Path) -> None:
 
 def _find_moved(path: Path | None = None) -> WorkspaceMovedError | None:
     with _lock:
-        for root, descriptor in _remembered.items():
+        known = [*_remembered.items(), *(_lost.items() if path else ())]
+        for root, descriptor in known:
             if (path is None or _is_below(path, root)) and not _is_same(root, descriptor):
                 return _moved(root, descriptor)
     return None
@@ -98,14 +101,16 @@ def make_folder(path: Path) -> None:
         check_not_moved(folder)  # Deleted, perhaps, after the first check.
         root = _root_of(folder)
         is_private = root is not None and not is_shared(root)
-        with suppress(FileExistsError):
+        try:
             folder.mkdir(_PRIVATE_FOLDER if is_private else 0o777)
-            if folder == root and is_private:
-                # An inherited setgid bit would mark it as shared.
-                folder.chmod(_PRIVATE_FOLDER)
-            apply_umask(folder)
-    if not path.is_dir():
-        path.mkdir()  # Raises if something else is there.
+        except FileExistsError:
+            if not folder.is_dir():
+                raise
+            continue
+        if folder == root and is_private:
+            # An inherited setgid bit would mark it as shared.
+            folder.chmod(_PRIVATE_FOLDER)
+        apply_umask(folder)
 
 
 def register_root(root: Path) -> None:
@@ -290,7 +295,10 @@ def _new_place(descriptor: int) -> str:
 
 def _forget_all() -> None:
     with _lock:
-        for descriptor in _remembered.values():
+        for root, descriptor in _remembered.items():
             with suppress(OSError):
-                os.close(descriptor)
+                if not _is_same(root, descriptor):
+                    _lost.setdefault(root, descriptor)
+                if _lost.get(root) != descriptor:
+                    os.close(descriptor)
         _remembered.clear()

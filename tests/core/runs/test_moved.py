@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,12 @@ from core.errors import RunError, StudioError
 from core.events import read_last_events
 from core.runs.client import ensure_worker, rebuild_database, resume_run, submit
 from core.runs.folder import RunFolder
-from core.runs.worker import child_environment, is_worker_running
+from core.runs.worker import (
+    EXIT_MOVED,
+    child_environment,
+    is_worker_running,
+    start_in_own_session,
+)
 from core.store import Store
 from core.workspace import file_lock, write_atomically
 from core.workspace.places import WorkspaceMovedError, guarding_workspaces, make_folder
@@ -27,6 +33,7 @@ from tests.core.runs.support import (
     stop_worker,
     wait_for,
     wait_until_ended,
+    worker_identities,
 )
 from tests.core.training.test_trainer import make_inputs
 from tests.ports import free_port
@@ -38,7 +45,7 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
     workspace.make_root()
     yield workspace
     for root in (workspace.root, tmp_path / "new"):
-        if root.exists():
+        if worker_identities(Workspace(root)):
             stop_worker(Workspace(root))
 
 
@@ -82,6 +89,46 @@ def test_deleted_workspace_is_not_recreated(workspace: Workspace) -> None:
         with pytest.raises(WorkspaceMovedError, match="it was deleted"):
             make_folder(workspace.runs)
         assert not list(workspace.root.iterdir())
+
+
+def test_workspace_moved_before_its_guard_ended_stays_at_its_new_path(workspace: Workspace) -> None:
+    """Threads of an app that ends may still write."""
+    with guarding_workspaces():
+        workspace.make_root()
+        _move(workspace)
+    with pytest.raises(WorkspaceMovedError, match=r"now at .*/new"):
+        make_folder(workspace.root)
+    assert not workspace.root.exists()
+
+
+def test_workspace_moved_during_a_check_is_not_recreated(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_dir = Path.is_dir
+
+    def is_dir_then_move(path: Path) -> bool:
+        found = is_dir(path)
+        if path == workspace.root and found:
+            _move(workspace)
+        return found
+
+    with guarding_workspaces():
+        workspace.make_root()
+        monkeypatch.setattr(Path, "is_dir", is_dir_then_move)
+        with suppress(WorkspaceMovedError):
+            make_folder(workspace.root)
+        monkeypatch.undo()
+        assert not workspace.root.exists()
+
+
+def test_worker_does_not_create_a_workspace(workspace: Workspace) -> None:
+    """It may have been moved while its worker started."""
+    _move(workspace)
+    log = workspace.root.with_name("log")
+    worker = start_in_own_session(["core.runs.worker", "--workspace", str(workspace.root)], log)
+    assert worker.wait(100) == EXIT_MOVED
+    assert "there is no workspace" in log.read_text()
+    assert not workspace.root.exists()
 
 
 def test_worker_of_a_moved_workspace_ends_and_a_new_worker_serves_the_new_path(
