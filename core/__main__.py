@@ -416,6 +416,13 @@ def _edit_run(options: argparse.Namespace) -> int:
     row = store.find_run(options.run)
     tags = [tag for tag in [*row.tags, *options.tag] if tag not in options.untag]
     changed = options.tag or options.untag
+    if not changed and options.title is None and options.notes is None:
+        raise ConfigError(
+            "There is nothing to change",
+            expected="at least one of --title, --tag, --untag and --notes",
+            received=f"only the run {row.id}",
+            fix="add one of them",
+        )
     run_id = annotate_run(
         _workspace(options),
         row.id,
@@ -764,7 +771,7 @@ def run_summary(row: RunRow, workspace: Workspace) -> dict[str, Any]:
         "num_train_steps": int(row.total) if counts_steps and row.total else None,
         "seconds": None if seconds is None else round(seconds, 1),
         "artifact": row.artifact or None,
-        "checkpoints": list_run_checkpoints(RunFolder.of(workspace, row.id)),
+        "checkpoints": list_run_checkpoints(RunFolder.of(workspace, row.id), by_step=True),
         "error": row.error,
         "mirror": row.remote.get("mirror"),
         "incarnation": row.remote.get("incarnation"),

@@ -167,7 +167,7 @@ def describe_expected(problem: Mapping[str, Any]) -> str:
     """Describes the expected value of a pydantic error."""
     if problem["type"] == "string_pattern_mismatch":
         return _WORDS_OF_PATTERNS[problem["ctx"]["pattern"]]
-    return str(problem["msg"]).removeprefix("Input should be ")
+    return str(problem["msg"]).removeprefix("Value error, ").removeprefix("Input should be ")
 
 
 def config_error(model: type[StageConfig], error: ValidationError) -> ConfigError:

@@ -7,7 +7,9 @@ section 3.6.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
+
+from pydantic import model_validator
 
 from core.config.base import StageConfig
 from core.config.corpus import CorpusConfig
@@ -18,6 +20,7 @@ from core.config.workers import (
     skip_failing_parts_option,
     workers_option,
 )
+from core.errors import ConfigError
 
 _NAMES_PATTERN_HELP = "separated by commas"
 _OFF = "Empty: no limit."
@@ -329,3 +332,16 @@ class CleanConfig(StageConfig):
         needs="fineweb",
         ge=0,
     )
+
+    @model_validator(mode="after")
+    def _check_lengths(self) -> Self:
+        shortest, longest = self.min_characters, self.max_characters
+        if shortest is not None and longest is not None and shortest > longest:
+            raise ConfigError(
+                "No document has these lengths",
+                expected="min_characters of at most max_characters",
+                received=f"min_characters={shortest}, max_characters={longest}",
+                fix="lower min_characters, or raise max_characters",
+                field="min_characters",
+            )
+        return self

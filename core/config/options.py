@@ -66,7 +66,10 @@ BRANCH_PATTERN = r"^$|^[A-Za-z0-9][\w-]*(\.[\w-]+)*$"
 MIRROR_PATTERN = r"^$|^((gs|s3|ssh|file)://|hf://buckets/)\S+$"
 REPORT_PATTERN = r"^$|^(trackio|wandb|mlflow)([, ]+(trackio|wandb|mlflow))*$"
 PROJECT_PATTERN = r"^$|^[A-Za-z0-9][\w.-]{0,95}$"
-WEBHOOK_PATTERN = r"^$|^https?://[^\s/]+/?\S*$"
+# Only a server on this machine may do without encryption.
+WEBHOOK_PATTERN = (
+    r"^$|^https://[^\s/]+/?\S*$|^http://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?(/\S*)?$"
+)
 TARGET_PATTERN = r"^$|^(ssh|hf|tpu|sky)://\S*$"
 LANGUAGE_PATTERN = r"^[A-Za-z, -]*$"
 

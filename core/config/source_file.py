@@ -5,12 +5,18 @@ from __future__ import annotations
 import glob
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from core.config.named_source import NamedSource
 from core.config.toml_file import TomlFileError, read_toml
 from core.errors import ConfigError
 
+_KINDS: dict[type, tuple[tuple[type, ...], str]] = {
+    bool: ((bool,), "true or false"),
+    int: ((int,), "a whole number"),
+    float: ((int, float), "a number"),
+    str: ((str,), "a string in quotation marks"),
+}
 _PATHS = ("path", "validation_path", "corpus_name")
 _EXAMPLE = '[web], then path = "data/web/*.txt"'
 
@@ -70,12 +76,21 @@ def _source(file: Path, name: str, table: Any) -> NamedSource:
 
 
 def _check_type(file: Path, name: str, key: str, value: Any) -> None:
-    if isinstance(value, str | bool | int | float):
+    expected = _expected_of(NamedSource.model_fields[key].annotation)
+    kinds, words = _KINDS[expected]
+    # Python counts True as a number.
+    if isinstance(value, kinds) and isinstance(value, bool) == (expected is bool):
         return
     raise _file_error(
-        file, f"has a wrong value in the source {name}: {key}", "a string, number or true or false",
+        file, f"has a wrong value in the source {name}: {key}", words,
         f"{key} = {value!r}", "correct the value",
     )  # fmt: skip
+
+
+def _expected_of(annotation: Any) -> type:
+    """Returns the type of a field's values in TOML; choices are strings."""
+    accepted = {annotation, *get_args(annotation)}
+    return next((one for one in (bool, int, float) if one in accepted), str)
 
 
 def _placed(file: Path, key: str, value: Any) -> Any:

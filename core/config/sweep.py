@@ -114,7 +114,7 @@ class SweepConfig(StageConfig):
             f"It isn't known whether low or high values of {self.metric} are better",
             expected="direction, or a metric such as eval_loss, eval_accuracy or f1",
             received=f"metric = {self.metric!r}, and no direction",
-            fix='set direction to "minimize" or "maximize"',
+            fix='correct the metric, or set direction to "minimize" or "maximize"',
             field="direction",
         )
 

@@ -14,6 +14,7 @@ from core.corpus.source import SourcePart, Split
 from core.errors import CorpusError
 from core.workspace import Artifact
 from core.workspace.names import check_name
+from core.workspace.verified import find_damage
 
 _SPLITS = ("train", "validation")
 _SUMMARY = ("read", "steps", "sources", "parts_skipped", "files_skipped")
@@ -90,6 +91,11 @@ class CleanedSource:
         earlier = manifest.counts.get("cleaning")
         own = manifest.config.get("corpus")
         return earlier.get("source", own) if isinstance(earlier, dict) else own
+
+    def check_content(self, cache: Path) -> None:
+        """Compares the files with their hashes, once per change; raises CorpusError."""
+        if problems := find_damage(self.artifact.path, self.artifact.manifest, cache):
+            raise _damaged(self.artifact, ", ".join(problems[:3]))
 
     def _check_files(self) -> None:
         folder = self.artifact.path

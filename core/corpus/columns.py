@@ -108,14 +108,20 @@ def decode_text(value: Any, column: str, shown: str) -> Any:
 
 
 def string_columns(rows: Iterable[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
-    """Returns columns of only strings and nulls, and all columns."""
+    """Returns columns of only strings and nulls, and all columns.
+
+    A column `text` needs a single string: reading reports its first other value with its place.
+    """
     kinds: dict[str, set[bool]] = {}
     for row in rows:
         for name, value in row.items():
             seen = kinds.setdefault(name, set())
             if value is not None:
                 seen.add(isinstance(value, str))
-    return [name for name, seen in kinds.items() if seen == {True}], list(kinds)
+    usual = kinds.get(USUAL_NAME, set())
+    return [
+        name for name, seen in kinds.items() if seen == {True} or (seen is usual and True in seen)
+    ], list(kinds)
 
 
 def _fix(names: Sequence[str]) -> str:

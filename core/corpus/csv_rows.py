@@ -6,6 +6,7 @@ import csv
 import itertools
 import operator
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -265,6 +266,19 @@ class _Reader:
             )  # fmt: skip
         if len(row) < cells:
             self._count("rows have fewer cells than the header", f"line {began} of {self._shown}")
+
+
+def check_distinct(shown: str, columns: Sequence[str]) -> None:
+    """Raises CorpusError for two columns of one name."""
+    repeated = [name for name, count in Counter(columns).items() if name and count > 1]
+    if repeated:
+        raise CorpusError(
+            f"{shown} has several columns named {repeated[0][:_LONGEST_NAME]}",
+            expected="a different name for each column",
+            received=", ".join(name[:_LONGEST_NAME] for name in columns)[:200],
+            fix="rename or remove one of them",
+            field="path",
+        )
 
 
 def check_header(shown: str, table: CsvTable, config: CorpusConfig) -> None:

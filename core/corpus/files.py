@@ -21,7 +21,13 @@ from typing import IO, Any, NamedTuple, TypeVar
 
 from core.config import CorpusConfig
 from core.corpus.columns import choose_text_column, string_columns, texts_within, value_at
-from core.corpus.csv_rows import SAMPLED_LINES, check_header, find_delimiter, read_csv
+from core.corpus.csv_rows import (
+    SAMPLED_LINES,
+    check_distinct,
+    check_header,
+    find_delimiter,
+    read_csv,
+)
 from core.corpus.finding import TextFile, find_files
 from core.corpus.json_rows import (
     are_cuttable_lines,
@@ -81,6 +87,7 @@ class FilesSource:
     def __init__(self, config: CorpusConfig, *, keep_unreadable: bool = False) -> None:
         self._config = config
         self._keep_unreadable = keep_unreadable
+        self._skips_bad_lines = False
         # A byte order mark of UTF-8 is always recognised.
         self._encoding = encoding_named(config.encoding).replace("utf-8-sig", "utf-8")
         self.report = ReadingReport()
@@ -244,8 +251,9 @@ class FilesSource:
             yield replace(stretch, column=column, columns=columns) if stretch.start else stretch
 
     def _lenient(self) -> FilesSource:
-        """Returns a copy that replaces invalid bytes; they must not hinder planning."""
+        """Returns a copy for planning, which invalid bytes and rows must not hinder."""
         lenient = copy.copy(self)
+        lenient._skips_bad_lines = True
         lenient._config = self._config.model_copy(update={"encoding_errors": "replace"})
         return lenient
 
@@ -313,6 +321,7 @@ class FilesSource:
             found = read_csv(
                 file.shown, lines, config, is_tsv=file.format == "tsv", count=Findings().count
             )
+            check_distinct(file.shown, found.columns)
             cells = itertools.chain(found.sample, found.rows)
             pairs = (dict(zip(found.columns, row, strict=False)) for row in cells if any(row))
             yield from _numbered(file, pairs)
@@ -389,8 +398,8 @@ class FilesSource:
     ) -> _Table:
         if isinstance(file, Stretch) and file.start:
             return self._later_json(file, decoder, blocks)
-        unit, rows = read_json(file.shown, blocks, decoder)
-        sample = list(itertools.islice(rows, _SAMPLED_ROWS))
+        unit, rows = read_json(file.shown, blocks, decoder, skips_bad_lines=self._skips_bad_lines)
+        sample, rows = _sampled(rows)
         strings, columns = string_columns(row for _, row in sample)
         within = [
             name
@@ -530,6 +539,26 @@ class _Table:
     text_column: Callable[[], str]
     texts: Callable[[str], Iterator[str]]
     has: Callable[[str], bool] = lambda _: True
+
+
+def _sampled(rows: Iterator[T]) -> tuple[list[T], Iterator[T]]:
+    """Returns the first rows, and all others; a bad row ends the first ones, and is read last.
+
+    Raises CorpusError if the first row is bad.
+    """
+    sample: list[T] = []
+    try:
+        sample.extend(itertools.islice(rows, _SAMPLED_ROWS))
+    except CorpusError as error:
+        if not sample:
+            raise
+        return sample, _raising(error)
+    return sample, rows
+
+
+def _raising(error: CorpusError) -> Iterator[Any]:
+    yield from ()
+    raise error
 
 
 def _numbered(

@@ -251,6 +251,8 @@ class _Finder:
                 files.append(TextFile(path, _FORMATS[kind], name))
             elif not is_hidden:
                 self._skip(path / name, _reason(Path(name), kind, _NOT_IN_FOLDERS))
+            elif kind and "__MACOSX" not in Path(name).parts:
+                self._skip(path / name, "a hidden file, or in a hidden folder")
         if files:
             return files
         is_office = _OFFICE_MEMBER in names

@@ -29,8 +29,13 @@ _ESCAPE = re.compile(rb"\\.", re.DOTALL)
 Row = tuple[int, dict[str, Any]]
 
 
-def read_json(shown: str, blocks: Iterator[str], decoder: Decoder) -> tuple[str, Iterator[Row]]:
+def read_json(
+    shown: str, blocks: Iterator[str], decoder: Decoder, *, skips_bad_lines: bool = False
+) -> tuple[str, Iterator[Row]]:
     """Returns the unit ("line" or "item") and the rows, numbered from 1.
+
+    Args:
+        skips_bad_lines: Leaves out lines that aren't objects.
 
     Raises:
         CorpusError: During iteration, if a row isn't an object.
@@ -42,7 +47,7 @@ def read_json(shown: str, blocks: Iterator[str], decoder: Decoder) -> tuple[str,
     if _is_spread(start):
         return "item", _items(shown, blocks, decoder, is_array=False)
     lines = decoder.lines(blocks, ends_at_returns=None)
-    return "line", _lines(shown, lines)
+    return "line", _lines(shown, lines, skips_bad_lines=skips_bad_lines)
 
 
 def are_cuttable_lines(blocks: Iterator[str]) -> bool:
@@ -111,7 +116,7 @@ def wrong_value(
     Args:
         within: Nested text columns to suggest.
     """
-    fix = "set text_column to the column that contains the text"
+    fix = "set text_column to the column that contains the text, or correct the value"
     if within:
         fix = f"set text_column to {' or '.join(within[:_SUGGESTED])}"
         if any(name.endswith(JOINED) for name in within):
@@ -143,17 +148,25 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _lines(shown: str, lines: Iterator[str]) -> Iterator[Row]:
+def _lines(shown: str, lines: Iterator[str], *, skips_bad_lines: bool = False) -> Iterator[Row]:
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
-            row = parse_json(line)
-        except (ValueError, RecursionError) as error:
-            raise _not_json(shown, f"Line {number}", str(error)) from error
-        if not isinstance(row, dict):
-            raise _not_json(shown, f"Line {number}", f"a {type(row).__name__}")
-        yield number, row
+            yield number, _object_in(line, shown, number)
+        except CorpusError:
+            if not skips_bad_lines:
+                raise
+
+
+def _object_in(line: str, shown: str, number: int) -> dict[str, Any]:
+    try:
+        row = parse_json(line)
+    except (ValueError, RecursionError) as error:
+        raise _not_json(shown, f"Line {number}", str(error)) from error
+    if not isinstance(row, dict):
+        raise _not_json(shown, f"Line {number}", f"a {type(row).__name__}")
+    return row
 
 
 def parse_json(line: str) -> Any:

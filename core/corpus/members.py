@@ -15,7 +15,7 @@ from core.corpus.files import FilesSource
 from core.corpus.hub import HubSource
 from core.corpus.report import Facts, ReadingReport
 from core.corpus.source import Source
-from core.errors import ConfigError, CorpusError, StudioError
+from core.errors import StudioError
 from core.events import Reporter
 from core.workspace import Workspace
 
@@ -61,7 +61,7 @@ def open_members(
         keep_unreadable: Whether a file that can't be opened is an error only when it is read.
     """
     if config.source == "corpus":
-        return _open_cleaned(config, workspace)
+        return _open_cleaned(config, workspace, sample)
     if config.source != "several":
         return [Member("", config, _open(config, workspace, reporter, sample, keep_unreadable))]
     members = []
@@ -96,8 +96,7 @@ def _open(
         local = with_local_files(config, workspace, reporter, sample=sample)
         return FilesSource(local, keep_unreadable=keep_unreadable)
     if config.source == "corpus":
-        found = workspace.find("corpus", config.corpus_name, field="corpus_name")
-        return CleanedSource(config, found)
+        return _find_cleaned(config, workspace, sample)
     return HubSource(config)
 
 
@@ -115,8 +114,17 @@ def _leave_out_held_out_files(members: Sequence[Member], reporter: Reporter) -> 
                 )
 
 
-def _open_cleaned(config: CorpusConfig, workspace: Workspace) -> list[Member]:
-    whole = CleanedSource(config, workspace.find("corpus", config.corpus_name, field="corpus_name"))
+def _find_cleaned(config: CorpusConfig, workspace: Workspace, sample: bool) -> CleanedSource:
+    """Opens a cleaned corpus, and compares its files with their hashes, unless for a sample."""
+    found = workspace.find("corpus", config.corpus_name, field="corpus_name")
+    source = CleanedSource(config, found)
+    if not sample:
+        source.check_content(workspace.cache)
+    return source
+
+
+def _open_cleaned(config: CorpusConfig, workspace: Workspace, sample: bool) -> list[Member]:
+    whole = _find_cleaned(config, workspace, sample)
     if not whole.names:
         return [Member("", config, whole)]
     return [Member(name, config, whole.part(name)) for name in whole.names]
@@ -128,9 +136,7 @@ def naming_source(name: str) -> Iterator[None]:
     try:
         yield
     except StudioError as error:
-        if not name or not isinstance(error, ConfigError | CorpusError):
+        if not name or error.reason:
             raise
-        raise type(error)(
-            f"Source {name}: {error.problem}", expected=error.expected, received=error.received,
-            fix=error.fix, field=error.field,
-        ) from error  # fmt: skip
+        raise type(error)(**{**error.to_dict(), "problem": f"Source {name}: {error.problem}"}) \
+            from error  # fmt: skip

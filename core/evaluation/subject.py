@@ -76,14 +76,20 @@ def find_run_checkpoint(reference: str, workspace: Workspace) -> RunCheckpoint |
     return _find_checkpoint(run, reference.partition("@")[2] or NEWEST) if run else None
 
 
-def list_run_checkpoints(run: RunFolder) -> list[str]:
-    """Returns references to a run's checkpoints: best, newest, and those kept by words seen."""
+def list_run_checkpoints(run: RunFolder, *, by_step: bool = False) -> list[str]:
+    """Returns references to a run's checkpoints: best, newest, and those kept by words seen.
+
+    Args:
+        by_step: Whether to add those of single steps.
+    """
     folder = run.path / CHECKPOINTS_FOLDER
     steps = checkpoint_steps(folder)
     named = [NEWEST] if steps else []
     named = [BEST, *named] if _has_best(folder, steps) else named
     kept = [words_name(words) for words in reversed(checkpoint_words(folder))]
-    return [f"{run.path.name}@{one}" for one in (*named, *kept)]
+    return [
+        f"{run.path.name}@{one}" for one in (*named, *(map(str, steps) if by_step else ()), *kept)
+    ]
 
 
 @contextmanager

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from core.evaluation.baselines import PHENOMENA
+
 _NAME_WIDTH = 52
 
 
@@ -21,8 +23,11 @@ def _pairs_lines(figures: Mapping[str, Any]) -> list[str]:
     lines += ["", _line("all pairs", figures)]
     lines.append(_share("official accuracy (a tie is right)", figures["official_accuracy"]))
     lines.append(_share("mean over paradigms", figures["mean_over_paradigms"]))
+    if figures["by_phenomenon"]:
+        lines.append(_share("mean over phenomena", figures["mean_over_phenomena"]))
     if figures["baselines"]:
-        lines += ["", "Published:"]
+        few = len(figures["by_phenomenon"]) < len(PHENOMENA)
+        lines += ["", "Published, means over these phenomena:" if few else "Published:"]
         lines += [_share(one["name"], one["accuracy"]) for one in figures["baselines"]]
         lines += sorted({f"  {one['source']}" for one in figures["baselines"]})
     return lines

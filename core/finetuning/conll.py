@@ -250,8 +250,16 @@ class _ColumnRows(_Rows):
         return is_other or bool(_COMMENT.match(line))
 
 
+# Other white space belongs to words, such as 10\u00a0000.
+_SPACES = re.compile(r"[ \t]+")
+
+
 def _cells(line: str, *, is_tabbed: bool) -> list[str]:
-    return [one.strip(" ") for one in line.split("\t")] if is_tabbed else line.split()
+    return (
+        [one.strip(" ") for one in line.split("\t")]
+        if is_tabbed
+        else _SPACES.split(line.strip(" \t"))
+    )
 
 
 def _no_column(option: str, column: str, expected: str) -> ConfigError:

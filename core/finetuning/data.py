@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -28,11 +29,12 @@ _MOST_HELD_OUT = 2000
 _CHECKED = 20
 _HOLD_OUT_SEED = 20_190_106
 _ENOUGH: dict[FinetuneTask, str] = {
-    "classification": "at least 2 examples of some class",
+    "classification": "a class with at least 2 examples",
     "regression": "at least 3 examples",
     "token_classification": "a sentence without which the others have at least 2 tags",
 }
 _SHOWN_TAGS = 10
+_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
 
 Found = Sequence[Example | Sentence]
 
@@ -133,13 +135,30 @@ def hold_out(
             expected=_ENOUGH[task],
             received=f"{len(examples)} sentences with {len(_tags_of(examples))} tags"
             if task == "token_classification"
-            else f"{len(examples)}",
-            fix=f"{'raise limit' if is_sample else 'add examples'}, or set validation_path to a "
+            else _describe_labels(examples),
+            fix=f"{_advice(examples, task, is_sample=is_sample)}, or set validation_path to a "
             "development set",
             field="train_path",
         )
     kept = [one for number, one in enumerate(examples) if number not in chosen]
     return kept, [examples[number] for number in sorted(chosen)]
+
+
+def _describe_labels(examples: Found) -> str:
+    different = len({label for one in examples for label in _labels_of(one)})
+    return f"{len(examples)} examples with {different} different labels"
+
+
+def _advice(examples: Found, task: FinetuneTask, *, is_sample: bool) -> str:
+    if is_sample:
+        return "raise limit"
+    if task == "classification" and all(_is_number(one) for one in examples):
+        return "set task to regression if the labels are numbers, add examples"
+    return "add examples"
+
+
+def _is_number(example: Example | Sentence) -> bool:
+    return all(_NUMBER.fullmatch(label) for label in _labels_of(example))
 
 
 def _sparing_labels(examples: Found, order: Sequence[int]) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -85,7 +86,11 @@ def tag(
         ConfigError: There are no words, or the model isn't fine-tuned for words.
         CheckpointError, TokenizerError, HubError: The model can't be loaded.
     """
-    words = text.split() if isinstance(text, str) else [str(one) for one in text]
+    words = (
+        re.split(r"[ \t\n]+", text.strip(" \t\n"))
+        if isinstance(text, str)
+        else [str(one) for one in text]
+    )
     _check_text(" ".join(words))
     found = _load(model, workspace, dtype, "token")
     windows = found.encoder.windows([[without_lone_surrogates(one) for one in words]])

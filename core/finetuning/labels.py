@@ -46,15 +46,24 @@ class Labels:
         names = [name for name in order if name in counts]
         if len(names) < len(counts):
             names = sorted(counts, key=_key(counts))
-        if not 2 <= len(names) <= MOST_LABELS:
+        if len(names) < 2:
+            raise CorpusError(
+                "All training examples have the same label" if names else "There are no labels",
+                expected=f"2 to {MOST_LABELS:,} classes",
+                received=", ".join(names) or "no labels",
+                fix="raise limit, so that the sample has several classes"
+                if is_sample
+                else "add examples of another class, or set label_column to the column with the "
+                "classes",
+                field="limit" if is_sample else "label_column",
+            )
+        if len(names) > MOST_LABELS:
             raise CorpusError(
                 f"The training examples have {len(names):,} different labels",
                 expected=f"2 to {MOST_LABELS:,} classes",
-                received=", ".join(names[:5]) or "no labels",
-                fix="raise limit, so that the sample has several classes"
-                if is_sample and len(names) < 2
-                else "set label_column to the column with the classes, or task to regression",
-                field="limit" if is_sample and len(names) < 2 else "label_column",
+                received=", ".join(names[:5]),
+                fix="set label_column to the column with the classes, or task to regression",
+                field="label_column",
             )
         longest = max(names, key=len)
         if len(longest) > LONGEST_LABEL:

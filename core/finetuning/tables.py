@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from decimal import Decimal
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -214,6 +215,8 @@ def _label(value: Any, column: str, place: str, config: FinetuneConfig) -> str:
 
 def _class(value: Any) -> str:
     """Returns the name of a class; 1.0 and true are 1, as programs exchange them."""
+    if isinstance(value, Decimal):
+        value = float(value)
     if isinstance(value, float):
         if not math.isfinite(value):
             return ""
@@ -227,7 +230,7 @@ def _class(value: Any) -> str:
 
 def _number(value: Any, column: str, place: str) -> str:
     try:
-        number = float(value) if isinstance(value, str | int | float) else math.nan
+        number = float(value) if isinstance(value, str | int | float | Decimal) else math.nan
     except ValueError:
         number = math.nan
     except OverflowError:

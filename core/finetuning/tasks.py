@@ -126,8 +126,12 @@ class Regression:
                 "selects the best epoch, is undefined",
                 expected="at least 2 examples with different numbers",
                 received=f"{len(splits.validation)} with the number {splits.validation[0][1]}",
-                fix="set validation_path or validation_split to a larger development set",
-                field="validation_path",
+                fix="set validation_path or validation_split to a larger development set"
+                if len(np.unique(_values(splits.train))) > 1
+                else "set label_column to a column whose numbers differ",
+                field="validation_path"
+                if len(np.unique(_values(splits.train))) > 1
+                else "label_column",
             )
         self._scale = TargetScale.of(_values(splits.train))
         self.scale: TargetScale | None = self._scale

@@ -746,7 +746,7 @@ def main(arguments: list[str] | None = None) -> int:
     with guarding_workspaces():
         workspace = Workspace(options.workspace)
         if not workspace.root.is_dir():
-            # Whoever started this worker made it: it was moved in the meantime.
+            # The process that started this worker made the folder, so it was moved since.
             print(f"worker stopped: there is no workspace {workspace.root}", file=sys.stderr)
             return EXIT_MOVED
         with private_files(workspace.root):

@@ -115,7 +115,11 @@ def load_further_stages() -> None:
 def find_stage(name: str) -> Stage:
     if name not in STAGES:
         raise ConfigError(
-            f"The stage {name!r} is unknown", expected="one of " + ", ".join(STAGES), received=name
+            f"The stage {name!r} is unknown",
+            expected="one of " + ", ".join(STAGES),
+            received=name,
+            fix="correct the name",
+            field="stage",
         )
     return STAGES[name]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -273,12 +273,24 @@ def _check_values(
             # Another option may make it valid.
 
 
-def example_trial(model: type[StageConfig], base: Mapping[str, Any], space: Space) -> StageConfig:
-    """Returns a trial's config; raises ConfigError if none of a few combinations is valid."""
+def example_trial(
+    model: type[StageConfig],
+    base: Mapping[str, Any],
+    space: Space,
+    check: Callable[[Any], Any] | None = None,
+) -> StageConfig:
+    """Returns a trial's config; raises ConfigError if none of a few combinations is valid.
+
+    Args:
+        check: Raises ConfigError for a config that the stage would refuse.
+    """
     for uniform in (0.0, 0.25, 0.5, 0.75, 0.999):
         settings = {name: dimension.draw(uniform) for name, dimension in space.items()}
         try:
-            return model.parse({**base, **settings})
+            config = model.parse({**base, **settings})
+            if check:
+                check(config)
+            return config
         except ConfigError as error:
             found = error
     key = f"base.{found.field}" if found.field in base else found.field or "base"

@@ -21,20 +21,27 @@ _STRIDE = 40_503
 _SOURCE_BITS = 40
 
 
-def integer_shares(weights: Sequence[float], names: Sequence[str]) -> list[int]:
+def integer_shares(
+    weights: Sequence[float], names: Sequence[str], *, are_given: bool = True
+) -> list[int]:
     """Rounds weights to shares that sum to `BLOCK`, by largest remainders.
+
+    Args:
+        are_given: Whether the user gave the weights, not a temperature.
 
     Raises:
         ConfigError: A weight rounds to zero, so that its source would be missing.
     """
-    exact = np.asarray(weights, np.float64) / float(sum(weights)) * BLOCK
+    relative = np.asarray(weights, np.float64) / max(weights)  # Sums of huge ones overflow.
+    exact = relative / relative.sum() * BLOCK
     if (exact < 0.5).any():
         least = int(np.argmin(exact))
         raise ConfigError(
             f"The weight of {names[least]} in the mixture rounds to zero",
             expected=f"at least one sequence of {BLOCK:,}",
             received=f"{exact[least]:.2g} of {BLOCK:,}",
-            fix=f"give {names[least]} a larger weight, or leave it out of the mixture",
+            fix=(f"give {names[least]} a larger weight" if are_given else "raise the temperature")
+            + ", or leave it out of the mixture",
             field="mixture",
         )
     shares = np.maximum(np.floor(exact), 1).astype(np.int64)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,14 +23,14 @@ from core.training.mixture import (
     integer_shares,
     temperature_weights,
 )
-from core.workspace import MANIFEST_FILE, Workspace, damaged_files, write_atomically
-from core.workspace.names import relative_name
-from core.workspace.places import make_folder
+from core.workspace import MANIFEST_FILE, Workspace
+from core.workspace.verified import find_damage
 
 if TYPE_CHECKING:
     from core.shards.read import Shards
 
-_VERIFIED_FOLDER = "verified"
+# The most sequences by which a beginning of the order departs from the shares.
+_SPREAD = 8
 
 
 @dataclass(frozen=True)
@@ -162,7 +161,8 @@ def open_sources(
     _check_are_different(names, opened)
     if reporter:
         _warn_of_other_splits(names, opened, reporter)
-    shares = integer_shares(_weights(config, wanted, opened), names)
+    are_given = wanted[0].weight is not None
+    shares = integer_shares(_weights(config, wanted, opened), names, are_given=are_given)
     sources = tuple(
         TrainingSource(name, shards, share, shards.train, rows)
         for name, shards, share, rows in zip(
@@ -181,11 +181,7 @@ def check_unchanged(sources: TrainingSources, workspace: Workspace) -> None:
         shards = one.shards
         if not (shards.path / MANIFEST_FILE).is_file():
             continue  # Nothing states the hashes.
-        stamp = json.dumps([shards.path.as_posix(), _stamps(shards)])
-        known = workspace.cache / _VERIFIED_FOLDER / f"{fingerprint_of(stamp)}.json"
-        if known.exists():
-            continue
-        if problems := damaged_files(shards.path, shards.manifest):
+        if problems := find_damage(shards.path, shards.manifest, workspace.cache):
             raise ShardError(
                 f"The source {one.name} of the mixture has changed",
                 expected=f"the files that its manifest in {shards.path} lists",
@@ -193,8 +189,6 @@ def check_unchanged(sources: TrainingSources, workspace: Workspace) -> None:
                 fix="restore the files from a copy, or build the shards again",
                 field="mixture",
             )
-        make_folder(known.parent)
-        write_atomically(known, stamp + "\n")
 
 
 def check_epochs(config: TrainConfig, sources: TrainingSources, sequences: int) -> None:
@@ -206,12 +200,12 @@ def check_epochs(config: TrainConfig, sources: TrainingSources, sequences: int) 
     if not sources.from_mixture:
         return
     epochs = sources.epochs(sequences)
-    name = max(epochs, key=lambda one: epochs[one])
-    if epochs[name] > _most_epochs(config):
+    name = _find_excess(config, sources, sequences)
+    if name is not None:
         raise ConfigError(
             f"The run would read the source {name} too often",
             expected=f"at most {config.max_source_epochs:g} epochs of each source",
-            received=describe_epochs(epochs),
+            received=describe_epochs(epochs, digits=6),
             fix="train for fewer steps, "
             + (f"lower the weight of {name}, " if sources.is_mixture else "")
             + "or raise max_source_epochs",
@@ -223,23 +217,37 @@ def find_most_sequences(config: TrainConfig, sources: TrainingSources) -> int | 
     """Returns how many sequences a run may read of a mixture; None: any number."""
     if not sources.from_mixture:
         return None
-    lengths = sum(len(one.train_rows) for one in sources.all)
-    too_many = int(_most_epochs(config) * lengths) + 1
-    first_refused = bisect_right(
+    lengths = sum(len(one.train_rows) + 2 * _SPREAD for one in sources.all)
+    too_many = int((config.max_source_epochs + 1) * lengths) + 1
+    return -1 + bisect_left(
         range(too_many + 1),
-        _most_epochs(config),
-        key=lambda sequences: max(sources.epochs(sequences).values()),
+        True,
+        key=lambda sequences: _find_excess(config, sources, sequences) is not None,
     )
-    return first_refused - 1
 
 
-def _most_epochs(config: TrainConfig) -> float:
-    return config.max_source_epochs * (1 + 1e-6)
+def _find_excess(config: TrainConfig, sources: TrainingSources, sequences: int) -> str | None:
+    """Returns the source that is read most too often; None: none is.
+
+    As many epochs of the mixture are always allowed, if one ends before any source is repeated.
+    Otherwise the order's departure from the shares is, up to a hundredth of the limit.
+    """
+    most = config.max_source_epochs
+    if config.mixture_stop == "first_exhausted" and sequences <= most * sources.epoch_length:
+        return None
+    spread = 2 * _SPREAD if sources.is_mixture else 0
+    epochs = sources.epochs(sequences)
+    excess = {
+        one.name: epochs[one.name] - most - min(spread / len(one.train_rows), most / 100)
+        for one in sources.all
+    }
+    name = max(excess, key=lambda one: excess[one])
+    return name if excess[name] > 0 else None
 
 
-def describe_epochs(epochs: dict[str, float]) -> str:
+def describe_epochs(epochs: dict[str, float], digits: int = 3) -> str:
     """Returns a text such as "2.5 epochs of english, 0.3 of korean"."""
-    first, *others = [f"{count:.3g} of {name}" for name, count in epochs.items()]
+    first, *others = [f"{count:.{digits}g} of {name}" for name, count in epochs.items()]
     number, rest = first.split(" ", 1)
     return ", ".join([f"{number} epochs {rest}", *others])
 
@@ -273,10 +281,15 @@ def _validation(config: TrainConfig, opened: Sequence[Shards]) -> list[SequenceS
 def _epoch_length(config: TrainConfig, sources: Sequence[TrainingSource]) -> int:
     if len(sources) == 1:
         return len(sources[0].train_rows)
-    ends = [len(one.train_rows) * BLOCK / one.share for one in sources]
     if config.mixture_stop == "all_exhausted":
-        return int(np.ceil(max(ends)))
-    return max(1, int(min(ends)))
+        return max(_surely_read(len(one.train_rows), one.share) for one in sources)
+    return max(1, int(min(len(one.train_rows) * BLOCK / one.share for one in sources)))
+
+
+def _surely_read(length: int, share: int) -> int:
+    """Returns after how many sequences of a mixture a source was read once, with any seed."""
+    # Whole blocks hold exact shares.
+    return min(-(-(length + _SPREAD) * BLOCK // share), -(-length // share) * BLOCK)
 
 
 def _check_is_alike(first: str, expected: Shards, name: str, shards: Shards) -> None:
@@ -336,14 +349,3 @@ def _warn_of_other_splits(
 
 def _held_out(shards: Shards) -> float:
     return len(shards.validation) / (len(shards.train) + len(shards.validation))
-
-
-def _stamps(shards: Shards) -> list[list[Any]]:
-    """Returns a stamp of each file; the time of its last change of status can't be set."""
-    stamps = []
-    for name in (MANIFEST_FILE, *shards.manifest.files):
-        path = shards.path / relative_name(name, f"The manifest of {shards.path}")
-        if path.is_file():  # Otherwise it is reported as missing.
-            found = path.stat()
-            stamps.append([name, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino])
-    return stamps

@@ -11,6 +11,7 @@ import stat
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from errno import ENOTDIR
 from pathlib import Path
 
 from core.errors import StudioError
@@ -104,9 +105,11 @@ def make_folder(path: Path) -> None:
         try:
             folder.mkdir(_PRIVATE_FOLDER if is_private else 0o777)
         except FileExistsError:
-            if not folder.is_dir():
+            if folder.is_dir():
+                continue
+            if folder == path:
                 raise
-            continue
+            raise NotADirectoryError(ENOTDIR, os.strerror(ENOTDIR), str(path)) from None
         if folder == root and is_private:
             # An inherited setgid bit would mark it as shared.
             folder.chmod(_PRIVATE_FOLDER)

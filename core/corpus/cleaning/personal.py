@@ -21,10 +21,12 @@ _LETTERS = (
 )
 _WORD = rf"{_LETTERS}\d_"
 _LOCAL = rf"[{_WORD}%+-]{{1,64}}"
+_FILE_SUFFIX = r"(?:png|jpe?g|gif|webp|svg|avif)\b"
 _LABEL = rf"[{_LETTERS}\d-]{{1,63}}"
 _EMAIL = re.compile(
-    rf"(?<![{_WORD}%+-])(?<![{_WORD}%+-]\.){_LOCAL}(?:\.{_LOCAL}){{0,8}}"
-    rf"[@\uff20](?:{_LABEL}\.){{1,8}}[{_LETTERS}]{{2,24}}(?!_*[{_LETTERS}\d])"
+    rf"(?<![{_WORD}%+-])(?<![{_WORD}%+-]\.){_LOCAL}(?:[.']{_LOCAL}){{0,8}}"
+    rf"[@\uff20](?:{_LABEL}\.){{1,8}}(?!{_FILE_SUFFIX})(?:xn--[a-z\d-]{{2,59}}|[{_LETTERS}]{{2,24}})"
+    rf"(?!_*[{_LETTERS}\d])"
 )
 # Section numbers aren't addresses: 第1.2.3.4节, 제1.2.3.4항.
 _IPV4 = re.compile(
@@ -35,8 +37,8 @@ _IPV4 = re.compile(
 _IPV6 = re.compile(
     rf"[23](?<![{_WORD}:.][23])[0-9A-Fa-f]{{3}}(?::[0-9A-Fa-f]{{0,4}}){{2,7}}(?![{_WORD}:]|\.\d)"
 )
-# With the characters that prevent a line break, and full-width ones.
-_DASHES, _SPACES = r"\-\u2010\u2011\uff0d", r" \u00a0\u202f"
+# With the characters that prevent a line break, full-width ones, and the dashes of typesetters.
+_DASHES, _SPACES = r"\-\u2010-\u2013\u2212\uff0d", r" \u00a0\u202f"
 _OPEN, _CLOSE, _PLUS, _ZERO, _NOT_ZERO = (
     r"[(\uff08]", r"[)\uff09]", r"[+\uff0b]", r"[0\uff10]", r"[1-9\uff11-\uff19]"
 )  # fmt: skip
@@ -53,20 +55,23 @@ def _national(groups: tuple[int, ...], gap: str) -> str:
     """Returns a pattern of a number such as 02-123-4567, (02) 123-4567, 02) 123-4567."""
     slash = "|/" if groups[0] > 2 else ""
     area = rf"{_ZERO}{_NOT_ZERO}\d{{{groups[0] - 2}}}"
-    numbers = _GAP.join(rf"\d{{{digits}}}" for digits in groups[1:])
+    wide = rf"(?:{_GAP}|[{_SPACES}][{_DASHES}][{_SPACES}])"
+    gap = rf"(?:{gap}|[{_SPACES}][{_DASHES}][{_SPACES}])"
+    numbers = wide.join(rf"\d{{{digits}}}" for digits in groups[1:])
     ends = rf"{_CLOSE}[{_SPACES}]?"
     return rf"(?:{_OPEN}{area}{ends}|{area}(?:{gap}{slash}|{ends})){numbers}"
 
 
 # What can be a phone number is found first, since it is rare.
-_PHONE_LIKE = re.compile(rf"[\d+(\uff0b\uff08][\d().\uff08\uff09/{_SPACES}{_DASHES}]{{6,}}+")
+_PHONE_LIKE = re.compile(rf"[\d+(\uff0b\uff08][\d()+.\uff08\uff09\uff0b/{_SPACES}{_DASHES}]{{6,}}+")
 _NATIONAL = (
     *(_national(groups, _GAP) for groups in _GROUPED),
     *(_national(groups, rf"[{_SPACES}{_DASHES}]") for groups in _AREA_AND_NUMBER),
 )
 _PHONES = (
     # +47 22 33 44 55, +1 (212) 555-0123, 0047 22 33 44 55
-    rf"(?:{_PLUS}[1-9]\d{{0,2}}{_GAP}?|00[1-9]\d{{0,2}}{_GAP})"
+    rf"(?:{_PLUS}[1-9]\d{{0,2}}{_GAP}?|{_OPEN}{_PLUS}[1-9]\d{{0,2}}{_CLOSE}{_GAP}?"
+    rf"|00[1-9]\d{{0,2}}{_GAP})"
     rf"(?:{_OPEN}\d{{1,4}}{_CLOSE}{_GAP}?)?\d{{1,4}}(?:{_GAP}?\d{{2,4}}){{1,4}}",
     # (212) 555-0123, 212-555-0123, 1-800-555-0199
     rf"(?:1{_GAP})?(?:{_OPEN}\d{{3}}{_CLOSE}[{_SPACES}]?|\d{{3}}{_GAP})\d{{3}}{_GAP}\d{{4}}",
@@ -79,8 +84,8 @@ _PHONES = (
 )
 # An extension such as x45 may follow.
 _PHONE = re.compile(
-    rf"(?<![{_WORD}+\uff0b/{_DASHES}])(?<!\d\.)(?:{'|'.join(_PHONES)})"
-    rf"(?!(?!x\d)[{_WORD}/]|\.\d|[{_DASHES}][{_WORD}])"
+    rf"(?<![{_WORD}+\uff0b{_DASHES}])(?<!\d\.)(?<![^\d]/)(?:{'|'.join(_PHONES)})"
+    rf"(?!(?!x\d)[{_WORD}]|/(?!{_ZERO}\d|{_PLUS}|{_OPEN})|\.\d|[{_DASHES}][{_WORD}])"
 )
 _DIGIT = re.compile(r"\d")
 _FEWEST_DIGITS, _FEWEST_AFTER_00, _MOST_DIGITS = 7, 11, 15

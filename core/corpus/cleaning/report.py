@@ -244,7 +244,13 @@ class Report:
         """Returns counts for the manifest."""
         sources = {name: one.to_dict() for name, one in self.by_source.items()}
         named = {"sources": sources} if sources else {}
-        return {**self.kept, "read": dict(self.read), "steps": dict(self._steps()), **named}
+        return {
+            "validation_documents": 0,
+            **self.kept,
+            "read": dict(self.read),
+            "steps": dict(self._steps()),
+            **named,
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """Returns counts with examples."""

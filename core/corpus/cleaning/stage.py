@@ -237,8 +237,8 @@ def _nothing_left(problem: str, read: int, removed: Mapping[str, int]) -> Corpus
         problem,
         expected="rules that some of the documents pass",
         received=f"{read:,} documents{by_step}",
-        fix="switch this step off or change its limits; a preview shows the reason for each "
-        "document",
+        fix="switch this step off, change its limits, or leave the source out; a preview shows the "
+        "reason for each document",
         field=most if most in CleanConfig.model_fields else "min_characters",
     )
 

@@ -219,6 +219,8 @@ def test_file_of_sources_is_read_relative_to_its_folder(folder: Path) -> None:
         ("[web]\n", ["empty source web"]),
         ('[web]\npath = "a"\ndataset_name = "b"\n', ["source web", "ambiguous"]),
         ('[web]\npath = "a"\nlimit = 0\n', ["source web", "limit"]),
+        ('[web]\npath = "a"\nlimit = true\n', ["wrong value in the source web: limit", "whole"]),
+        ('[web]\npath = "a"\nlimit = "5"\n', ["wrong value in the source web: limit", "whole"]),
         ('["a b"]\npath = "a"\n', ["source a b", "name"]),
         ('[web]\npath = "a"\n[web.more]\npath = "b"\n', ["unknown key in the source web: more"]),
         ('[web]\npath = "a"\n[web]\npath = "b"\n', ["isn't TOML", "web"]),

@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 import zipfile
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -265,6 +266,15 @@ GERMEVAL = """#\tn-tv.de vom 26.02.2005 [2005-02-26]
 """
 
 
+def test_other_white_space_belongs_to_words(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("10\u00a0000 B-NUM\nruns  O\n\u3000 O\n\n" * 20, "utf-8")
+    splits = read_splits(FinetuneConfig(train_path=str(path), task="token_classification"))
+    sentence = splits.train[0]
+    assert isinstance(sentence, Sentence)
+    assert list(sentence.words) == ["10\u00a0000", "runs", "\u3000"]
+
+
 def test_words_may_be_in_any_column(tmp_path: Path) -> None:
     columns = {"text_column": "2", "label_column": "3"}
     assert read_tagged(tmp_path, "a.tsv", GERMEVAL, **columns) == [
@@ -505,6 +515,42 @@ def test_label_must_be_a_number_within_float32_for_regression(
     assert caught.value.field == "label_column"
 
 
+def test_decimals_are_numbers_and_classes(tmp_path: Path) -> None:
+    rows = [{"text": "a", "label": Decimal("1.00")}, {"text": "b", "label": Decimal("0.50")}]
+    path = write(tmp_path, "a.parquet", rows)
+    train = write(tmp_path, "train.jsonl")
+    found = read_splits(FinetuneConfig(train_path=train, test_path=path)).test
+    assert [one.label for one in found] == ["1", "0.5"]  # type: ignore[union-attr]
+    config = FinetuneConfig(train_path=train, test_path=path, task="regression")
+    assert [float(one.label) for one in read_splits(config).test] == [1, 0.5]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("header", ["text,label,label", "text,text,label"])
+def test_columns_of_one_name_are_refused(tmp_path: Path, header: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f"{header}\n" + "a,0,1\nb,1,0\n" * 20)
+    with pytest.raises(CorpusError, match=r"has several columns named (text|label)"):
+        read_splits(FinetuneConfig(train_path=str(path)))
+
+
+@pytest.mark.parametrize(
+    ("labels", "advice"),
+    [
+        ([str(number) for number in range(20)], "set task to regression"),
+        (["a", "b"], "add examples"),
+        ([f"class-{number}" for number in range(20)], "add examples"),
+    ],
+)
+def test_advice_if_no_class_can_spare_an_example(
+    tmp_path: Path, labels: list[str], advice: str
+) -> None:
+    rows = [{"text": "x", "label": label} for label in labels]
+    with pytest.raises(CorpusError, match="a class with at least 2 examples") as caught:
+        read_splits(FinetuneConfig(train_path=write(tmp_path, "a.jsonl", rows)))
+    assert caught.value.fix.startswith(advice)
+    assert f"{len(labels)} different labels" in caught.value.received
+
+
 @pytest.mark.parametrize("name", ["test.jsonl", "test.parquet"])
 def test_whole_floats_and_integers_are_the_same_class(tmp_path: Path, name: str) -> None:
     train = write(tmp_path, "train.jsonl")
@@ -547,7 +593,7 @@ def test_lists_must_not_have_empty_words(tmp_path: Path) -> None:
 def test_classes_are_ordered_by_number_or_alphabet() -> None:
     assert Labels.of(["10", "9", "-1"]).names == ("-1", "9", "10")
     assert Labels.of(["b", "a", "9"]).names == ("9", "a", "b")
-    with pytest.raises(StudioError, match="1 different labels"):
+    with pytest.raises(StudioError, match="have the same label"):
         Labels.of(["a", "a"])
 
 
@@ -566,7 +612,7 @@ def test_each_class_keeps_a_training_example() -> None:
         train, validation = hold_out(examples, "classification")
         assert (len(train), len(validation)) == (27, 3)
         assert examples[rare] in train
-    with pytest.raises(CorpusError, match="at least 2 examples of some class"):
+    with pytest.raises(CorpusError, match="a class with at least 2 examples"):
         hold_out([Example(("x",), "a"), Example(("y",), "b")], "classification")
 
 
@@ -622,7 +668,7 @@ def test_limit_that_leaves_out_classes_is_to_be_raised(tmp_path: Path) -> None:
     assert caught.value.field == "limit" and caught.value.fix.startswith("raise limit")
     path = write(tmp_path, "b.jsonl", rows[:99] + [{"text": "x", "label": "a"}] * 900)
     few = FinetuneConfig(train_path=path, validation_path=path, limit=2)
-    with pytest.raises(CorpusError, match="have 1 different labels") as caught:
+    with pytest.raises(CorpusError, match="have the same label") as caught:
         make_task(few, read_splits(few))
     assert caught.value.field == "limit" and caught.value.fix.startswith("raise limit")
     whole = few.model_copy(update={"limit": 10_000})

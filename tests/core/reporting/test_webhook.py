@@ -237,3 +237,10 @@ def test_typed_address_is_told_and_stored_nowhere(tmp_path: Path, hook: Hook) ->
     files = [path for path in workspace.root.rglob("*") if path.is_file()]
     assert len(files) > 5
     assert not [path for path in files if SECRET.encode() in path.read_bytes()]
+
+
+@pytest.mark.parametrize("address", ["http://example.com/x", "http://127.0.0.1.example.com/x"])
+def test_address_without_encryption_is_refused(address: str) -> None:
+    with pytest.raises(ConfigError, match="begins with https"):
+        TrainConfig(shards="rows", webhook=address)
+    assert TrainConfig(shards="rows", webhook="http://localhost:8080/x").webhook

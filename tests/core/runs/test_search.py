@@ -217,6 +217,8 @@ def test_title_tags_and_notes_are_stored_and_survive_a_rebuilt_database(
     assert main(["runs", "edit", "train-x", *common, "--untag", "a"]) == 0
     expected = {"run": "train-x", "title": "Best <b>", "tags": ["b"], "notes": "seen\nit"}
     assert json.loads(capsys.readouterr().out.splitlines()[-1]) == expected
+    assert main(["runs", "edit", "train-x", *common]) == 2
+    assert "nothing to change" in capsys.readouterr().out
     stop_worker(workspace)
     for path in workspace.root.glob("studio.db*"):
         path.unlink()

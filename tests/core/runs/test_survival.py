@@ -111,7 +111,7 @@ def see_all_metrics_once(workspace: Workspace, run_id: str, steps: int) -> None:
 @pytest.mark.long
 def test_training_survives_killed_app_and_worker(workspace: Workspace) -> None:
     """Kills the app, then the worker, then both at once."""
-    steps = 8000
+    steps = 16_000
     with running_app(workspace.root):
         run_id, process = start_training(workspace, steps)
         kill(*app_identities(workspace))

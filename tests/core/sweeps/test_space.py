@@ -240,3 +240,20 @@ def test_sweep_with_a_wrong_setting_makes_no_folder(tmp_path: Path) -> None:
     create_sweep(workspace, parse_sweep(TOML))
     with pytest.raises(ConfigError, match="exists already"):
         create_sweep(workspace, parse_sweep(TOML))
+
+
+@pytest.mark.parametrize(
+    ("stage", "options", "field"),
+    [
+        ("evaluate", 'task="text"\npath="a.txt"\n[options]\ngood_field=["a","b"]', "good_field"),
+        ("finetune", 'train_path="a.csv"\n[options]\ntest_split=["a","b"]', "test_split"),
+    ],
+)
+def test_options_without_effect_are_named_before_the_first_trial(
+    tmp_path: Path, stage: str, options: str, field: str
+) -> None:
+    metric = {"evaluate": "loss", "finetune": "accuracy"}[stage]
+    head = f'name="s"\nstage="{stage}"\nmetric="{metric}"\nmethod="grid"\n[base]\nmodel="m"\n'
+    with pytest.raises(ConfigError, match="has no effect") as caught:
+        create_sweep(Workspace(tmp_path / "w"), parse_sweep(head + options))
+    assert field in caught.value.field

@@ -18,8 +18,14 @@ from core.events import Reporter
 from core.shards.build import build
 from core.targets.blobs import collect_inputs
 from core.training.inputs import TrainingInputs, open_inputs
+from core.training.mixture import MixtureOrder
 from core.training.planner import suggest
-from core.training.sources import check_epochs, check_unchanged, describe_epochs
+from core.training.sources import (
+    check_epochs,
+    check_unchanged,
+    describe_epochs,
+    find_most_sequences,
+)
 from core.workspace import Workspace
 from tests.core.training.test_trainer import make_inputs
 from tests.texts import write_sentences
@@ -56,9 +62,12 @@ def test_sources_have_their_shares_and_the_epoch_ends_with_the_first(workspace: 
     ends = sizes[0] / 0.75, sizes[1] / 0.25
     assert inputs.epoch_length == int(min(ends))
     longer = opened(workspace, "rows=3 more=1", mixture_stop="all_exhausted")
-    assert longer.epoch_length == int(np.ceil(max(ends)))
+    assert longer.epoch_length == pytest.approx(max(ends), rel=0.05)
     assert max(longer.sources.epochs(longer.epoch_length).values()) > 1
-    assert min(longer.sources.epochs(longer.epoch_length).values()) == pytest.approx(1, abs=0.05)
+    for seed in range(20):
+        order = longer.sources.order(seed)
+        assert isinstance(order, MixtureOrder)
+        assert min(order.epochs(longer.epoch_length)) >= 1
 
 
 def test_sizes_decide_without_weights_and_temperature_evens_them_out(workspace: Workspace) -> None:
@@ -113,6 +122,20 @@ def test_source_that_is_read_too_often_is_refused(workspace: Workspace) -> None:
         check_epochs(config, inputs.sources, 4 * more + 40)
     assert "of more" in raised.value.received and "at most 2 epochs" in raised.value.expected
     assert describe_epochs({"a": 2.5, "b": 0.25}) == "2.5 epochs of a, 0.25 of b"
+
+
+@pytest.mark.parametrize("mixture", ["rows more", "rows=1 more=1", "rows=5 more=2"])
+@pytest.mark.parametrize("limit", [1, 2, 4])
+def test_as_many_epochs_as_the_limit_are_allowed(
+    workspace: Workspace, mixture: str, limit: int
+) -> None:
+    inputs = opened(workspace, mixture)
+    config = TrainConfig(preset="custom", mixture=mixture, max_source_epochs=limit)
+    most = find_most_sequences(config, inputs.sources)
+    assert most is not None and most >= limit * inputs.epoch_length
+    check_epochs(config, inputs.sources, most)
+    with pytest.raises(ConfigError, match="too often"):
+        check_epochs(config, inputs.sources, most + 1)
 
 
 @pytest.mark.parametrize("how", ["changed", "missing", "foreign"])

@@ -17,7 +17,14 @@ from tests.core.corpus.cleaning.support import filtered
 
 
 @pytest.mark.parametrize(
-    "address", ["bob@site.org", "bob.smith+news@mail.site.co.uk", "a_b%c-d@x-y.io"]
+    "address",
+    [
+        "o'brien@x.com",
+        "a@mail.xn--p1ai",
+        "bob@site.org",
+        "bob.smith+news@mail.site.co.uk",
+        "a_b%c-d@x-y.io",
+    ],
 )
 def test_email_addresses_are_replaced(address: str) -> None:
     assert replace_emails(f"Write to <{address}>, please.") == (f"Write to <{EMAIL}>, please.", 1)
@@ -39,7 +46,9 @@ def test_email_addresses_beside_letters_are_replaced(text: str, replaced: str) -
     assert replace_emails(text) == (replaced, 1)
 
 
-@pytest.mark.parametrize("text", ["@decorator", "me @ home", "user@host", "a@b.c", "x = y@z"])
+@pytest.mark.parametrize(
+    "text", ["@decorator", "me @ home", "user@host", "a@b.c", "x = y@z", "img@2x.png"]
+)
 def test_other_at_signs_stay(text: str) -> None:
     assert replace_emails(text) == (text, 0)
 
@@ -54,6 +63,7 @@ def test_other_at_signs_stay(text: str) -> None:
         "06\u00a012\u00a034\u00a056\u00a078",
         "020 7946 0123", "07700 900123", "044 668 18 00", "0470 12 34 56", "0120-123-456",
         "010-12345678", "138-1234-5678", "0049 171 1234567", "０３－１２３４－５６７８",
+        "(+82)10-1234-5678", "010–1234–5678", "０９０−１２３４−５６７８", "02 - 1234 - 5678",
     ],
 )  # fmt: skip
 def test_phone_numbers_are_replaced(number: str) -> None:
@@ -73,6 +83,11 @@ def test_phone_numbers_beside_letters_are_replaced(text: str, replaced: str) -> 
     assert replace_phones(text) == (replaced, 1)
 
 
+def test_phone_numbers_on_both_sides_of_a_slash_are_replaced() -> None:
+    text = "Fax. 02-1234-5678/02-9876-5432"
+    assert replace_phones(text) == (f"Fax. {PHONE}/{PHONE}", 2)
+
+
 def test_each_of_successive_phone_numbers_is_replaced() -> None:
     text = "010 1234 5678 010 2222 3333, 212-867-5309 212-867-5310"
     assert replace_phones(text) == (f"{PHONE} {PHONE}, {PHONE} {PHONE}", 4)
@@ -86,7 +101,8 @@ def test_each_of_successive_phone_numbers_is_replaced() -> None:
         "2020-11-25년", "1939-1945年", "1,234,567명", "₩1,234,567", "1.234.567,89 €", "02-12-2024",
         "02.12.2024 12:30", "02/12/2024", "1.2.3.4.5", "ISBN 978-89-1234-567-8",
         "ISBN 0-306-40615-2", "ISBN 89-7012-345-6", "01 02 03 04 05 06 07", "052.520008",
-        "0012345678", "10 000 000", "1588-1234", "제1234-5678호", "1 234 567 890", "2001:db8::1",
+        "0012345678", "10 000 000", "2010–2014", "100 - 200 - 3000", "2020/02-1234",
+        "1588-1234", "제1234-5678호", "1 234 567 890", "2001:db8::1",
     ],
 )  # fmt: skip
 def test_other_numbers_stay(text: str) -> None:
