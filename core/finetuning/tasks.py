@@ -121,17 +121,16 @@ class Regression:
 
     def __init__(self, splits: Splits) -> None:
         if len(np.unique(_values(splits.validation))) < 2:
+            can_differ = len(np.unique(_values(splits.train))) > 1
             raise CorpusError(
                 "The development set has no two different numbers, so their correlation, which "
                 "selects the best epoch, is undefined",
                 expected="at least 2 examples with different numbers",
                 received=f"{len(splits.validation)} with the number {splits.validation[0][1]}",
                 fix="set validation_path or validation_split to a larger development set"
-                if len(np.unique(_values(splits.train))) > 1
+                if can_differ
                 else "set label_column to a column whose numbers differ",
-                field="validation_path"
-                if len(np.unique(_values(splits.train))) > 1
-                else "label_column",
+                field="validation_path" if can_differ else "label_column",
             )
         self._scale = TargetScale.of(_values(splits.train))
         self.scale: TargetScale | None = self._scale

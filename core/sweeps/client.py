@@ -25,7 +25,7 @@ from core.sweeps.evolution import check_ranges
 from core.sweeps.folder import SweepFolder, SweepRecord, SweepState
 from core.sweeps.metrics import check_metric
 from core.sweeps.packages import check_packages
-from core.sweeps.space import Space, example_trial, parse_space
+from core.sweeps.space import example_trial, parse_space
 from core.workspace import Workspace
 from core.workspace.places import make_folder
 
@@ -88,11 +88,11 @@ def checked(config: SweepConfig, workspace: Workspace) -> SweepConfig:
 
 def parse_example(config: SweepConfig, workspace: Workspace) -> StageConfig:
     """Returns the config of a possible trial; raises ConfigError, as `checked` does."""
-    config, space = _checked(config, workspace)
-    return example_trial(find_stage(config.stage).config, config.base, space)
+    return _checked(config, workspace)[1]
 
 
-def _checked(config: SweepConfig, workspace: Workspace) -> tuple[SweepConfig, Space]:
+def _checked(config: SweepConfig, workspace: Workspace) -> tuple[SweepConfig, StageConfig]:
+    """Returns the sweep with its complete base, and the config of a possible trial."""
     stage = find_stage(config.stage)
     base = dict(config.base)
     if issubclass(stage.config, TrainConfig) and "family" not in config.options:
@@ -112,8 +112,8 @@ def _checked(config: SweepConfig, workspace: Workspace) -> tuple[SweepConfig, Sp
     if config.method == "cmaes":
         check_ranges(space)
     check_packages(config)
-    example_trial(stage.config, base, space, _find_check(config.stage))
-    return config.model_copy(update={"base": base}), space
+    example = example_trial(stage.config, base, space, _find_check(config.stage))
+    return config.model_copy(update={"base": base}), example
 
 
 def _find_check(stage: str) -> Callable[[Any], Any] | None:

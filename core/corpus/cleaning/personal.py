@@ -55,11 +55,10 @@ def _national(groups: tuple[int, ...], gap: str) -> str:
     """Returns a pattern of a number such as 02-123-4567, (02) 123-4567, 02) 123-4567."""
     slash = "|/" if groups[0] > 2 else ""
     area = rf"{_ZERO}{_NOT_ZERO}\d{{{groups[0] - 2}}}"
-    wide = rf"(?:{_GAP}|[{_SPACES}][{_DASHES}][{_SPACES}])"
-    gap = rf"(?:{gap}|[{_SPACES}][{_DASHES}][{_SPACES}])"
-    numbers = wide.join(rf"\d{{{digits}}}" for digits in groups[1:])
+    spaced_dash = rf"[{_SPACES}][{_DASHES}][{_SPACES}]"
+    numbers = rf"(?:{_GAP}|{spaced_dash})".join(rf"\d{{{digits}}}" for digits in groups[1:])
     ends = rf"{_CLOSE}[{_SPACES}]?"
-    return rf"(?:{_OPEN}{area}{ends}|{area}(?:{gap}{slash}|{ends})){numbers}"
+    return rf"(?:{_OPEN}{area}{ends}|{area}(?:{gap}|{spaced_dash}{slash}|{ends})){numbers}"
 
 
 # What can be a phone number is found first, since it is rare.
