@@ -187,16 +187,29 @@ def _find_checkpoint(run: RunFolder, wanted: str) -> RunCheckpoint:
         return RunCheckpoint(kept, name, int(read_manifest(kept).counts.get("step", 0)), wanted)
     steps = checkpoint_steps(folder)
     if not steps:
-        raise CheckpointError(
-            f"The run {name} has no checkpoint yet",
-            expected="a training run that has saved",
-            received="no checkpoint",
-            fix="wait until it saves, or evaluate the model that it made by its name",
-        )
+        raise _no_checkpoint(run)
     step = _choose_step(folder, steps, wanted)
     if step is None:
         raise _no_such_step(run, folder, steps, wanted)
     return RunCheckpoint(folder / checkpoint_name(step), name, step, str(step))
+
+
+def _no_checkpoint(run: RunFolder) -> CheckpointError:
+    stage = run.read_record().stage
+    if stage != "train":
+        return CheckpointError(
+            f"The run {run.path.name} is not a training run: it saves no checkpoints",
+            expected="a model's name, or a training run",
+            received=f"a run of the stage {stage}",
+            fix="choose the model that it made by its name: python -m core runs show "
+            f"{run.path.name}",
+        )
+    return CheckpointError(
+        f"The run {run.path.name} has no checkpoint yet",
+        expected="a training run that has saved",
+        received="no checkpoint",
+        fix="wait until it saves, or choose the model that it made by its name",
+    )
 
 
 def _no_such_step(run: RunFolder, folder: Path, steps: list[int], wanted: str) -> ConfigError:

@@ -90,7 +90,7 @@ def _remove_abandoned_drafts(shelf: Path, pattern: str) -> None:
 
 @contextmanager
 def writing_whole_file(path: Path) -> Iterator[Path]:
-    """Yields a draft that atomically replaces `path`."""
+    """Yields a draft that atomically replaces `path`, which errors name instead of the draft."""
     check_not_moved(path)
     draft = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.draft")
     try:
@@ -98,6 +98,10 @@ def writing_whole_file(path: Path) -> Iterator[Path]:
         sync(draft)
         apply_umask(draft)
         draft.replace(path)
+    except OSError as error:
+        if str(error.filename) == str(draft):
+            error.filename = str(path)
+        raise
     finally:
         draft.unlink(missing_ok=True)
 

@@ -260,6 +260,12 @@ def test_remains_of_a_killed_delete_are_removed_and_do_not_stop_the_next_delete(
         assert not left.exists()
 
 
+def test_error_of_an_atomic_write_names_the_file(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as error:
+        write_atomically(tmp_path / "missing" / "a.csv", "text")
+    assert error.value.filename == str(tmp_path / "missing" / "a.csv")
+
+
 def test_atomic_write_follows_links_and_writes_to_pipes(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link.json").symlink_to(tmp_path / "real" / "file.json")

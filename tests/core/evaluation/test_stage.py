@@ -285,10 +285,14 @@ def test_missing_model_is_reported(
         pass
 
 
-def test_run_without_checkpoints_is_reported(workspace: Workspace) -> None:
-    run = "train-20250102-030405-cd34"
-    RunFolder.of(workspace, run).write_record(RunRecord(id=run, stage="train", config={}))
-    with pytest.raises(CheckpointError, match="no checkpoint yet"), open_subject(run, workspace):
+@pytest.mark.parametrize(
+    ("stage", "words"),
+    [("train", "no checkpoint yet"), ("finetune", "not a training run.*runs show finetune-2025")],
+)
+def test_run_without_checkpoints_is_reported(stage: str, words: str, workspace: Workspace) -> None:
+    run = f"{stage}-20250102-030405-cd34"
+    RunFolder.of(workspace, run).write_record(RunRecord(id=run, stage=stage, config={}))
+    with pytest.raises(CheckpointError, match=words), open_subject(run, workspace):
         pass
 
 
