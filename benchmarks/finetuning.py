@@ -116,11 +116,11 @@ def pretrain(options: argparse.Namespace) -> int:
     read = ["--source", "files", "--path", str(text), "--text-unit", "line",
             "--validation-percent", "2"]  # fmt: skip
     if not (folder / "tokenizers" / SHARDS).is_dir():
-        core(folder, "tokenizer", "--name", SHARDS, "--preset", "classic",
+        core(folder, "tokenizer", "--name", SHARDS, "--algorithm", "wordpiece",
              "--vocab-size", str(options.vocab_size), *read)  # fmt: skip
     build_shards(folder, SHARDS, SHARDS, *read, "--max-seq-length", "64")
     # Short documents, read many times: docs/recipe.md has the reasons.
-    train = ["train", "--shards", SHARDS, "--size", options.size, "--per-replica-batch-size", "64",
+    train = ["train", "--shards", SHARDS, "--size", options.size, "--per-replica-batch-size", "128",
              "--intra-document-masking", "--hidden-dropout-prob", str(DROPOUT),
              "--attention-probs-dropout-prob", str(DROPOUT)]  # fmt: skip
     trial = core(folder, *train, "--num-train-steps", str(_TRIAL_STEPS), "--logging-steps", "10",
