@@ -55,6 +55,14 @@ def config(home: Path, script: str, name: str, **fields: object) -> ShardConfig:
     return ShardConfig(**{**values, **fields})
 
 
+def workspace_with_tokenizer(home: Path, folder: Path) -> Workspace:
+    """Makes a workspace of a test's own, with the tokenizer of `home`."""
+    workspace = Workspace(folder / "workspace")
+    tokenizers = Workspace(home / "workspace").folder("tokenizer")
+    shutil.copytree(tokenizers, workspace.folder("tokenizer"))
+    return workspace
+
+
 def hashes(folder: Path) -> dict[str, str]:
     files = [path for path in folder.rglob("*") if path.is_file() and path.name != "manifest.json"]
     return {
@@ -142,9 +150,7 @@ def test_bad_row_of_json_lines_loses_only_its_part(
     rows[row] = bad
     (tmp_path / "a.jsonl").write_text("\n".join(rows))
     corpus = CorpusConfig(path=str(tmp_path / "a.jsonl"))
-    workspace = Workspace(tmp_path / "workspace")
-    tokenizers = Workspace(home / "workspace").folder("tokenizer")
-    shutil.copytree(tokenizers, workspace.folder("tokenizer"))
+    workspace = workspace_with_tokenizer(home, tmp_path)
     settings = {"corpus": corpus, "workers": 1, "part_mb": 0.1}
     with pytest.raises(CorpusError, match=r"is not a JSON object|doesn't contain text"):
         build_shards(config(home, "english", "bad", **settings), workspace)
@@ -182,9 +188,7 @@ def test_part_at_the_beginning_that_cannot_be_read_can_be_skipped(
         lines = [b'{"text": ' + json.dumps(line.decode()).encode() + b"}" for line in lines]
     bad = tmp_path / f"bad{suffix}"
     bad.write_bytes(b"\n".join([lines[0], lines[1][:-4] + b"\xff" + lines[1][-4:], *lines[2:]]))
-    workspace = Workspace(tmp_path / "workspace")
-    tokenizers = Workspace(home / "workspace").folder("tokenizer")
-    shutil.copytree(tokenizers, workspace.folder("tokenizer"))
+    workspace = workspace_with_tokenizer(home, tmp_path)
     settings = {"corpus": CorpusConfig(path=str(bad)), "workers": 1, "part_mb": 0.1}
     with pytest.raises(CorpusError, match="is not UTF-8"):
         build_shards(config(home, "english", "bad", **settings), workspace)
