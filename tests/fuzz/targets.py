@@ -23,7 +23,7 @@ import numpy as np
 
 import core.corpus.reading
 import core.hub.pull
-from core.__main__ import _config_values
+from core.cli.fields import config_values
 from core.config import CorpusConfig, TrainConfig
 from core.corpus.files import FilesSource
 from core.errors import StudioError
@@ -174,7 +174,7 @@ def read_config_flag(folder: Path, workspace: Path, stage: str) -> Any:
     """Reads a config file as `python -m core STAGE --config FILE` does."""
     model = STAGES[stage].config
     options = argparse.Namespace(config=str(folder / "settings.json"), stage=stage)
-    config = model.parse(_config_values(options, model))
+    config = model.parse(config_values(options, model))
     return [list_settings(config), config.fingerprint()]
 
 

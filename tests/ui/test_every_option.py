@@ -13,7 +13,8 @@ from typing import Any
 import gradio as gr
 import pytest
 
-from core.__main__ import _stage_values, build_parser
+from core.__main__ import build_parser
+from core.cli.fields import stage_values
 from core.config import CorpusConfig, StageConfig
 from core.shards.build import build
 from core.stages.registry import STAGES
@@ -337,7 +338,7 @@ def parsed(command: str) -> tuple[str, tuple[StageConfig, str]]:
     options = build_parser().parse_args(words[3:])
     model = STAGES[options.stage].config
     made_first = {"shards": "tokenizer", "train": "shards"}[options.stage] if earlier else ""
-    return options.stage, (model.parse(_stage_values(options, model)), made_first)
+    return options.stage, (model.parse(stage_values(options, model)), made_first)
 
 
 def differences(shown: StageConfig, expected: StageConfig) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core.__main__ import shown_notes
+from core.cli.following import shown_notes
 from core.config import CorpusConfig, ShardConfig
 from core.events import Reporter, read_events
 from core.shards.build import build

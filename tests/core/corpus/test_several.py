@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from core import CleanConfig, CorpusConfig, NamedSource, Workspace, load_sources
-from core.__main__ import _stage_values, build_parser, main
+from core.__main__ import build_parser, main
+from core.cli.fields import stage_values
 from core.config import ShardConfig, TokenizerConfig
 from core.corpus import open_corpus, preview
 from core.corpus.cleaning.preview import preview_cleaning
@@ -60,7 +61,7 @@ def labelled(config: CorpusConfig, workspace: Workspace) -> list[tuple[str, str,
 
 def parsed(line: str) -> CorpusConfig:
     options = build_parser().parse_args(["tokenizer", *shlex.split(line)])
-    return TokenizerConfig.parse(_stage_values(options, TokenizerConfig)).corpus
+    return TokenizerConfig.parse(stage_values(options, TokenizerConfig)).corpus
 
 
 def test_sources_are_read_in_order_and_documents_know_theirs(
@@ -492,7 +493,7 @@ def test_source_whose_documents_are_all_held_out_is_named(
 def test_command_line_reports_counts_by_source(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("core.__main__._FOLLOW_SECONDS", 0.05)
+    monkeypatch.setattr("core.cli.following._FOLLOW_SECONDS", 0.05)
     (folder / "corpus.toml").write_text('[web]\npath = "web.txt"\n[code]\npath = "code.txt"\n')
     code = main(["clean", "--corpus", str(folder / "corpus.toml"), "--name", "C", "--json",
                  "--workspace", str(folder / "workspace"), "--workers", "1"])  # fmt: skip

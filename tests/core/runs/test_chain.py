@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from core import CleanConfig, CorpusConfig, ShardConfig, TokenizerConfig, TrainConfig, Workspace
-from core.__main__ import _follow, main
+from core.__main__ import main
+from core.cli.following import follow
 from core.config import QuickstartConfig
 from core.errors import ConfigError, RunError
 from core.events import FolderReporter
@@ -122,8 +123,8 @@ def test_interrupt_while_following_a_run_skips_the_next_runs(
     def interrupt(_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("core.__main__._Follower.until_the_end", interrupt)
-    assert _follow(workspace, "waiting", "over", as_json=False) == 130
+    monkeypatch.setattr("core.cli.following.Follower.until_the_end", interrupt)
+    assert follow(workspace, "waiting", "over", as_json=False) == 130
     said = capsys.readouterr().err
     assert "waiting continues in the background" in said and "over" not in said
 
@@ -248,7 +249,7 @@ def test_json_output_holds_only_the_last_run_on_standard_output(
     for run in ("first", "second"):
         add_run(store, run, "done")
         store.update_run(run, artifact=f"/made/by/{run}")
-    assert _follow(workspace, "first", "second", as_json=True) == 0
+    assert follow(workspace, "first", "second", as_json=True) == 0
     said = capsys.readouterr()
     assert json.loads(said.out)["artifact"] == "/made/by/second"
     assert "/made/by/first" in said.err

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from core import CleanConfig, CorpusConfig, ShardConfig, TokenizerConfig, TrainConfig, Workspace
-from core.__main__ import _config_values, _stop_line, build_parser
+from core.__main__ import build_parser
+from core.cli.fields import config_values
+from core.cli.following import stop_line
 from core.config import StageConfig
 from core.runs.commands import python_lines, shell_line
 from core.stages.registry import STAGES
@@ -54,8 +56,8 @@ def test_stop_command_names_a_workspace_other_than_the_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STUDIO_HOME", str(tmp_path / "home"))
-    assert _stop_line(Workspace(), "run") == "python -m core runs stop run"
-    words = shlex.split(_stop_line(Workspace(tmp_path / "else where"), "run"))
+    assert stop_line(Workspace(), "run") == "python -m core runs stop run"
+    words = shlex.split(stop_line(Workspace(tmp_path / "else where"), "run"))
     options = build_parser().parse_args(words[3:])
     assert (options.run, options.workspace) == ("run", str(tmp_path / "else where"))
 
@@ -66,7 +68,7 @@ def test_shell_command_gives_the_same_config(stage: str, config: StageConfig) ->
     assert words[:3] == ["python", "-m", "core"]
     options = build_parser().parse_args(words[3:])
     model = STAGES[stage].config
-    assert model.parse(_config_values(options, model)) == config
+    assert model.parse(config_values(options, model)) == config
 
 
 def test_text_flags_override_the_source_of_a_config_file(tmp_path: Path) -> None:
@@ -78,7 +80,7 @@ def test_text_flags_override_the_source_of_a_config_file(tmp_path: Path) -> None
         (["--limit", "6"], ("docs", "", 6)),
     ):
         options = build_parser().parse_args(["tokenizer", "--config", str(file), *flags])
-        corpus = TokenizerConfig.parse(_config_values(options, TokenizerConfig)).corpus
+        corpus = TokenizerConfig.parse(config_values(options, TokenizerConfig)).corpus
         assert (corpus.source, corpus.path, corpus.limit) == expected, flags
 
 
@@ -94,13 +96,13 @@ def test_dataset_flag_drops_the_dataset_configuration_of_a_config_file(
         (["--dataset-config", "wikitext-2-raw-v1"], "wikitext-2-raw-v1"),
     ):
         options = build_parser().parse_args(["tokenizer", "--config", str(file), *flags])
-        corpus = TokenizerConfig.parse(_config_values(options, TokenizerConfig)).corpus
+        corpus = TokenizerConfig.parse(config_values(options, TokenizerConfig)).corpus
         assert corpus.dataset_config == expected, flags
     named = CorpusConfig(dataset_name="me/words", dataset_config="de")
     file.write_text(TokenizerConfig(corpus=named).model_dump_json())
     for flags, expected in ((["--dataset-name", "me/words"], "de"), (["--limit", "3"], "de")):
         options = build_parser().parse_args(["tokenizer", "--config", str(file), *flags])
-        corpus = TokenizerConfig.parse(_config_values(options, TokenizerConfig)).corpus
+        corpus = TokenizerConfig.parse(config_values(options, TokenizerConfig)).corpus
         assert corpus.dataset_config == expected, flags
 
 
@@ -114,7 +116,7 @@ def test_flag_overrides_a_conflicting_value_of_a_config_file(tmp_path: Path) -> 
         (["--warmup-ratio", "0.2", "--warmup-steps", "7"], (7, 50)),
     ):
         options = build_parser().parse_args(["train", "--config", str(file), *flags])
-        config = TrainConfig.parse(_config_values(options, TrainConfig))
+        config = TrainConfig.parse(config_values(options, TrainConfig))
         assert (config.warmup_steps, config.num_train_steps) == expected, flags
 
 

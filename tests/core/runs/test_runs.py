@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from core import CorpusConfig, ShardConfig, TokenizerConfig, Workspace, train_tokenizer
-from core import __main__ as shell
+from core.cli import following
 from core.errors import ConfigError, RunError
 from core.events import read_events
 from core.runs import client
@@ -388,16 +388,16 @@ def test_invalid_slots_variable_is_reported_before_a_run_is_queued(
 def test_following_a_run_survives_a_killed_worker(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shell, "_LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(following, "_LOOK_SECONDS", 0.1)
     run_id, _ = start_slow_run(workspace, tmp_path)
     stop_worker(workspace)
-    assert shell._follow(workspace, run_id, as_json=True) == 0
+    assert following.follow(workspace, run_id, as_json=True) == 0
     assert Store.open(workspace).find_run(run_id).state == "done"
 
 
 def test_following_a_deleted_run_ends_with_an_error(workspace: Workspace) -> None:
     with pytest.raises(RunError, match="no longer exists"):
-        shell._follow(workspace, "train-none", as_json=False)
+        following.follow(workspace, "train-none", as_json=False)
 
 
 def test_damaged_record_does_not_block_the_rebuild_of_other_runs(

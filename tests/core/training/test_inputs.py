@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from core.__main__ import _stage_values, build_parser
+from core.__main__ import build_parser
+from core.cli.fields import stage_values
 from core.config import PreflightConfig, TrainConfig
 from core.errors import ConfigError
 from core.models import hf
@@ -191,8 +192,8 @@ def test_unset_family_follows_from_the_model(
     ):
         options = build_parser().parse_args([*words, "--workspace", str(workspace.root)])
         model = TrainConfig if words[0] == "train" else PreflightConfig
-        assert "family" not in _stage_values(options, model), words
+        assert "family" not in stage_values(options, model), words
     words = ["preflight", "--preset", "flax", "--model-config", path]
     options = build_parser().parse_args([*words, "--workspace", str(workspace.root)])
-    config = PreflightConfig.parse(_stage_values(options, PreflightConfig))
+    config = PreflightConfig.parse(stage_values(options, PreflightConfig))
     assert (config.family, config.learning_rate) == ("gpt2", 5e-3)

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core.__main__ import _stage_values, build_parser
+from core.__main__ import build_parser
+from core.cli.fields import stage_values
 from core.config import CorpusConfig, ShardConfig, TrainConfig
 from core.errors import ConfigError, MissingDataError, ShardError, StudioError
 from core.events import Reporter
@@ -192,7 +193,7 @@ def test_command_line_takes_several_sources_and_replaces_shards_of_a_file(
     file.write_text(json.dumps({"shards": "rows"}))
     words = ["train", "--mixture", "rows=3", "more=1.5", "--config", str(file)]
     options = build_parser().parse_args(words)
-    config = TrainConfig.parse(_stage_values(options, TrainConfig))
+    config = TrainConfig.parse(stage_values(options, TrainConfig))
     assert (config.mixture, config.shards) == ("rows=3 more=1.5", "")
 
 

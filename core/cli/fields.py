@@ -1,0 +1,178 @@
+"""The flags of a stage's fields, and the values that they give."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from pydantic.fields import FieldInfo
+
+from core.cli.output import workspace_of
+from core.config import (
+    CorpusConfig,
+    PreflightConfig,
+    StageConfig,
+    TrainConfig,
+    choices_of,
+    field_extra,
+    flag_of,
+    help_of,
+    load_config_file,
+    plain_type,
+    with_named_sources,
+)
+from core.errors import ConfigError
+
+_NO_VALUE = ("none", "null", "")
+# The config file's rival would take precedence.
+_RIVALS = {
+    "warmup_ratio": "warmup_steps",
+    "num_train_epochs": "num_train_steps",
+    "mixture": "shards",
+    "shards": "mixture",
+}
+
+
+def add_fields(parser: argparse.ArgumentParser, model: type[StageConfig]) -> None:
+    groups: dict[str, Any] = {}
+    for name, field in model.model_fields.items():
+        if nested := _nested_model(field):
+            add_fields(parser, nested)
+            continue
+        is_nested = model is CorpusConfig
+        heading = "corpus" if is_nested else "fields"
+        group = groups.setdefault(heading, parser.add_argument_group(heading))
+        _add_field(group, model, name)
+
+
+def _add_field(group: Any, model: type[StageConfig], name: str) -> None:
+    field = model.model_fields[name]
+    flag = flag_of(name, field)
+    spellings = list(dict.fromkeys([f"--{flag}", f"--{flag.replace('-', '_')}"]))
+    text = f"{help_of(field)} (default: {_shown_default(model, name)})".replace("%", "%%")
+    if plain_type(field)[0] is bool:
+        action: Any = argparse.BooleanOptionalAction
+        group.add_argument(
+            *spellings, dest=name, action=action, default=argparse.SUPPRESS, help=text
+        )
+        return
+    if field_extra(field)["is_list"]:
+        group.add_argument(
+            *spellings, dest=name, action=_Joined, default=argparse.SUPPRESS, help=text,
+            metavar=name.upper(),
+        )  # fmt: skip
+        return
+    if field.default == ():
+        group.add_argument(
+            *spellings, dest=name, action="append", default=argparse.SUPPRESS, help=text,
+            metavar="NAME=ADDRESS",
+        )  # fmt: skip
+        return
+    if name == "mixture":
+        group.add_argument(
+            *spellings, dest=name, nargs="+", default=argparse.SUPPRESS, help=text,
+            metavar="NAME=WEIGHT",
+        )  # fmt: skip
+        return
+    choices = choices_of(field)
+    metavar = "{" + ",".join(choices) + "}" if choices else name.upper()
+    group.add_argument(*spellings, dest=name, default=argparse.SUPPRESS, help=text, metavar=metavar)
+
+
+class _Joined(argparse.Action):
+    """Joins the values of a repeated flag with commas."""
+
+    def __call__(self, _: Any, namespace: Any, values: Any, __: str | None = None) -> None:
+        earlier = getattr(namespace, self.dest, "")
+        setattr(namespace, self.dest, ", ".join(filter(None, (earlier, values))))
+
+
+def _shown_default(model: type[StageConfig], name: str) -> str:
+    own = model.model_fields[name].default
+    filled = model.preset_values({}) if model.presets else {}
+    value = filled.get(name, own)
+    shown = "none" if value in (None, "", ()) else str(value)
+    if name not in filled:
+        return shown
+    shown += f", from --preset {model.model_fields['preset'].default}"
+    variants = choices_of(model.model_fields[model.variant])
+    values = [model.preset_values({model.variant: one}).get(name, own) for one in variants]
+    varies = any(one != value for one in values)
+    return f"{shown}; depends on --{model.variant}" if varies else shown
+
+
+def stage_values(options: argparse.Namespace, model: type[StageConfig]) -> dict[str, Any]:
+    values = config_values(options, model)
+    if not issubclass(model, TrainConfig):
+        return values
+    from core.models.finding import with_family
+
+    # With --after, the folder may be missing; without shards, preflight opens none.
+    opened = model is not PreflightConfig or bool(values.get("shards") or values.get("mixture"))
+    fetch = opened and not getattr(options, "after", [])
+    return with_family(values, workspace_of(options), fetch=fetch)
+
+
+def config_values(options: argparse.Namespace, model: type[StageConfig]) -> dict[str, Any]:
+    given = vars(options)
+    values = _file_values(options.config, given.get("stage", "")) if options.config else {}
+    for flag, rival in _RIVALS.items():
+        if flag in given and rival not in given and values.get(rival) is not None:
+            values[rival] = "" if isinstance(values[rival], str) else None
+    for name, field in model.model_fields.items():
+        if nested := _nested_model(field):
+            parts = {**_taken(values, nested), **_as_dict(values.get(name, {}), name)}
+            flags = {
+                key: _value(given[key], nested.model_fields[key])
+                for key in nested.model_fields
+                if key in given
+            }
+            if nested is CorpusConfig:
+                flags = with_named_sources(flags)
+            parts |= nested.inferred(flags, parts)
+            if parts:
+                values[name] = parts
+        elif name in given:
+            values[name] = _value(given[name], field)
+    return values
+
+
+def _file_values(path: str, stage: str) -> dict[str, Any]:
+    from core.report.settings import is_settings
+
+    values = load_config_file(path)
+    if not is_settings(values):
+        return values
+    if values["stage"] != stage:
+        raise ConfigError(
+            f"The config file {path} belongs to another stage",
+            expected=f"settings of {stage}",
+            received=f"settings of {values['stage']}",
+            fix=f"use it with: python -m core {values['stage']} --config {path}",
+        )
+    return dict(values["config"])
+
+
+def _taken(values: dict[str, Any], nested: type[StageConfig]) -> dict[str, Any]:
+    return {key: values.pop(key) for key in list(values) if key in nested.model_fields}
+
+
+def _as_dict(value: Any, name: str) -> dict[str, Any]:
+    if isinstance(value, dict):
+        return value
+    raise ConfigError(
+        f"{name} has an invalid value",
+        expected="an object of fields",
+        received=repr(value),
+        field=name,
+    )
+
+
+def _value(value: Any, field: FieldInfo) -> Any:
+    _, optional = plain_type(field)
+    return None if optional and isinstance(value, str) and value.lower() in _NO_VALUE else value
+
+
+def _nested_model(field: FieldInfo) -> type[StageConfig] | None:
+    kind = field.annotation
+    return kind if isinstance(kind, type) and issubclass(kind, StageConfig) else None

@@ -1,0 +1,156 @@
+"""Follows runs until they end."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from core.cli.output import (
+    EXIT_DONE,
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    describe_progress,
+    describe_state,
+    named_place,
+    say,
+)
+from core.errors import RunError, StudioError
+from core.events import read_events
+from core.stages.registry import STAGES, summarize_results
+from core.workspace import Workspace
+
+if TYPE_CHECKING:
+    from core.store import RunRow, Store
+
+_FOLLOW_SECONDS = 0.3
+# Marks of the notes that the command line prints.
+_SHOWN_NOTES = ("reading", "cleaning", "mixture")
+_LOOK_SECONDS = 5.0
+
+
+def follow(workspace: Workspace, *runs: str, as_json: bool) -> int:
+    """Follows runs; returns the first non-zero exit code."""
+    from core.store import Store
+
+    store = Store.open(workspace)
+    codes = []
+    for run_id in runs:
+        try:
+            row = Follower(workspace, store, run_id).until_the_end()
+        except KeyboardInterrupt:
+            say(
+                f"\n{run_id} continues in the background. "
+                f"Stop it with: {stop_line(workspace, run_id)}"
+            )
+            return EXIT_INTERRUPTED
+        _print_end(row, as_json=as_json, is_last=run_id == runs[-1])
+        codes.append(_exit_code(row))
+    return next((code for code in codes if code), EXIT_DONE)
+
+
+def stop_line(workspace: Workspace, run_id: str) -> str:
+    place = named_place(workspace)
+    named = ["--workspace", place] if place else []
+    return shlex.join(["python", "-m", "core", "runs", "stop", run_id, *named])
+
+
+def _print_end(row: RunRow, *, as_json: bool, is_last: bool) -> None:
+    if as_json and is_last:
+        print(json.dumps(_stage_result(row), ensure_ascii=False), flush=True)
+    elif row.state == "done":
+        end = summarize_results(row.stage, row.results, row.artifact)
+        print(end, file=sys.stderr if as_json else sys.stdout, flush=True)
+    if row.error:
+        say(f"error: {StudioError(**row.error)}")
+
+
+class Follower:
+    def __init__(self, workspace: Workspace, store: Store, run_id: str) -> None:
+        self._workspace = workspace
+        self._store = store
+        self._run_id = run_id
+        self._last_metric = 0
+        self._last_line = ""
+        self._warned = 0
+        self._events_read = 0
+
+    def until_the_end(self) -> RunRow:
+        """Waits for the run's end, restarting workers; raises RunError."""
+        from core.runs.client import WorkerKeeper
+
+        keeper = WorkerKeeper(self._workspace, _LOOK_SECONDS)
+        while True:
+            row = self._read_row()
+            self._print_news(row)
+            if row.has_ended:
+                return row
+            keeper.look()
+            time.sleep(_FOLLOW_SECONDS)
+
+    def _read_row(self) -> RunRow:
+        row = self._store.get_run(self._run_id)
+        if row is None:
+            raise RunError(
+                f"The run {self._run_id} no longer exists",
+                expected="a run to follow",
+                received="no such run: the run or the database was deleted",
+                fix="start it again, or rebuild the database from the run folders: python -m "
+                "core runs rebuild",
+            )
+        return row
+
+    def _print_news(self, row: RunRow) -> None:
+        for line in self._note_lines():
+            say(line)
+        for warning in row.warnings[self._warned :]:
+            say(f"warning: {warning['message']}")
+        self._warned = len(row.warnings)
+        for line in self._metric_lines():
+            say(line)
+        line = f"{row.id}  {describe_state(row)}  {describe_progress(row)}"
+        if line != self._last_line:
+            self._last_line = line
+            say(line)
+
+    def _note_lines(self) -> list[str]:
+        from core.runs.folder import RunFolder
+
+        events = RunFolder.of(self._workspace, self._run_id).events
+        new, self._events_read = read_events(events, self._events_read)
+        return shown_notes(new)
+
+    def _metric_lines(self) -> list[str]:
+        rows = self._store.metrics_since(self._run_id, self._last_metric)
+        by_event: dict[tuple[int, int], list[str]] = {}
+        for row in rows:
+            self._last_metric = row.number
+            by_event.setdefault((row.number, row.step), []).append(f"{row.name} {row.value:.5g}")
+        return [f"  step {step}: " + ", ".join(parts) for (_, step), parts in by_event.items()]
+
+
+def shown_notes(events: Iterable[dict[str, Any]]) -> list[str]:
+    """Returns the notes among a run's events that the command line prints."""
+    notes = [one for one in events if one["kind"] == "note"]
+    return [str(one["message"]) for one in notes if any(map(one.get, _SHOWN_NOTES))]
+
+
+def _stage_result(row: RunRow) -> dict[str, Any]:
+    is_flat = row.stage in STAGES and STAGES[row.stage].reports_top_level
+    figures = row.results if is_flat else {"metrics": row.results}
+    return {
+        **(figures or {}),
+        "run": row.id,
+        "state": row.state,
+        "artifact": row.artifact or None,
+        **({"error": row.error} if row.error else {}),
+    }
+
+
+def _exit_code(row: RunRow) -> int:
+    if row.state == "done":
+        return EXIT_DONE
+    return row.exit_code if row.exit_code and row.exit_code > 0 else EXIT_FAILED
