@@ -6,6 +6,8 @@ Names load on first use, so `import core` imports no backend.
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -41,6 +43,11 @@ if TYPE_CHECKING:
     from core.finetuning.inference import classify, tag
     from core.inference import fill_mask, generate, generate_stream, perplexity
     from core.workspace import Artifact, Workspace
+
+_HERE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+# `python -m core` puts the current folder first, which may hold somebody else's modules.
+if sys.argv[:1] == ["-m"] and not sys.flags.safe_path and os.path.realpath(sys.path[0]) != _HERE:
+    del sys.path[0]
 
 _HOMES = {
     "AnalyseConfig": "core.config",

@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import core.errors
+from core.children import module_command, with_module_paths
 from core.cores import thread_settings
 from core.environment import for_anonymous_users, for_models
 from core.errors import ConfigError, RunError, StudioError
@@ -64,7 +65,6 @@ _LONGEST_LOG_BYTES = 1 << 20
 _LOG_TAIL_LINES = 5
 # Linux allows 108 bytes, macOS 104, with the final zero.
 _LONGEST_SOCKET_PATH_BYTES = 100
-_ROOT = Path(__file__).parent.parent
 
 Method = Callable[..., Any]
 
@@ -207,7 +207,7 @@ class PlaygroundClient:
         with log_file.open("ab") as log:
             process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "core.playground"),
+                    *module_command("core.playground"),
                     *("--workspace", str(self._workspace.root), "--socket", str(path)),
                     *("--parent", json.dumps(ProcessIdentity.of_this().to_json())),
                     *("--idle-seconds", str(self._idle_seconds)),
@@ -448,9 +448,8 @@ def _new_socket_path() -> Path:
 
 
 def _environment(kept: Callable[[Mapping[str, str]], dict[str, str]]) -> dict[str, str]:
-    paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    own = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
-    return {**thread_settings(), **kept(os.environ), **own}
+    pythonpath = {"PYTHONPATH": os.environ.get("PYTHONPATH", ""), "PYTHONUNBUFFERED": "1"}
+    return with_module_paths({**thread_settings(), **kept(os.environ), **pythonpath})
 
 
 def _parse(line: bytes) -> dict[str, Any]:

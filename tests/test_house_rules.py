@@ -1,6 +1,7 @@
 """Project rules that a test can check: imports, public names and unsafe loading."""
 
 import ast
+import re
 import subprocess
 import sys
 from contextlib import suppress
@@ -102,6 +103,13 @@ def test_nothing_loads_pickles_or_remote_code() -> None:
         }
         assert "trust_remote_code" not in keywords, path
         assert getattr(keywords.get("allow_pickle"), "value", False) is False, path
+
+
+def test_only_one_module_builds_the_commands_of_child_processes() -> None:
+    """The bootstrap script runs where nothing of the project is installed."""
+    allowed = {ROOT / "core/children.py", ROOT / "core/targets/bootstrap.py"}
+    for path in {ROOT / "app.py", *files("core"), *files("ui")} - allowed:
+        assert "executable" not in re.findall(r"\bsys\.(\w+)", path.read_text("utf-8")), path
 
 
 def test_app_py_is_short() -> None:

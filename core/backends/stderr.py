@@ -60,10 +60,13 @@ def filtered_stderr(level: int, *, cuda: bool) -> Iterator[None]:
 
 
 def _start_filter(level: int, cuda: bool) -> subprocess.Popen[bytes] | None:
+    # The filter itself runs this file without this program.
+    from core.children import script_command
+
     try:
         os.fstat(_STDERR)
         return subprocess.Popen(
-            [sys.executable, "-I", "-S", __file__, str(level), str(int(cuda))],
+            script_command(__file__, str(level), str(int(cuda))),
             stdin=subprocess.PIPE,
             stdout=_STDERR,
             stderr=_STDERR,

@@ -15,6 +15,7 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import Any
 
+from core.children import script_command
 from core.config import fingerprint_of
 from core.cores import usable_cores
 from core.corpus.finding import TextFile
@@ -190,7 +191,7 @@ def _start_worker(
     files: Sequence[Path], answers: queue.SimpleQueue[bytes | None]
 ) -> subprocess.Popen[bytes]:
     worker = subprocess.Popen(
-        [sys.executable, "-I", "-S", str(_SCRIPT), str(SHORTEST_CHARACTERS)],
+        script_command(_SCRIPT, str(SHORTEST_CHARACTERS)),
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         env=for_anonymous_users(os.environ),
     )  # fmt: skip

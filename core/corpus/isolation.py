@@ -8,10 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from core.children import with_module_paths
 from core.errors import ConfigError, CorpusError, StudioError
 
 MEMORY_BYTES = 1_500_000_000
-_ROOT = Path(__file__).parents[2]
 # The rest of the environment is withheld.
 _PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "SYSTEMROOT", "PYTHONUTF8")
 _FRUGAL = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
@@ -20,8 +20,7 @@ _FRUGAL = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MA
 def child_environment() -> dict[str, str]:
     """Returns the environment of a child process, without secrets."""
     passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-    paths = [str(_ROOT), *filter(None, [passed.get("PYTHONPATH")])]
-    return {**passed, **_FRUGAL, "PYTHONPATH": os.pathsep.join(paths)}
+    return with_module_paths({**passed, **_FRUGAL})
 
 
 def limit_memory(memory_bytes: int) -> None:

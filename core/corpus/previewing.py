@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from core.children import module_command
 from core.config import AnalyseConfig, CleanConfig, CorpusConfig
 from core.corpus.addresses import has_address, with_local_files
 from core.corpus.cleaning.preview import (
@@ -268,7 +269,7 @@ def _question(config: CorpusConfig, workspace: Workspace, memory_bytes: int) -> 
 def _ask(question: dict[str, Any], timeout_seconds: float) -> dict[str, Any]:
     try:
         process = subprocess.run(
-            [sys.executable, "-m", "core.corpus.previewing"],
+            module_command("core.corpus.previewing"),
             input=orjson.dumps(question), capture_output=True, env=child_environment(),
             timeout=timeout_seconds, check=False,
         )  # fmt: skip

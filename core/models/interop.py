@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from core.children import script_command
 from core.errors import CheckpointError
 from core.foreign_files import is_plain_name, open_regular, read_json, shown
 from core.models.tensors import Tensor, unreadable
@@ -112,7 +113,7 @@ class _Hdf5Reader:
         limits = [str(_READER_BYTES + 4 * size), str(seconds)]
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", str(_READER), str(descriptor), *limits],
+                script_command(_READER, str(descriptor), *limits, isolated=False),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

@@ -14,6 +14,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import Any
 
+from core.children import SAFE_PATH, using_settings
 from core.cores import usable_cores
 from core.errors import RunError
 from core.events import Reporter
@@ -46,14 +47,15 @@ def open_pool(workers: int, reporter: Reporter) -> Iterator[TaskMap]:
         yield lambda function, items: _map_here(function, items, reporter)
         return
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, context, _start)
-    try:
-        yield lambda function, items: _map_in(pool, workers, function, items, reporter)
-    except BrokenProcessPool as error:
-        raise _broken(workers) from error
-    finally:
-        # Tasks that run still write to the folder.
-        pool.shutdown(wait=True, cancel_futures=True)
+    with using_settings(SAFE_PATH):
+        pool = ProcessPoolExecutor(workers, context, _start)
+        try:
+            yield lambda function, items: _map_in(pool, workers, function, items, reporter)
+        except BrokenProcessPool as error:
+            raise _broken(workers) from error
+        finally:
+            # Tasks that run still write to the folder.
+            pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _map_here(

@@ -9,12 +9,13 @@ import platform
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, chdir, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import core
+from core.children import HOME, SAFE_PATH, using_settings
 from core.cores import usable_cores
 from core.errors import RunError
 from core.events import Reporter
@@ -24,7 +25,6 @@ from core.parts.ray_local import (
     keeping_sigterm,
     private_settings,
     ray_folder,
-    using_settings,
 )
 from core.parts.ray_tasks import Driver, describe_node, run_task
 from core.parts.task_map import TaskMap
@@ -123,9 +123,13 @@ def _import_ray() -> Any:
 
 
 def _init(ray: Any, shown: str, **settings: Any) -> None:
-    runtime_env = {"py_modules": [str(Path(core.__file__).parent)], "env_vars": _THREADS}
+    runtime_env = {
+        "py_modules": [str(Path(core.__file__).parent)],
+        "env_vars": {**_THREADS, **SAFE_PATH},
+    }
     try:
-        with keeping_sigterm():
+        # Ray would put the current folder first in its workers' module path.
+        with keeping_sigterm(), chdir(HOME):
             ray.init(
                 **settings, runtime_env=runtime_env, log_to_driver=False, logging_level="ERROR"
             )

@@ -9,7 +9,7 @@ import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -33,21 +33,6 @@ def private_settings() -> dict[str, str]:
         "RAY_AUTH_MODE": "token",
         _TOKEN_PATH: str(_token_file()),
     }
-
-
-@contextmanager
-def using_settings(settings: Mapping[str, str]) -> Iterator[None]:
-    """Sets environment variables in the meantime."""
-    before = {name: os.environ.get(name) for name in settings}
-    os.environ.update(settings)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 @contextmanager

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from contextlib import suppress
-from pathlib import Path
 
-import core
+from core.children import module_command, with_module_paths
 from core.config import StageConfig, split_names
 from core.environment import WEBHOOK_VARIABLE, for_reporters
 from core.runs.folder import RunFolder, RunRecord
@@ -50,10 +48,7 @@ def _services(names: str) -> list[str]:
 
 def _start(folder: RunFolder, service: str, environment: dict[str, str], webhook: str = "") -> None:
     """Starts one reporter; a failure is only logged."""
-    home = str(Path(core.__file__).parent.parent)
-    paths = [home, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
-    selected = {**for_reporters(environment, service), **_THREADS}
-    selected["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+    selected = with_module_paths({**for_reporters(environment, service), **_THREADS})
     try:
         log = (folder.path / f"report-{service}.log").open("ab")
     except OSError:
@@ -61,7 +56,7 @@ def _start(folder: RunFolder, service: str, environment: dict[str, str], webhook
     try:
         with log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "core.reporting.reporter", str(folder.path), service],
+                module_command("core.reporting.reporter", folder.path, service),
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,

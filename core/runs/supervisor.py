@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from core.children import module_command, with_module_paths
 from core.cores import thread_settings
 from core.environment import for_runs
 from core.errors import StudioError
@@ -48,9 +49,9 @@ def main(arguments: list[str] | None = None) -> int:
 def _supervise(folder: RunFolder) -> int:
     record = folder.read_record()
     child = subprocess.Popen(
-        [sys.executable, "-m", "core.runs.execute", str(folder.path)],
+        module_command("core.runs.execute", folder.path),
         stdin=subprocess.DEVNULL,
-        env={**thread_settings(), **for_runs(os.environ), **record.environment},
+        env=with_module_paths({**thread_settings(), **for_runs(os.environ), **record.environment}),
         umask=user_umask(),
     )
     _pass_on_sigterm(child)

@@ -25,7 +25,7 @@ from typing import Any
 
 from sqlalchemy.exc import OperationalError
 
-import core
+from core.children import module_command, with_module_paths
 from core.disk_usage import delete_artifact
 from core.environment import for_supervisors
 from core.errors import RunError, StudioError
@@ -441,12 +441,10 @@ def _without_infinities(values: dict[str, Any]) -> dict[str, Any]:
 
 def child_environment() -> dict[str, str]:
     """Returns the environment of the worker and of supervisors."""
-    home = str(Path(core.__file__).parent.parent)
-    paths = [home, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    environment = for_supervisors(os.environ)
+    environment = with_module_paths(for_supervisors(os.environ))
     # They must not reach hosts typed by another submitter.
     environment.pop(TYPED_HOSTS_VARIABLE, None)
-    return {**environment, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
+    return environment
 
 
 def worker_lock(workspace: Workspace) -> AbstractContextManager[bool]:
@@ -714,7 +712,7 @@ def start_in_own_session(module_arguments: list[str], log_file: Path) -> subproc
     """Starts `python -m ...`, which outlives its parent."""
     with log_file.open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", *module_arguments],
+            module_command(*module_arguments),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -96,8 +96,10 @@ def run(options: argparse.Namespace, home: str, environment: dict[str, str], sta
     python = os.environ.get("STUDIO_MACHINE_PYTHON") or install(folder, home, options.mirror)
     signal.setitimer(signal.ITIMER_REAL, 0)
     say("starting")
-    environment.update(PYTHONPATH=folder, STUDIO_MACHINE_HOME=home, PYTHONUNBUFFERED="1")
-    command = [python, "-m", "core.targets.machine"]
+    environment.update(
+        PYTHONPATH=folder, PYTHONSAFEPATH="1", STUDIO_MACHINE_HOME=home, PYTHONUNBUFFERED="1"
+    )
+    command = [python, "-P", "-m", "core.targets.machine"]
     for name in ("mirror", "run", "launch", "spec", "host", "hosts", "coordinator"):
         command += [f"--{name}", str(getattr(options, name))]
     seconds = 0.0
@@ -264,7 +266,9 @@ def install_uv(home: str) -> str:
     uv = os.path.join(tools, "bin", "uv")
     if not os.path.exists(uv):
         pip = [sys.executable, "-m", "pip", "install", "-q", "--no-input", "--target", tools]
-        call([*pip, UV], os.environ)
+        # The folder must hold no package that hides one of pip's; Python 3.8 has no `-P`.
+        os.makedirs(tools, exist_ok=True)
+        call([*pip, UV], os.environ, tools)
     return uv
 
 
@@ -310,11 +314,11 @@ def retrying(action: Callable[[], object]) -> None:
             time.sleep(2.0 * (TRIES - left))
 
 
-def call(command: list[str], environment: Mapping[str, str]) -> None:
+def call(command: list[str], environment: Mapping[str, str], folder: str | None = None) -> None:
     """Runs a command that downloads something, several times if it fails."""
 
     def run() -> None:
-        code = subprocess.call(command, env=environment)
+        code = subprocess.call(command, env=environment, cwd=folder)
         if code:
             raise OSError(f"{' '.join(command[:3])} ended with {code}; its messages are above")
 

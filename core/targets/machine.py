@@ -29,6 +29,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TypeVar
 
+from core.children import module_command, with_module_paths
 from core.config import StageConfig
 from core.errors import ConfigError, StudioError
 from core.events import read_events
@@ -224,10 +225,16 @@ def _patiently(action: Callable[[], _T]) -> _T:
 
 def _supervise(folder: RunFolder, seconds: float) -> None:
     """Runs the supervisor until it ends; asks the run to save before the limit of its time."""
-    command = [sys.executable, "-m", "core.runs.supervisor", str(folder.path)]
+    command = module_command("core.runs.supervisor", folder.path)
     # The publisher sends the end of this file to the mirror.
     with folder.log.open("ab") as file:
-        supervisor = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+        supervisor = subprocess.Popen(
+            command,
+            env=with_module_paths(os.environ),
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+        )
 
     def pass_on(_: int, __: FrameType | None) -> None:
         supervisor.send_signal(signal.SIGTERM)

@@ -73,7 +73,7 @@ class SshTarget:
     def check(self) -> str:
         # Packages are installed with uv, which comes through pip.
         python = shlex.quote(self._python) if self._python else "python3"
-        pip = "true" if self._python else f"{python} -m pip --version"
+        pip = "true" if self._python else f"(cd / && {python} -m pip --version)"
         code, output = self._ssh.run(
             f"command -v {python} >/dev/null || exit {_NO_PYTHON}; {pip} >/dev/null 2>&1 || "
             f"exit {_NO_PIP}; mkdir -p {_HOME}/launches && uname -n && "

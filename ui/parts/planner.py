@@ -10,12 +10,12 @@ import math
 import re
 import shlex
 import subprocess
-import sys
 from collections.abc import Mapping
 from typing import Any
 
 import gradio as gr
 
+from core.children import module_command
 from core.config import TrainConfig, title_of
 from core.errors import ConfigError, RunError, StudioError
 from core.runs.commands import shell_line
@@ -122,10 +122,11 @@ def _number(typed: Any, *, whole: bool = False) -> float:
 def _ask(config: TrainConfig, unit: str, amount: float, workspace: Workspace) -> dict[str, Any]:
     line = shell_line("suggest", config, str(workspace.root))
     number = f"{amount:.0f}" if unit == "tokens" else f"{amount:g}"
-    command = [*shlex.split(line)[1:], "--tokens" if unit == "tokens" else "--hours", number]
+    _, _, *words = shlex.split(line)
+    amounts = ["--tokens" if unit == "tokens" else "--hours", number]
     try:
         ended = subprocess.run(
-            [sys.executable, *command, "--json"],
+            module_command(*words, *amounts, "--json"),
             capture_output=True,
             text=True,
             env=child_environment(),

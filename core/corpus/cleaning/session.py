@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from core.children import module_command
 from core.config import CleanConfig, CorpusConfig, fingerprint_of
 from core.corpus.cleaning.preview import CleanedDocument, CleaningPreview, clean_sample
 from core.corpus.cleaning.report import first_difference
@@ -101,7 +102,7 @@ class CleaningSession:
     @staticmethod
     def _start() -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [sys.executable, "-m", "core.corpus.cleaning.session"],
+            module_command("core.corpus.cleaning.session"),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             env=child_environment(),
         )  # fmt: skip
