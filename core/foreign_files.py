@@ -58,6 +58,35 @@ def check_regular(path: Path, *, error: type[StudioError] = CheckpointError) -> 
     return size
 
 
+def files_inside(folder: Path, *, error: type[StudioError] = CheckpointError) -> list[Path]:
+    """Lists the files below a folder; raises `error` for a link that leads out of it.
+
+    What is copied or published from a folder of somebody else must not include other files of
+    this computer.
+    """
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    for path in files:
+        check_inside(path, folder, error=error)
+    return files
+
+
+def check_inside(path: Path, folder: Path, *, error: type[StudioError] = CheckpointError) -> Path:
+    """Returns a file of a folder; raises `error` if it is a link that leads out of the folder.
+
+    The files of a snapshot in the Hub's cache are links to the `blobs` beside it.
+    """
+    place, root = path.resolve(), folder.resolve()
+    is_blob = root.parent.name == "snapshots" and place.parent == root.parent.parent / "blobs"
+    if not place.is_relative_to(root) and not is_blob:
+        raise error(
+            f"{path.name} of {folder.name} is a link to a file outside of its folder",
+            expected="files within the folder",
+            received=f"a link to {place}",
+            fix="replace the link with the file itself, if it belongs there",
+        )
+    return path
+
+
 def read_regular(
     path: Path, most_bytes: int, *, error: type[StudioError] = CheckpointError
 ) -> bytes:

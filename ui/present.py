@@ -10,7 +10,7 @@ import functools
 import html
 import logging
 import os
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -18,8 +18,9 @@ from typing import Any
 import gradio as gr
 
 from core.demo import MODEL_VARIABLE
-from core.errors import StudioError
+from core.errors import ConfigError, StudioError
 from core.redaction import redact, redact_forms
+from core.workspace.names import is_run_id
 from ui.parts.labels import relabel, relabel_assignments
 
 logger = logging.getLogger("studio.page")
@@ -187,6 +188,23 @@ def answering(function: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[
             return {"problem": describe(UNEXPECTED)}
 
     return wrapper
+
+
+def run_of(question: Mapping[str, Any]) -> str:
+    """Returns the run that a question names by its id, which may be abbreviated.
+
+    On the command line, some functions take the address of a mirror as well: with it, a visitor
+    could read and write folders of this machine, and connect to any host.
+    """
+    run = str(question.get("run", ""))
+    if not is_run_id(run):
+        raise ConfigError(
+            "That can't be a run's id",
+            expected="the id of a run of this workspace",
+            received=ascii(run)[:100],
+            fix="choose a run in the list; resume one of a mirror with: studio runs resume ADDRESS",
+        )
+    return run
 
 
 def describe(error: StudioError) -> dict[str, str]:

@@ -37,7 +37,7 @@ _NOT_SHOWN = markup.empty_state(
 _MOST_LISTED = 20
 _HEADER = re.compile(r"\A---\n(.*?)\n---\n", re.DOTALL)
 # Links to repository files, absent here.
-_BESIDE = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https?:)[^)]+\)")
+_BESIDE = re.compile(r"(?<!!)\[([^\[\]]{1,200})\]\((?!https?:)[^()]{1,500}\)")
 
 
 def render(workspace: Workspace, line: gr.HTML, tab: gr.Tab) -> Launcher:

@@ -43,7 +43,7 @@ from ui.parts.run_rows import (
     summarize,
 )
 from ui.parts.stage import Launcher
-from ui.present import answering, escape, guarded
+from ui.present import answering, escape, guarded, run_of
 
 _FIRST_RUNS = 100
 _LOG_LINES = 200
@@ -160,7 +160,7 @@ def connect(board: gr.HTML, importer: gr.HTML, store: Store, launchers: Sequence
     by_stage = {launcher.stage: launcher for launcher in launchers}
 
     def clone(event: gr.EventData) -> dict[Any, Any]:
-        return _clone(str(event._data["run"]), store, by_stage)
+        return _clone(run_of(event._data), store, by_stage)
 
     def take_settings(event: gr.EventData) -> dict[Any, Any]:
         return _take_settings(str(event._data["text"]), by_stage)
@@ -257,7 +257,7 @@ def _notes_function(workspace: Workspace) -> Answer:
     def annotate(question: dict[str, Any]) -> dict[str, Any]:
         annotate_run(
             workspace,
-            str(question["run"]),
+            run_of(question),
             title=str(question.get("title", "")),
             tags=str(question.get("tags", "")).split(","),
             notes=str(question.get("notes", "")),
@@ -271,7 +271,7 @@ def _detail_function(workspace: Workspace, store: Store) -> Answer:
     @answering
     def run_detail(question: dict[str, Any]) -> dict[str, Any]:
         """Returns facts that change only with the state."""
-        row = store.find_run(str(question["run"]))
+        row = store.find_run(run_of(question))
         folder = RunFolder.of(workspace, row.id)
         return {
             "error": row.error,
@@ -296,7 +296,7 @@ def _points_function(workspace: Workspace, store: Store) -> Answer:
     @answering
     def run_points(question: dict[str, Any]) -> dict[str, Any]:
         after = int(question.get("after", 0))
-        run, shape = str(question["run"]), str(question.get("shape", ""))
+        run, shape = run_of(question), str(question.get("shape", ""))
         return charts.points_since(store, run, after, shape, workspace=workspace)
 
     return run_points
@@ -305,7 +305,7 @@ def _points_function(workspace: Workspace, store: Store) -> Answer:
 def _log_function(workspace: Workspace, store: Store) -> Answer:
     @answering
     def run_log(question: dict[str, Any]) -> dict[str, Any]:
-        row = store.find_run(str(question["run"]))
+        row = store.find_run(run_of(question))
         text = read_log_tail(workspace, row.id, lines=_LOG_LINES)
         seen = sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
         return {} if seen == question.get("seen") else {"text": text, "seen": seen}
@@ -316,7 +316,7 @@ def _log_function(workspace: Workspace, store: Store) -> Answer:
 def _log_search_function(workspace: Workspace, store: Store) -> Answer:
     @answering
     def search_log(question: dict[str, Any]) -> dict[str, Any]:
-        row = store.find_run(str(question["run"]))
+        row = store.find_run(run_of(question))
         text = str(question.get("text", ""))[:_MOST_SEARCH_CHARACTERS]
         lines, count = RunFolder.of(workspace, row.id).find_in_log(text)
         return {"text": "\n".join(lines[-_LOG_LINES:]), "count": count}
@@ -327,7 +327,7 @@ def _log_search_function(workspace: Workspace, store: Store) -> Answer:
 def _log_file_function(workspace: Workspace, store: Store) -> Answer:
     @answering
     def log_file(question: dict[str, Any]) -> dict[str, Any]:
-        row = store.find_run(str(question["run"]))
+        row = store.find_run(run_of(question))
         text = RunFolder.of(workspace, row.id).log_end(_MOST_LOG_BYTES)
         return {"name": f"{row.id}.log.txt", "text": text}
 
@@ -337,7 +337,7 @@ def _log_file_function(workspace: Workspace, store: Store) -> Answer:
 def _samples_function(workspace: Workspace, store: Store) -> Answer:
     @answering
     def run_samples(question: dict[str, Any]) -> dict[str, Any]:
-        row = store.find_run(str(question["run"]))
+        row = store.find_run(run_of(question))
         found = RunFolder.of(workspace, row.id).samples()[-_MOST_SAMPLES:]
         return {} if found and found[-1]["time"] == question.get("seen") else {"samples": found}
 
@@ -347,7 +347,7 @@ def _samples_function(workspace: Workspace, store: Store) -> Answer:
 def _action_function(workspace: Workspace) -> Answer:
     @answering
     def act_on_run(question: dict[str, Any]) -> dict[str, Any]:
-        run, action = str(question["run"]), question["action"]
+        run, action = run_of(question), question["action"]
         actions: dict[Any, Callable[[], object]] = {
             "save": lambda: request_stop(workspace, run, "save"),
             "abort": lambda: request_stop(workspace, run, "abort"),
@@ -364,7 +364,7 @@ def _action_function(workspace: Workspace) -> Answer:
 def _report_function(workspace: Workspace, store: Store) -> Answer:
     @answering
     def run_report(question: dict[str, Any]) -> dict[str, Any]:
-        row = store.find_run(str(question["run"]))
+        row = store.find_run(run_of(question))
         return {"name": f"{row.id}.html", "text": report_page(workspace, store, row)}
 
     return run_report
@@ -373,7 +373,7 @@ def _report_function(workspace: Workspace, store: Store) -> Answer:
 def _export_function(store: Store) -> Answer:
     @answering
     def run_settings(question: dict[str, Any]) -> dict[str, Any]:
-        row = store.find_run(str(question["run"]))
+        row = store.find_run(run_of(question))
         return {"name": f"{row.id}.json", "text": settings_file(row)}
 
     return run_settings

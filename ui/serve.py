@@ -153,10 +153,12 @@ class _Access:
 
 def _launch(page: gr.Blocks, host: str, port: int, access: _Access, **options: Any) -> None:
     from ui.assets import style_sheets
+    from ui.parts.access_connections import limit_connections
     from ui.parts.access_gradio import GuardedApp, disable_downloads
     from ui.theme import make_theme
 
     disable_downloads()
+    limit_connections()
     page.launch(
         server_name=host,
         server_port=port,

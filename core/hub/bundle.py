@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 from core.config import TrainConfig, field_extra, split_names
 from core.curves import Curve, draw_curves
-from core.errors import CheckpointError, StudioError
+from core.errors import CheckpointError, ShardError, StudioError
+from core.foreign_files import check_inside
 from core.hub.card_notes import CardNotes
 from core.hub.cards import (
     CURVES_FILE,
@@ -110,6 +111,8 @@ def model_bundle(facts: ModelFacts, notes: CardNotes) -> Bundle:
     """Bundles weights, tokenizer, configs, log, curves and card."""
     folder = facts.folder
     kept = sorted(path for path in folder.iterdir() if _MODEL_FILES.fullmatch(path.name))
+    for path in (*kept, folder / CONFIG_FILE):
+        check_inside(path, folder)
     check_whole(folder, [path.name for path in kept])
     made = {CONFIG_FILE: _without_origin(folder / CONFIG_FILE)}
     if facts.config:
@@ -123,7 +126,8 @@ def model_bundle(facts: ModelFacts, notes: CardNotes) -> Bundle:
 
 
 def tokenizer_bundle(folder: Path, notes: CardNotes) -> Bundle:
-    found = [folder / name for name in TOKENIZER_FILES if (folder / name).is_file()]
+    paths = [folder / name for name in TOKENIZER_FILES if (folder / name).is_file()]
+    found = [check_inside(path, folder) for path in paths]
     check_whole(folder, [path.name for path in found])
     manifest = read_manifest(folder) if (folder / MANIFEST_FILE).is_file() else None
     return _bundle("model", map(_upload, found), {}, tokenizer_card(manifest, notes))
@@ -133,7 +137,7 @@ def shards_bundle(shards: Shards, notes: CardNotes) -> Bundle:
     """Bundles shards with a manifest for verification."""
     folder = shards.path
     names = sorted(
-        str(path.relative_to(folder))
+        str(check_inside(path, folder, error=ShardError).relative_to(folder))
         for path in folder.rglob("*")
         if path.is_file() and _belongs_to_shards(path.relative_to(folder))
     )

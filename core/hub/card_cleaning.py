@@ -1,21 +1,19 @@
 """Describes in a dataset card how the text was cleaned.
 
-The summary comes from a manifest, perhaps of somebody else: its names are escaped.
+The summary comes from a manifest, perhaps of somebody else: `table` escapes its names.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from core.config import CleanConfig, title_of
 from core.corpus.cleaning.report import STEPS, title_of_step
+from core.hub.markdown import table
 
 _STEP_COUNTS = ("removed_documents", "changed_documents")
 _SKIPPED = {"parts_skipped": "parts", "files_skipped": "files"}
-_MARKUP = re.compile(r"([\\`*_{}\[\]()<>#|~!&$])")
-_LONGEST_NAME = 200
 
 
 def describe_cleaning(summary: Any) -> str:
@@ -32,10 +30,10 @@ def describe_cleaning(summary: Any) -> str:
     ]
     parts = [
         f"{read} documents were cleaned before tokenisation:",
-        _table(("step", "documents removed", "documents changed"), rows),
+        table(("step", "documents removed", "documents changed"), rows),
         *_skipped(values),
-        _table(("step", "rule", "threshold", "documents removed"), _rules(steps)),
-        _table(("source", "documents read", "for training", "held out"), _sources(values)),
+        table(("step", "rule", "threshold", "documents removed"), _rules(steps)),
+        table(("source", "documents read", "for training", "held out"), _sources(values)),
     ]
     return "\n\n".join(filter(None, parts))
 
@@ -50,10 +48,10 @@ def _rules(steps: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
     for name, counts in steps.items():
         removed, thresholds = mapping(counts.get("removed_by")), mapping(counts.get("thresholds"))
         for rule in dict.fromkeys([*thresholds, *removed]):
-            shown = escape_markup(thresholds[rule]) if rule in thresholds else ""
+            shown = str(thresholds[rule]) if rule in thresholds else ""
             # A setting that isn't a rule removes nothing by itself.
             number = count_of(removed, rule) if rule in removed else "0"
-            yield title_of_step(name), escape_markup(_title_of_rule(rule)), shown, number
+            yield title_of_step(name), _title_of_rule(rule), shown, number
 
 
 def _title_of_rule(rule: Any) -> str:
@@ -64,20 +62,9 @@ def _title_of_rule(rule: Any) -> str:
 def _sources(values: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     for name, one in mapping(values.get("sources")).items():
         yield (
-            escape_markup(name), count_of(mapping(one).get("read"), "documents"),
+            str(name), count_of(mapping(one).get("read"), "documents"),
             count_of(one, "train_documents"), count_of(one, "validation_documents"),
         )  # fmt: skip
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [f"| {' | '.join(row)} |" for row in rows]
-    return "\n".join([f"| {' | '.join(head)} |", "|---" * len(head) + "|", *lines]) if lines else ""
-
-
-def escape_markup(value: Any) -> str:
-    """Returns a foreign value as one line of Markdown without markup."""
-    text = " ".join(str(value).split())[:_LONGEST_NAME]
-    return _MARKUP.sub(r"\\\1", text).replace("\\<", "&lt;").replace("\\&", "&amp;")
 
 
 def mapping(value: Any) -> Mapping[str, Any]:

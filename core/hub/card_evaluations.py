@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from core.config.evaluate import BLIMP, EvaluateConfig
 from core.evaluation.stored import read_settings
+from core.hub.markdown import Markdown, table
 from core.workspace import Manifest
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def stored_results(evaluations: Iterable[Manifest], task: tuple[str, str]) -> It
 def describe_evaluations(evaluations: Iterable[Manifest]) -> str:
     """Returns a Markdown table of evaluations."""
     rows = [
-        f"| {_data_of(one.config).name} | {_describe(one.counts)} |"
+        (_data_of(one.config).name, Markdown(_describe(one.counts)))
         for one in evaluations
         if one.counts.get("task") in _METRICS
     ]
@@ -71,7 +72,7 @@ def describe_evaluations(evaluations: Iterable[Manifest]) -> str:
         return ""
     scores = dict.fromkeys(str(one.counts.get("score")) for one in evaluations)
     named = " and ".join(_SCORES[score] for score in scores if score in _SCORES)
-    return "\n".join([f"Scored by {named}:", "", "| data | result |", "|---|---|", *rows])
+    return f"Scored by {named}:\n\n{table(('data', 'result'), rows)}"
 
 
 def _describe(counts: Mapping[str, Any]) -> str:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from core.config import TrainConfig, title_of
 from core.finetuning.saving import is_classifier
-from core.hub.card_cleaning import count_of, describe_cleaning, escape_markup, mapping
+from core.hub.card_cleaning import count_of, describe_cleaning, mapping
 from core.hub.card_evaluations import describe_evaluations, stored_results
 from core.hub.card_notes import CardNotes
 from core.hub.classifier_card import classifier_card
 from core.hub.client import parse_hub_id
 from core.hub.facts import ModelFacts, corpus_of
+from core.hub.markdown import Markdown, code, escape_markup, table
 from core.models.families import title_of_family
 from core.report.titles import accuracy_title
 from core.workspace import Manifest
@@ -63,6 +65,8 @@ _ONLY_WITH = {
     "intra_document_masking": ("objective", "mlm"),
 }
 _STUDIO = "Pretrain Studio"
+# A mask that Python and a shell take as it is within quotes.
+_QUOTABLE = re.compile(r"[^\s`\"'\\$!]{1,40}")
 
 
 def model_card(facts: ModelFacts, notes: CardNotes) -> str:
@@ -155,7 +159,7 @@ def shards_card(manifest: Manifest, notes: CardNotes) -> str:
         ("Validation sequences", _whole(counts.get("validation_rows"))),
         ("Training tokens", _whole(counts.get("train_tokens"))),
         ("Vocabulary", _whole(counts.get("vocab_size"))),
-        ("Objective", f"`{manifest.config.get('objective', 'mlm')}`"),
+        ("Objective", code(manifest.config.get("objective", "mlm"))),
     ]
     sections = [
         f"# {notes.name}",
@@ -226,7 +230,7 @@ def _about_model(facts: ModelFacts) -> str:
         if done < planned
         else ""
     )
-    learned = _OBJECTIVES.get(facts.objective, facts.objective)
+    learned = _OBJECTIVES.get(facts.objective) or escape_markup(facts.objective)
     return (
         f"{begins}, {whence} with {_STUDIO} on {_text_name(facts.corpus)}. The objective was "
         f"{learned}. {knowledge}{still}"
@@ -247,7 +251,7 @@ def _origin(checkpoint: str) -> tuple[str, str]:
 def _use_of_model(facts: ModelFacts, notes: CardNotes) -> str:
     kind = facts.architecture.kind
     mask = facts.tokenizer.mask_token if facts.tokenizer else None
-    if kind == "encoder" and mask:
+    if kind == "encoder" and mask and _QUOTABLE.fullmatch(mask):
         text = _example(facts.corpus, mask)
         call = f'fill = pipeline("fill-mask", {notes.arguments})\nprint(fill("{text}"))'
         ours = f'python -m core fill-mask {notes.reference} "{text}"'
@@ -283,7 +287,7 @@ def _evaluation(facts: ModelFacts) -> str:
     if "eval_loss" not in figures:
         return ""
     rows = [
-        ("Validation loss", f"**{figures['eval_loss']:.4f}** nats"),
+        ("Validation loss", Markdown(f"**{figures['eval_loss']:.4f}** nats")),
         ("Unigram baseline", _nats(figures.get("frequency_baseline_loss"))),
         ("Perplexity", _number(figures.get("eval_perplexity"))),
         (
@@ -326,16 +330,16 @@ def _about_texts(facts: ModelFacts, license: str) -> str:
     if not facts.sources:
         return _about_text(facts.corpus, facts.shards, license)
     figures = facts.figures
-    lines = [
-        f"| {name} | {_percent(figures.get(f'share/{name}'))} "
-        f"| {_number(figures.get(f'epoch/{name}'))} | {_nats(figures.get(f'eval_loss/{name}'))} |"
+    rows = [
+        (name, _percent(figures.get(f"share/{name}")), _number(figures.get(f"epoch/{name}")),
+         _nats(figures.get(f"eval_loss/{name}")))
         for name in facts.sources
-    ]
-    head = "| source | share of the training | epochs | validation loss |\n|---|---|---|---|"
-    parts = ["\n".join(["A mixture of several texts:\n", head, *lines])]
+    ]  # fmt: skip
+    head = ("source", "share of the training", "epochs", "validation loss")
+    parts = [f"A mixture of several texts:\n\n{table(head, rows)}"]
     for name, manifest in facts.sources.items():
         if about := _about_text(facts.corpora[name], manifest, license):
-            parts.append(f"### {name}\n\n{about}")
+            parts.append(f"### {escape_markup(name)}\n\n{about}")
     return "\n\n".join(parts)
 
 
@@ -344,10 +348,10 @@ def _about_text(corpus: Mapping[str, Any], manifest: Manifest | None, license: s
         return ""
     counts = manifest.counts if manifest else {}
     rows = [
-        ("Source", _text_name(corpus)),
-        ("Configuration", _code(corpus.get("dataset_config")) if _datasets(corpus) else ""),
+        ("Source", Markdown(_text_name(corpus))),
+        ("Configuration", code(corpus.get("dataset_config")) if _datasets(corpus) else ""),
         *(
-            (f"Training documents of {escape_markup(name)}", count_of(one, "train_documents"))
+            (f"Training documents of {name}", count_of(one, "train_documents"))
             for name, one in mapping(counts.get("sources")).items()
         ),
         ("Training documents", _whole(counts.get("train_documents"))),
@@ -385,14 +389,14 @@ def _training(facts: ModelFacts) -> str:
         return ""
     architecture = facts.architecture
     rows = [
-        ("Objective", _code(facts.objective)),
+        ("Objective", code(facts.objective)),
         ("Layers x hidden size", f"{architecture.num_hidden_layers} x {architecture.hidden_size}"),
         ("Attention heads", str(architecture.num_attention_heads)),
         ("Steps", _whole(figures.get("num_train_steps"))),
         ("Training tokens", _short(figures["tokens"]) if "tokens" in figures else ""),
         ("Device", facts.device),
         ("Time", _duration(figures.get("seconds") if facts.seconds is None else facts.seconds)),
-        *((_title(name), _code(config.get(name))) for name in _HYPERPARAMETERS
+        *((_title(name), code(config.get(name))) for name in _HYPERPARAMETERS
           if _matters(name, config)),
     ]  # fmt: skip
     return _table(rows)
@@ -406,25 +410,22 @@ def _matters(name: str, config: Mapping[str, Any]) -> bool:
 
 
 def _provenance(facts: ModelFacts) -> str:
-    rows = [(f"Fingerprint of the {kind}", _code(one)) for kind, one in facts.fingerprints.items()]
+    rows = [(f"Fingerprint of the {kind}", code(one)) for kind, one in facts.fingerprints.items()]
     return _table([*rows, *((name, version) for name, version in facts.versions.items())])
 
 
 def _versions_and(manifest: Manifest | None) -> list[tuple[str, str]]:
     if manifest is None:
         return []
-    made_from = [
-        (f"Fingerprint of the {kind}", _code(one)) for kind, one in manifest.inputs.items()
-    ]
-    return [("Fingerprint", _code(manifest.fingerprint)), *made_from, *manifest.versions.items()]
+    made_from = [(f"Fingerprint of the {kind}", code(one)) for kind, one in manifest.inputs.items()]
+    return [("Fingerprint", code(manifest.fingerprint)), *made_from, *manifest.versions.items()]
 
 
 def _datasets(corpus: Mapping[str, Any]) -> list[str] | None:
-    found = [
-        str(one.get("dataset_name"))
-        for one in _sources_of(corpus)
-        if one.get("source") == "hub" and one.get("dataset_name")
+    names = [
+        str(one.get("dataset_name")) for one in _sources_of(corpus) if one.get("source") == "hub"
     ]
+    found = [name for name in names if "@" not in name and parse_hub_id(name)]
     return list(dict.fromkeys(found)) or None
 
 
@@ -438,7 +439,9 @@ def _sources_of(corpus: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _text_name(corpus: Mapping[str, Any]) -> str:
     if corpus.get("source") == "several":
-        named = [f"{_text_name(one)} ({one.get('name')})" for one in _sources_of(corpus)]
+        named = [
+            f"{_text_name(one)} ({escape_markup(one.get('name'))})" for one in _sources_of(corpus)
+        ]
         return f"{len(named)} sources: {'; '.join(named)}"
     if datasets := _datasets(corpus):
         return f"[{datasets[0]}](https://hf.co/datasets/{datasets[0]})"
@@ -454,16 +457,11 @@ def _section(title: str, body: str) -> str:
 
 
 def _table(rows: Iterable[tuple[str, str]]) -> str:
-    lines = [f"| {name} | {value} |" for name, value in rows if value]
-    return "\n".join(["| | |", "|---|---|", *lines]) if lines else ""
+    return table(("", ""), [(name, value) for name, value in rows if value])
 
 
 def _title(name: str) -> str:
     return title_of(name, TrainConfig.model_fields[name])
-
-
-def _code(value: Any) -> str:
-    return "" if value in (None, "") else f"`{value}`"
 
 
 def _whole(value: Any) -> str:

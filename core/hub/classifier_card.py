@@ -16,6 +16,7 @@ from core.finetuning.saving import ClassifierConfig, read_classifier_config
 from core.hub.card_notes import CardNotes
 from core.hub.client import parse_hub_id
 from core.hub.facts import ModelFacts
+from core.hub.markdown import Markdown, code, escape_markup, table
 from core.models.families import title_of_family
 from core.workspace import Manifest
 
@@ -43,6 +44,7 @@ def classifier_card(facts: ModelFacts, notes: CardNotes) -> str:
     results = list(_results(made, config)) if made else []
     base = parse_hub_id(str(made.config.get("model") or "")) if made else None
     dataset = str(made.config.get("dataset_name") or "") if made else ""
+    dataset = dataset if parse_hub_id(dataset) else ""
     data = ModelCardData(
         language=notes.languages or None,
         license=notes.license or None,
@@ -97,8 +99,12 @@ def _about(config: ClassifierConfig, made: Manifest | None) -> str:
     task = "tags words" if config.kind == "token" else "classifies texts"
     if config.score_function == "none":
         task = f"predicts {'a number' if config.outputs == 1 else 'numbers'} for a text"
-    whence = f", fine-tuned with {_STUDIO} from {made.counts.get('model')}" if made else ""
-    names = ", ".join(f"`{name}`" for name in config.labels[:_SHOWN_LABELS])
+    whence = (
+        f", fine-tuned with {_STUDIO} from {escape_markup(made.counts.get('model'))}"
+        if made
+        else ""
+    )
+    names = ", ".join(map(code, config.labels[:_SHOWN_LABELS]))
     more = len(config.labels) - _SHOWN_LABELS
     labels = f"\n\nLabels: {names}{f' and {more} more' if more > 0 else ''}." if names else ""
     return f"A {family} model that {task}{whence}.{labels}"
@@ -118,7 +124,7 @@ def _use(config: ClassifierConfig, notes: CardNotes) -> str:
 def _table_of_results(made: Manifest) -> str:
     counts = made.counts
     constant = "mean" if counts.get("task") == "regression" else "majority class"
-    lines = [f"| | model | same from random weights | {constant} |", "|---|---|---|---|"]
+    rows = []
     for name, title in METRICS.items():
         if isinstance(counts.get(name), int | float):
             cells = (
@@ -126,12 +132,14 @@ def _table_of_results(made: Manifest) -> str:
                 _cell(counts, f"{RANDOM_INIT}{name}"),
                 _cell(counts, f"majority_{name}"),
             )
-            lines.append(f"| {title} | **{cells[0]}** | {cells[1]} | {cells[2]} |")
+            rows.append((title, Markdown(f"**{cells[0]}**"), *cells[1:]))
     seeds = len(counts.get("per_seed", ()))
     spread = f", mean and standard deviation of {seeds} seeds" if seeds > 1 else ""
     examples = counts.get("test_examples")
     measured = f"Measured on {examples:,} examples" if isinstance(examples, int) else "Measured"
-    return "\n".join([f"{measured} ({counts.get('test_name')}){spread}.", "", *lines])
+    about = f"{measured} ({escape_markup(counts.get('test_name'))}){spread}."
+    head = ("", "model", "same from random weights", constant)
+    return f"{about}\n\n{table(head, rows)}"
 
 
 def _cell(counts: Mapping[str, Any], name: str) -> str:
@@ -148,8 +156,7 @@ def _settings(made: Manifest) -> str:
         for name in _SETTINGS
     ]
     rows.append(("Training examples", made.counts.get("train_examples")))
-    lines = [f"| {title} | `{value}` |" for title, value in rows if value is not None]
-    return "\n".join(["| | |", "|---|---|", *lines])
+    return table(("", ""), [(title, code(value)) for title, value in rows if value is not None])
 
 
 def _parameters(config: ClassifierConfig) -> int:

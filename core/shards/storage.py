@@ -20,6 +20,7 @@ from typing import Any
 from core.config import fingerprint_of
 from core.errors import ConfigError, ShardError, StudioError
 from core.events import Reporter, RunStopped
+from core.foreign_files import files_inside
 from core.outbound import (
     check_url,
     guard_fsspec,
@@ -199,7 +200,7 @@ class RemoteFolder:
 
 def upload_folder(folder: Path, remote: RemoteFolder, reporter: Reporter) -> list[str]:
     """Uploads a folder, its manifest last; cleans up after a failure. Returns the files' names."""
-    names = [str(path.relative_to(folder)) for path in sorted(folder.rglob("*")) if path.is_file()]
+    names = [str(path.relative_to(folder)) for path in files_inside(folder, error=ShardError)]
     names.sort(key=lambda name: name == MANIFEST_FILE)
     total = sum((folder / name).stat().st_size for name in names)
     done = 0

@@ -15,6 +15,7 @@ from core.config import TrainConfig
 from core.config.mixture import MixtureSource, format_mixture, parse_mixture
 from core.corpus.finding import find_files
 from core.errors import ConfigError, StudioError
+from core.foreign_files import files_inside
 from core.targets.code import CodeArchive
 from core.targets.errors import MirrorError, NoRoomError
 from core.targets.schema import EVALUATION_PATHS, Input, InputFile
@@ -54,7 +55,7 @@ class Inputs:
         is_artifact = manifest is not None and manifest.kind == kind
         known = manifest.files if manifest and is_artifact else {}
         files = []
-        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        for path in files_inside(folder):
             relative = path.relative_to(folder).as_posix()
             if not any(part.startswith(".") for part in relative.split("/")):
                 files.append(self._describe(path, relative, known.get(relative)))

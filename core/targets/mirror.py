@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from core.errors import ConfigError, StudioError
 from core.events import STOP_FILE
+from core.foreign_files import files_inside
 from core.targets.errors import MirrorError, NoRoomError, SupersededError
 from core.targets.opening import open_store
 from core.targets.schema import (
@@ -495,8 +496,7 @@ def upload_folder(store: ObjectStore, folder: Path, name: str, confirm: Callable
     Args:
         confirm: Called before the manifest; raises if the folder must not become complete.
     """
-    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    for path in sorted(paths, key=lambda path: path.name == MANIFEST_FILE):
+    for path in sorted(files_inside(folder), key=lambda path: path.name == MANIFEST_FILE):
         if path.name == MANIFEST_FILE:
             confirm()
         store.upload(path, f"{name}/{path.relative_to(folder).as_posix()}")

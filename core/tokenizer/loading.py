@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from core.errors import ConfigError, HubError, TokenizerError
+from core.foreign_files import check_inside
 from core.hub.pull import pull_tokenizer
 from core.tokenizer.framing import Frame, find_frame, without_end
 from core.tokenizer.native import is_panic, native_calls
@@ -174,7 +175,8 @@ class StudioTokenizer:
         make_folder(folder)
         for name in FILES:
             if (self.path / name).is_file():
-                shutil.copyfile(self.path / name, folder / name)
+                source = check_inside(self.path / name, self.path, error=TokenizerError)
+                shutil.copyfile(source, folder / name)
         name_class_for_all(folder / CONFIG_FILE)
         if longest is not None:
             name_longest(folder / CONFIG_FILE, longest)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from core.config import TrainConfig
 from core.errors import ConfigError, RunError, StudioError
+from core.foreign_files import check_inside
 from core.models.architecture import Architecture
 from core.models.registry import count_parameters, size_of
 from core.training.checkpoint import (
@@ -181,7 +182,7 @@ def _check_output(output: Path) -> None:
 def _copy_files(source: Path, target: Path) -> None:
     for path in source.iterdir():
         if path.name not in _NOT_EXPORTED:
-            shutil.copyfile(path, target / path.name)
+            shutil.copyfile(check_inside(path, source), target / path.name)
 
 
 def _copy_to(artifact: Artifact, output: Path) -> None:

@@ -21,6 +21,7 @@ from core.workspace import Workspace
 from ui import layout, runs, status_bar
 from ui.parts import artifacts, disk
 from ui.parts.run_rows import alert_kinds, ending_of, label_of, notices_of
+from ui.present import run_of
 
 ROOT = Path(__file__).parent.parent.parent
 TABS = (
@@ -295,6 +296,20 @@ def test_invalid_number_of_steps_is_refused(tmp_path: Path, store: Store) -> Non
     for steps in ("", "many", "-5", "1.5"):
         answer = act({"run": "run", "action": "extend", "steps": steps})
         assert "number of steps" in answer["problem"]["problem"]
+
+
+def test_no_function_of_the_board_takes_an_address_for_a_run(tmp_path: Path, store: Store) -> None:
+    mirror = f"file://{tmp_path}/outside/runs/train-20260101-000000-abcd"
+    functions = answers(Workspace(tmp_path), store)
+    assert len(functions) > 10
+    for name, answer in functions.items():
+        for run in (mirror, "ssh://host/x/runs/a", "../../outside", "/outside"):
+            for action in ("save", "abort", "resume", "extend", "delete"):
+                found = answer({"run": run, "runs": [run], "action": action, "steps": "9"})
+                is_about_runs = name not in ("list_runs", "search_runs", "show_machines")
+                assert not is_about_runs or "problem" in found, name
+    with pytest.raises(StudioError, match="That can't be a run's id"):
+        run_of({"run": mirror})
 
 
 def test_settings_of_another_version_are_not_cloned_into_a_form(store: Store) -> None:

@@ -18,7 +18,7 @@ from starlette.datastructures import Headers
 from starlette.formparsers import MultiPartException
 
 from core.errors import ConfigError
-from ui.parts.access import App, Message, Receive, Scope, Send, refuse, route_path
+from ui.parts.access import App, Message, Receive, Scope, Send, answer, refuse, route_path
 
 JSON = "application/json"
 FORM = "application/x-www-form-urlencoded"
@@ -33,9 +33,15 @@ _MOST_HEADERS = 100
 _MOST_DEPTH = 64
 _MOST_BODIES_AT_ONCE = 256
 _LOGIN_SECONDS = 10.0
+_JSON_SECONDS = 120.0
+# Without another part of an upload.
+_SILENT_SECONDS = 60.0
 _READ_METHODS = ("GET", "HEAD", "OPTIONS")
 # These fetch anything but an absolute local path.
 _FILE_ROUTE = re.compile(r"/(?:gradio_api/)?(file[=/]|proxy=)(.*)", re.DOTALL)
+_CLOSED_ROUTE = re.compile(
+    r"/(?:gradio_api/)?(?:token|dev/reload|vibe-[a-z-]+|undo-vibe-edit|profiling/\w+|monitoring.*)/?"
+)
 _NO_DOWNLOADS = "The studio doesn't fetch addresses for a browser"
 
 
@@ -56,7 +62,7 @@ class BodyLimits:
     Args:
         most_upload_bytes: 0 refuses uploads.
         is_strict: Whether NaN is refused.
-        seconds: Time for a body (None: unlimited); logins have ten.
+        seconds: Time for a body; logins have ten.
     """
 
     def __init__(
@@ -67,7 +73,7 @@ class BodyLimits:
         most_upload_bytes: int,
         has_login: bool = False,
         is_strict: bool = False,
-        seconds: float | None = None,
+        seconds: float = _JSON_SECONDS,
     ) -> None:
         self._app = app
         self._most_json_bytes = most_json_bytes
@@ -76,7 +82,7 @@ class BodyLimits:
         self._is_strict = is_strict
         self._seconds = seconds
         # Counted apart: anonymous logins must not block other requests.
-        self._num_reading = {True: 0, False: 0}
+        self._reading_now: dict[bool, dict[asyncio.Timeout, None]] = {True: {}, False: {}}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -116,8 +122,11 @@ class BodyLimits:
             _check_kind(kind, expected)
         _check_length(length, most_bytes)
         seconds = _LOGIN_SECONDS if is_login else self._seconds
-        async with self._reading(is_login=is_login):
-            body = await _read(receive, most_bytes, seconds)
+        try:
+            async with self._reading(seconds, is_login=is_login):
+                body = b"".join([part async for part in _parts(receive, most_bytes)])
+        except TimeoutError as error:
+            raise _too_slow(f"the whole body within {seconds:g} seconds") from error
         if body:
             _check_kind(kind, expected)
         if body and not is_login:
@@ -125,30 +134,39 @@ class BodyLimits:
         return _given(body, receive)
 
     @asynccontextmanager
-    async def _reading(self, *, is_login: bool) -> AsyncIterator[None]:
-        if self._num_reading[is_login] >= _MOST_BODIES_AT_ONCE:
-            raise BadBody(
-                503,
-                "Too many requests are being read",
-                f"at most {_MOST_BODIES_AT_ONCE} at once",
-                "one more",
-                "try again in a few seconds",
-            )
-        self._num_reading[is_login] += 1
-        try:
-            yield
-        finally:
-            self._num_reading[is_login] -= 1
+    async def _reading(self, seconds: float, *, is_login: bool) -> AsyncIterator[None]:
+        """Limits the time, and the number of bodies: a new one ends the one that takes longest.
+
+        Whoever sends many halves of requests must not keep out others.
+        """
+        reading = self._reading_now[is_login]
+        if len(reading) >= _MOST_BODIES_AT_ONCE:
+            oldest = next(iter(reading))
+            del reading[oldest]
+            oldest.reschedule(0.0)
+        async with asyncio.timeout(seconds) as limit:
+            reading[limit] = None
+            try:
+                yield
+            finally:
+                reading.pop(limit, None)
 
 
 class LocalFilesOnly:
-    """ASGI middleware that refuses URLs on file routes, which Gradio would fetch."""
+    """ASGI middleware that closes routes of Gradio.
+
+    It would fetch URLs on file routes, and give scripts the login cookie's token, which they
+    can't read themselves.
+    """
 
     def __init__(self, app: App) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
+            if _CLOSED_ROUTE.fullmatch(route_path(scope)):
+                await answer(send, 404, b"There is nothing here.")
+                return
             route = _FILE_ROUTE.fullmatch(route_path(scope))
             if route and (route[1] == "proxy=" or not route[2].startswith("/")):
                 await refuse(send, 403, f"{_NO_DOWNLOADS}. Open it in the browser itself.")
@@ -295,18 +313,14 @@ def _too_long(most_bytes: int, received: str) -> BadBody:
     )
 
 
-async def _read(receive: Receive, most_bytes: int, seconds: float | None) -> bytes:
-    try:
-        async with asyncio.timeout(seconds):
-            return b"".join([part async for part in _parts(receive, most_bytes)])
-    except TimeoutError as error:
-        raise BadBody(
-            408,
-            "The request came too slowly",
-            f"the whole body within {seconds:g} seconds",
-            "a part of it",
-            "send it again",
-        ) from error
+def _too_slow(expected: str) -> BadBody:
+    return BadBody(
+        408,
+        "The request came too slowly",
+        expected,
+        "a part",
+        "send it again",
+    )
 
 
 async def _parts(receive: Receive, most_bytes: int) -> AsyncIterator[bytes]:
@@ -330,7 +344,11 @@ def _limited(receive: Receive, most_bytes: int) -> Receive:
 
     async def wrapper() -> Message:
         nonlocal size, is_more
-        message = await receive()
+        try:
+            async with asyncio.timeout(_SILENT_SECONDS if is_more else None):
+                message = await receive()
+        except TimeoutError as error:
+            raise MultiPartException("The upload came too slowly.") from error
         if message["type"] == "http.disconnect":
             if is_more:
                 raise MultiPartException("The upload was broken off.")

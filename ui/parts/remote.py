@@ -16,7 +16,7 @@ from core.targets.machines import ListedMachine, delete_machine, list_machines
 from core.workspace import Workspace
 from ui.parts import markup
 from ui.parts.where import KINDS
-from ui.present import answering
+from ui.present import answering, run_of
 
 _UPLOADING = "uploading"
 _MOST_PHASES = 300
@@ -118,7 +118,7 @@ def _number(question: Mapping[str, Any], name: str) -> float | None:
 def phases_function(workspace: Workspace, store: Store) -> Answer:
     @answering
     def run_phases(question: dict[str, Any]) -> dict[str, Any]:
-        row = store.find_run(str(question["run"]))
+        row = store.find_run(run_of(question))
         return {"phases": list_phases(RunFolder.of(workspace, row.id).events)}
 
     return run_phases

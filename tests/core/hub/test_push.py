@@ -1,6 +1,7 @@
 """Tests of pushes to a local Hub server: uploaded files, cards, and errors."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from core.errors import CheckpointError, ConfigError, HubError, StudioError
 from core.evaluation import stage as evaluation
 from core.events import RunStopped
 from core.hub.card_notes import CardNotes
-from core.hub.cards import model_card, tokenizer_card
+from core.hub.cards import model_card, shards_card, tokenizer_card
 from core.hub.client import parse_hub_id, without_secrets
 from core.hub.facts import gather_facts
 from core.hub.push import check, preview, run
@@ -28,6 +29,7 @@ from core.models.finding import find_model, with_family
 from core.runs import execute
 from core.shards.read import open_shards
 from core.store import RunRow, Store
+from core.targets.blobs import Inputs
 from core.tokenizer import load
 from core.workspace import Manifest, Workspace
 from tests.checkpoints import write_checkpoint
@@ -430,6 +432,65 @@ def test_card_marks_metrics_of_unknown_origin(workspace: Workspace) -> None:
     card = ModelCard(model_card(facts, CardNotes("me/m")))
     assert "**1.5000** nats" in card.text and "method of measurement is unknown" in card.text
     assert "with fixed masks" not in card.text and card.data.eval_results is None
+
+
+FOREIGN = (
+    "<a href=https://evil.example><img src=https://evil.example/p.png></a>",
+    "`<b>x</b>`", "x\n\n# A heading\n\n[Download](https://evil.example)", "a | b", "[x](y)",
+    "http://evil.example", "www.evil.example", "me@evil.example", "<!-- x", "![x](y)", "\u202etxt",
+)  # fmt: skip
+
+
+def test_card_writes_foreign_values_as_text(workspace: Workspace) -> None:
+    facts = gather_facts(workspace.folder("model") / "plain", workspace)
+    shards = open_shards("rows", workspace).manifest
+    usual = model_card(facts, CardNotes("me/m"))
+    for value in FOREIGN:
+        corpus = {"source": "several", "sources": [{"source": "hub", "dataset_name": value},
+                                                   {"source": "files", "name": value}]}  # fmt: skip
+        values = {"optimizer": value, "objective": value, "checkpoint": value, "corpus": corpus}
+        counts = {**shards.counts, "sources": {value: {"train_documents": 3}}}
+        manifest = replace(
+            shards, config={**shards.config, **values}, counts=counts, inputs={value: value},
+            versions={value: value},
+        )  # fmt: skip
+        strange = replace(
+            facts, config=values, figures={"eval_loss": 1.0}, versions={value: value},
+            fingerprints={value: value}, device=value, shards=manifest, sources={value: manifest},
+        )  # fmt: skip
+        for card in (model_card(strange, CardNotes("me/m")), shards_card(manifest, CardNotes("a"))):
+            body = card.partition("\n---\n")[2]
+            assert "evil.example" not in body, value
+            assert not {"<a", "<b", "<img", "<!--", "\u202e", "[x]", "# A heading"} & set(
+                re.findall(r"<\w+|<!--|\u202e|(?<!\\)\[x\]|^# A heading", body, re.MULTILINE)
+            ), value
+            rows = [line for line in body.splitlines() if line.startswith("|")]
+            assert {len(re.findall(r"(?<!\\)\|", line)) for line in rows} <= {3, 5}, value
+    assert usual == model_card(facts, CardNotes("me/m"))
+
+
+def test_files_linked_from_outside_are_not_pushed(workspace: Workspace, tmp_path: Path) -> None:
+    secret = tmp_path / "id_ed25519"
+    secret.write_text("secret")
+    outer = tmp_path / "models--me--m"
+    snapshot = outer / "snapshots" / "abc"
+    shutil.copytree(workspace.folder("model") / "plain", snapshot)
+    (outer / "blobs").mkdir()
+    (snapshot / "config.json").rename(outer / "blobs" / "1f")
+    (snapshot / "config.json").symlink_to("../../blobs/1f")
+    assert preview(PushConfig(model=str(snapshot), repo_id="me/m"), workspace)
+    for name in ("merges.txt", "vocab.json", "generation_config.json"):
+        (snapshot / name).symlink_to(secret)
+        with pytest.raises(CheckpointError, match="link to a file outside"):
+            preview(PushConfig(model=str(snapshot), repo_id="me/m"), workspace)
+        (snapshot / name).unlink()
+    (snapshot / "special_tokens_map.json").unlink()
+    (snapshot / "special_tokens_map.json").symlink_to(secret)
+    with pytest.raises(StudioError, match="link to a file outside"):
+        load(str(snapshot), workspace).copy_to(tmp_path / "copy")
+    inputs = Inputs()
+    with pytest.raises(CheckpointError, match="link to a file outside"):
+        inputs.add_folder("checkpoint", "model", snapshot)
 
 
 def test_damaged_shards_are_not_pushed(workspace: Workspace, hub: HubServer) -> None:

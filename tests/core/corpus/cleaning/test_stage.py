@@ -410,7 +410,7 @@ def test_card_has_rules_sources_and_skipped_parts() -> None:
     assert "| Gopher quality rules | Minimum words | 50 | 3 |" in card
     assert "The text is incomplete: 2 parts could not be read." in card
     assert "| web | 9 | 5 | 1 |" in card
-    escaped = r"&lt;b\>\[x\]\(y\)\| \# z"
+    escaped = r"&lt;b\>\[x\](y)\| \# z"
     assert f"| Gopher quality rules | Maximum words | {escaped} | 0 |" in card
     assert f"| {escaped} | unknown | unknown | unknown |" in card
     assert "<b>" not in card and "<i>" not in card

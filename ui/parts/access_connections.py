@@ -1,0 +1,84 @@
+"""Ends connections that wait for their visitor, so that they don't keep out others.
+
+Uvicorn waits without limit for a request's header and for a reader of its response.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from gradio import http_server
+
+HEADER_SECONDS = 10.0
+_UNREAD_SECONDS = 60.0
+_MOST_CONNECTIONS = 1024
+# asyncio accepts so many before it handles the first.
+_BACKLOG = 128
+_TICKS_PER_SECOND = 10
+
+
+class PatientServer(http_server.Server):
+    """Gradio's server with limits of time and of number for connections."""
+
+    def __init__(self, config: Any, *args: Any, **options: Any) -> None:
+        config.backlog = _BACKLOG
+        config.load()
+        most = _most_connections()
+
+        class Limited(config.http_protocol_class):
+            def connection_made(self, transport: Any) -> None:
+                super().connection_made(transport)
+                self.waits_since = self.opened = time.monotonic()
+                others = [one for one in self.connections if not one.transport.is_closing()]
+                if len(others) > most:
+                    others.remove(self)
+                    _worst(others).transport.abort()
+
+        config.http_protocol_class = Limited
+        super().__init__(config, *args, **options)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Called ten times a second."""
+        if counter % _TICKS_PER_SECOND == 0:
+            _end_late(list(self.server_state.connections), time.monotonic())
+        return await super().on_tick(counter)
+
+
+def limit_connections() -> None:
+    """Has Gradio start this server."""
+    http_server.Server = PatientServer  # type: ignore[misc]
+
+
+def _end_late(connections: Sequence[Any], now: float) -> None:
+    for one in connections:
+        if _has_request(one) and not one.flow.write_paused:
+            one.waits_since = now
+            continue
+        most = _UNREAD_SECONDS if _has_request(one) else HEADER_SECONDS
+        if now - one.waits_since > most:
+            one.transport.abort()
+
+
+def _worst(connections: Sequence[Any]) -> Any:
+    """Chooses the connection to end: without a request, of the busiest address, the oldest."""
+    waiting = [one for one in connections if not _has_request(one)] or connections
+    of_address = Counter(_address(one) for one in waiting)
+    return min(waiting, key=lambda one: (-of_address[_address(one)], one.opened))
+
+
+def _has_request(connection: Any) -> bool:
+    return connection.cycle is not None and not connection.cycle.response_complete
+
+
+def _address(connection: Any) -> str:
+    return connection.client[0] if connection.client else ""
+
+
+def _most_connections() -> int:
+    """Leaves half of the files that the process may open to everything else."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MOST_CONNECTIONS if soft < 0 else min(_MOST_CONNECTIONS, soft // 2)
