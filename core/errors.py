@@ -125,6 +125,11 @@ def _printable(text: str) -> str:
     if len(text) > _LONGEST_PART:
         half = _LONGEST_PART // 2
         text = f"{text[:half]} … {text[-half:]}"
+    return escape_controls(text)
+
+
+def escape_controls(text: str) -> str:
+    """Escapes terminal control characters and lone surrogates; line ends stay."""
     return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)
 
 

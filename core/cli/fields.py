@@ -8,6 +8,7 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from core.cli.output import workspace_of
+from core.cli.parser import Parser
 from core.config import (
     CorpusConfig,
     PreflightConfig,
@@ -23,6 +24,7 @@ from core.config import (
 )
 from core.errors import ConfigError
 
+_ON = {"True": "on"}
 _NO_VALUE = ("none", "null", "")
 # The config file's rival would take precedence.
 _RIVALS = {
@@ -33,7 +35,7 @@ _RIVALS = {
 }
 
 
-def add_fields(parser: argparse.ArgumentParser, model: type[StageConfig]) -> None:
+def add_fields(parser: Parser, model: type[StageConfig]) -> None:
     groups: dict[str, Any] = {}
     for name, field in model.model_fields.items():
         if nested := _nested_model(field):
@@ -42,41 +44,51 @@ def add_fields(parser: argparse.ArgumentParser, model: type[StageConfig]) -> Non
         is_nested = model is CorpusConfig
         heading = "corpus" if is_nested else "fields"
         group = groups.setdefault(heading, parser.add_argument_group(heading))
-        _add_field(group, model, name)
+        action = _add_field(group, model, name)
+        parser.set_short_help(action, _short_help(model, name))
 
 
-def _add_field(group: Any, model: type[StageConfig], name: str) -> None:
+def _add_field(group: Any, model: type[StageConfig], name: str) -> argparse.Action:
     field = model.model_fields[name]
     flag = flag_of(name, field)
     spellings = list(dict.fromkeys([f"--{flag}", f"--{flag.replace('-', '_')}"]))
-    text = f"{help_of(field)} (default: {_shown_default(model, name)})".replace("%", "%%")
+    settings: dict[str, Any] = {"metavar": _metavar(name, field)}
     if plain_type(field)[0] is bool:
-        action: Any = argparse.BooleanOptionalAction
-        group.add_argument(
-            *spellings, dest=name, action=action, default=argparse.SUPPRESS, help=text
-        )
-        return
-    if field_extra(field)["is_list"]:
-        group.add_argument(
-            *spellings, dest=name, action=_Joined, default=argparse.SUPPRESS, help=text,
-            metavar=name.upper(),
-        )  # fmt: skip
-        return
-    if field.default == ():
-        group.add_argument(
-            *spellings, dest=name, action="append", default=argparse.SUPPRESS, help=text,
-            metavar="NAME=ADDRESS",
-        )  # fmt: skip
-        return
-    if name == "mixture":
-        group.add_argument(
-            *spellings, dest=name, nargs="+", default=argparse.SUPPRESS, help=text,
-            metavar="NAME=WEIGHT",
-        )  # fmt: skip
-        return
-    choices = choices_of(field)
-    metavar = "{" + ",".join(choices) + "}" if choices else name.upper()
-    group.add_argument(*spellings, dest=name, default=argparse.SUPPRESS, help=text, metavar=metavar)
+        settings = {"action": argparse.BooleanOptionalAction}
+    elif field_extra(field)["is_list"]:
+        settings["action"] = _Joined
+    elif field.default == ():
+        settings = {"action": "append", "metavar": "NAME=ADDRESS"}
+    elif name == "mixture":
+        settings = {"nargs": "+", "metavar": "NAME=WEIGHT"}
+    text = f"{help_of(field)} (default: {_shown_default(model, name)})".replace("%", "%%")
+    action: argparse.Action = group.add_argument(
+        *spellings, dest=name, default=argparse.SUPPRESS, help=text, **settings
+    )
+    return action
+
+
+def _metavar(name: str, field: FieldInfo) -> str:
+    if choices := choices_of(field):
+        return "{" + ",".join(choices) + "}"
+    extra = field_extra(field)
+    if extra["path"]:
+        return "PATH"
+    if name == "name" or extra["artifact"]:
+        return "NAME"
+    return {int: "N", float: "X"}.get(plain_type(field)[0], "TEXT")
+
+
+def _short_help(model: type[StageConfig], name: str) -> str:
+    field = model.model_fields[name]
+    extra = field_extra(field)
+    # The form shows an upload in place of the path.
+    is_basic = name == "path" or (extra["basic"] and not extra["needs"])
+    if not is_basic:
+        return argparse.SUPPRESS
+    default = _shown_default(model, name).partition(", from ")[0]
+    shown = "" if default in ("none", "False") else f" (default: {_ON.get(default, default)})"
+    return f"{field.description}{shown}".replace("%", "%%")
 
 
 class _Joined(argparse.Action):

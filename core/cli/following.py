@@ -13,11 +13,11 @@ from core.cli.output import (
     EXIT_DONE,
     EXIT_FAILED,
     EXIT_INTERRUPTED,
-    describe_progress,
-    describe_state,
     named_place,
     say,
+    say_error,
 )
+from core.cli.progress import Progress, open_progress
 from core.errors import RunError, StudioError
 from core.events import read_events
 from core.stages.registry import STAGES, summarize_results
@@ -32,7 +32,7 @@ _SHOWN_NOTES = ("reading", "cleaning", "mixture")
 _LOOK_SECONDS = 5.0
 
 
-def follow(workspace: Workspace, *runs: str, as_json: bool) -> int:
+def follow(workspace: Workspace, *runs: str, as_json: bool, quiet: bool = False) -> int:
     """Follows runs; returns the first non-zero exit code."""
     from core.store import Store
 
@@ -40,7 +40,7 @@ def follow(workspace: Workspace, *runs: str, as_json: bool) -> int:
     codes = []
     for run_id in runs:
         try:
-            row = Follower(workspace, store, run_id).until_the_end()
+            row = Follower(workspace, store, run_id, quiet=quiet).until_the_end()
         except KeyboardInterrupt:
             say(
                 f"\n{run_id} continues in the background. "
@@ -65,16 +65,18 @@ def _print_end(row: RunRow, *, as_json: bool, is_last: bool) -> None:
         end = summarize_results(row.stage, row.results, row.artifact)
         print(end, file=sys.stderr if as_json else sys.stdout, flush=True)
     if row.error:
-        say(f"error: {StudioError(**row.error)}")
+        say_error(StudioError(**row.error))
 
 
 class Follower:
-    def __init__(self, workspace: Workspace, store: Store, run_id: str) -> None:
+    def __init__(
+        self, workspace: Workspace, store: Store, run_id: str, *, quiet: bool = False
+    ) -> None:
         self._workspace = workspace
         self._store = store
         self._run_id = run_id
+        self._quiet = quiet
         self._last_metric = 0
-        self._last_line = ""
         self._warned = 0
         self._events_read = 0
 
@@ -83,13 +85,14 @@ class Follower:
         from core.runs.client import WorkerKeeper
 
         keeper = WorkerKeeper(self._workspace, _LOOK_SECONDS)
-        while True:
-            row = self._read_row()
-            self._print_news(row)
-            if row.has_ended:
-                return row
-            keeper.look()
-            time.sleep(_FOLLOW_SECONDS)
+        with open_progress(quiet=self._quiet) as progress:
+            while True:
+                row = self._read_row()
+                self._print_news(row, progress)
+                if row.has_ended:
+                    return row
+                keeper.look()
+                time.sleep(_FOLLOW_SECONDS)
 
     def _read_row(self) -> RunRow:
         row = self._store.get_run(self._run_id)
@@ -103,18 +106,15 @@ class Follower:
             )
         return row
 
-    def _print_news(self, row: RunRow) -> None:
+    def _print_news(self, row: RunRow, progress: Progress) -> None:
         for line in self._note_lines():
-            say(line)
+            progress.note(line)
         for warning in row.warnings[self._warned :]:
-            say(f"warning: {warning['message']}")
+            progress.warn(str(warning["message"]))
         self._warned = len(row.warnings)
-        for line in self._metric_lines():
-            say(line)
-        line = f"{row.id}  {describe_state(row)}  {describe_progress(row)}"
-        if line != self._last_line:
-            self._last_line = line
-            say(line)
+        for step, values in self._new_metrics():
+            progress.metrics(step, values)
+        progress.update(row)
 
     def _note_lines(self) -> list[str]:
         from core.runs.folder import RunFolder
@@ -123,13 +123,12 @@ class Follower:
         new, self._events_read = read_events(events, self._events_read)
         return shown_notes(new)
 
-    def _metric_lines(self) -> list[str]:
-        rows = self._store.metrics_since(self._run_id, self._last_metric)
-        by_event: dict[tuple[int, int], list[str]] = {}
-        for row in rows:
+    def _new_metrics(self) -> list[tuple[int, dict[str, float]]]:
+        by_event: dict[tuple[int, int], dict[str, float]] = {}
+        for row in self._store.metrics_since(self._run_id, self._last_metric):
             self._last_metric = row.number
-            by_event.setdefault((row.number, row.step), []).append(f"{row.name} {row.value:.5g}")
-        return [f"  step {step}: " + ", ".join(parts) for (_, step), parts in by_event.items()]
+            by_event.setdefault((row.number, row.step), {})[row.name] = row.value
+        return [(step, values) for (_, step), values in by_event.items()]
 
 
 def shown_notes(events: Iterable[dict[str, Any]]) -> list[str]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib import metadata
 from typing import Any
 
 from core.cli.artifacts import add_artifacts, add_targets
+from core.cli.completion import add_completion
 from core.cli.inference import add_classify, add_fill_mask, add_generate, add_perplexity, add_tag
 from core.cli.output import EXIT_FAILED, EXIT_INTERRUPTED, report_error, workspace_of
 from core.cli.parser import Parser, build_common_options
@@ -45,7 +47,7 @@ def main(
         return EXIT_INTERRUPTED
 
 
-def build_parser(prog: str = "python -m core", epilog: str = "") -> argparse.ArgumentParser:
+def build_parser(prog: str = "python -m core", epilog: str = "") -> Parser:
     common = build_common_options()
     parser = Parser(
         prog=prog,
@@ -54,6 +56,7 @@ def build_parser(prog: str = "python -m core", epilog: str = "") -> argparse.Arg
         epilog=epilog,
         parents=[common],
     )
+    parser.add_argument("--version", action="version", version=f"studio {_version()}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for stage in STAGES.values():
         add_stage(commands, common, stage)
@@ -69,7 +72,15 @@ def build_parser(prog: str = "python -m core", epilog: str = "") -> argparse.Arg
     add_artifacts(commands, common)
     add_targets(commands, common)
     add_sweep(commands, common)
+    add_completion(commands, common, build_parser)
     return parser
+
+
+def _version() -> str:
+    try:
+        return metadata.version("pretrain-studio")
+    except metadata.PackageNotFoundError:
+        return "(not installed)"
 
 
 def _typed(options: argparse.Namespace) -> list[Any]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from core.errors import StudioError
 from core.workspace import Workspace
@@ -16,22 +17,41 @@ if TYPE_CHECKING:
 EXIT_DONE = 0
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
+_STATE_STYLES = {"done": "green", "failed": "red", "running": "cyan"}
 
 
 def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
+def say_error(error: StudioError) -> None:
+    say(f"{colour('error:', 'bold red', sys.stderr)} {error}")
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Returns whether a stream is a terminal that can move its cursor."""
+    return stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
+
+
+def colour(text: str, style: str, stream: TextIO) -> str:
+    """Colours a text on a terminal, unless NO_COLOR is set."""
+    if not is_terminal(stream) or os.environ.get("NO_COLOR"):
+        return text
+    from rich.style import Style
+
+    return Style.parse(style).render(text)
+
+
 def report_error(error: StudioError, *, as_json: bool) -> int:
     if as_json:
         print(json.dumps({"error": error.to_dict()}, ensure_ascii=False))
-    say(f"error: {error}")
+    say_error(error)
     return error.exit_code
 
 
 def workspace_of(options: argparse.Namespace) -> Workspace:
-    if not hasattr(options, "json"):
-        options.json = False
+    for name in ("json", "quiet"):
+        setattr(options, name, getattr(options, name, False))
     return Workspace(getattr(options, "workspace", None))
 
 
@@ -74,6 +94,11 @@ def describe_state(row: RunRow) -> str:
     return f"{row.state}/{row.reason}" if row.reason else row.state
 
 
+def coloured_state(row: RunRow, width: int) -> str:
+    """Formats a run's state for a column of a table."""
+    return colour(f"{describe_state(row):{width}}", _STATE_STYLES.get(row.state, ""), sys.stdout)
+
+
 def describe_progress(row: RunRow) -> str:
     parts = []
     if row.total:
@@ -82,6 +107,15 @@ def describe_progress(row: RunRow) -> str:
         parts.append(f"{row.done:,.0f} {row.unit}")
     if row.note and not row.has_ended:
         parts.append(row.note)
-    if row.eta_seconds is not None:
-        parts.append(f"{row.eta_seconds / 60:.1f} minutes left")
+    if row.eta_seconds and not row.has_ended:
+        parts.append(describe_time_left(row.eta_seconds))
     return ", ".join(parts)
+
+
+def describe_time_left(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    if minutes < 1:
+        return "less than a minute left"
+    if minutes < 120:
+        return f"{minutes} {'minute' if minutes == 1 else 'minutes'} left"
+    return f"{seconds / 3600:.1f} hours left"

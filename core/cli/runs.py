@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from core.cli.following import follow
 from core.cli.output import (
     EXIT_DONE,
+    coloured_state,
     describe_progress,
-    describe_state,
     fresh_store,
     print_detached,
     print_file,
@@ -114,7 +114,7 @@ def _list_runs(options: argparse.Namespace) -> int:
         print("No run fits." if store.has_runs() else nothing)
     for row in [] if options.json else rows:
         known = " ".join(filter(None, (row.title, *(f"#{tag}" for tag in row.tags))))
-        print(f"{row.id:36} {describe_state(row):24} {describe_progress(row)}  {known}".rstrip())
+        print(f"{row.id:36} {coloured_state(row, 24)} {describe_progress(row)}  {known}".rstrip())
     return EXIT_DONE
 
 
@@ -282,7 +282,7 @@ def _resume_run(options: argparse.Namespace) -> int:
         target=options.target,
     )
     if options.follow:
-        return follow(workspace, run_id, as_json=options.json)
+        return follow(workspace, run_id, as_json=options.json, quiet=options.quiet)
     return print_run_id(options, run_id, "is queued")
 
 
@@ -300,7 +300,7 @@ def _follow_mirror(options: argparse.Namespace) -> int:
     run_id = follow_run(workspace, options.address)
     if options.detach:
         return print_detached(options, [run_id])
-    return follow(workspace, run_id, as_json=options.json)
+    return follow(workspace, run_id, as_json=options.json, quiet=options.quiet)
 
 
 def _export_settings(options: argparse.Namespace) -> int:

@@ -53,18 +53,20 @@ def _run_stage(options: argparse.Namespace) -> int:
     awaited = _awaited(options)
     at_once = stage.secret_variable in os.environ or stage.skips_queue(config, workspace)
     if at_once and not options.detach:
-        _wait_for(workspace, awaited)
-        return _run_here(workspace, stage.name, config, as_json=options.json)
+        _wait_for(workspace, awaited, quiet=options.quiet)
+        return _run_here(workspace, stage.name, config, as_json=options.json, quiet=options.quiet)
     run_id = submit(workspace, stage.name, config, after=awaited)
     mirror = getattr(config, "mirror", "")
     if mirror and not getattr(config, "target", ""):
         _say_how_to_follow(mirror, run_id)
     if options.detach:
         return print_detached(options, [run_id])
-    return follow(workspace, run_id, as_json=options.json)
+    return follow(workspace, run_id, as_json=options.json, quiet=options.quiet)
 
 
-def _run_here(workspace: Workspace, stage: str, config: StageConfig, *, as_json: bool) -> int:
+def _run_here(
+    workspace: Workspace, stage: str, config: StageConfig, *, as_json: bool, quiet: bool
+) -> int:
     """Keeps the stage's secrets in this process."""
     from core.runs.client import catch_up
     from core.runs.folder import new_run_id
@@ -75,12 +77,12 @@ def _run_here(workspace: Workspace, stage: str, config: StageConfig, *, as_json:
     # `follow` reports errors and stops.
     try:
         with suppress(StudioError, RunStopped):
-            run_here(stage, config, workspace, run_id, echo=sys.stderr)
+            run_here(stage, config, workspace, run_id, echo=None if quiet else sys.stderr)
     except KeyboardInterrupt:
         is_interrupted = True
     finally:
         catch_up(workspace)
-    code = follow(workspace, run_id, as_json=as_json)
+    code = follow(workspace, run_id, as_json=as_json, quiet=quiet)
     return EXIT_INTERRUPTED if is_interrupted else code
 
 
@@ -91,13 +93,13 @@ def _say_how_to_follow(mirror: str, run_id: str) -> None:
     say(f"follow it elsewhere: {shlex.join(['studio', 'runs', 'follow', address])}")
 
 
-def _wait_for(workspace: Workspace, runs: Sequence[str]) -> None:
+def _wait_for(workspace: Workspace, runs: Sequence[str], *, quiet: bool) -> None:
     from core.store import Store
 
     store = Store.open(workspace)
     for run_id in runs:
         try:
-            row = Follower(workspace, store, run_id).until_the_end()
+            row = Follower(workspace, store, run_id, quiet=quiet).until_the_end()
         except KeyboardInterrupt:
             say("\nNothing was started.")
             raise SystemExit(EXIT_INTERRUPTED) from None
@@ -137,7 +139,7 @@ def _run_quickstart(options: argparse.Namespace) -> int:
     runs = submit_quickstart(workspace, config)
     if options.detach:
         return print_detached(options, runs)
-    return follow(workspace, *runs, as_json=options.json)
+    return follow(workspace, *runs, as_json=options.json, quiet=options.quiet)
 
 
 def add_analyse(commands: Any, common: argparse.ArgumentParser) -> None:

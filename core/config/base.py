@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import typing
 from collections.abc import Collection, Mapping
 from hashlib import sha256
@@ -34,6 +35,7 @@ from core.config.workers import CLUSTER_PATTERN
 from core.errors import ConfigError
 from core.presets import Preset
 from core.redaction import HIDDEN
+from core.suggestions import did_you_mean
 
 _WORDS_OF_PATTERNS = {
     HUB_ID_PATTERN: "a name like my-model or owner/my-model, with letters, digits, and . _ - "
@@ -190,6 +192,12 @@ def config_error(model: type[StageConfig], error: ValidationError) -> ConfigErro
         f"{where} has an invalid value{more}",
         expected=describe_expected(first),
         received=HIDDEN if is_secret else repr(first["input"]),
-        fix=f"set {where} to a valid value",
+        fix=_suggested_choice(first) or f"set {where} to a valid value",
         field=name,
     )
+
+
+def _suggested_choice(problem: Mapping[str, Any]) -> str:
+    if problem["type"] != "literal_error" or not isinstance(problem["input"], str):
+        return ""
+    return did_you_mean(problem["input"], re.findall(r"'([^']+)'", problem["ctx"]["expected"]))

@@ -10,6 +10,7 @@ from core.events import Reporter
 from core.hub.client import parse_hub_id
 from core.hub.pull import find_fetched, is_fetched, pull_config, pull_model
 from core.models.hf import CONFIG_FILE, WEIGHTS_FILE, read_architecture
+from core.suggestions import did_you_mean
 from core.workspace import Workspace, expand_path
 
 
@@ -35,13 +36,14 @@ def find_model(
     name = str(reference)
     if isinstance(reference, str) and parse_hub_id(name):
         return pull_model(name, reporter, field=field)
-    known = ", ".join(artifact.name for artifact in workspace.list("model")[:10])
+    names = [artifact.name for artifact in workspace.list("model")]
+    known = ", ".join(names[:10])
     raise ConfigError(
         f"The model {name!r} was not found" if name else "No model was given",
         expected=f"a model in the workspace ({known or 'there are none yet'}), a folder with "
         f"{CONFIG_FILE} and {WEIGHTS_FILE}, or a Hub id like user/name",
         received=name or "nothing",
-        fix="choose an existing model, or train one first",
+        fix=did_you_mean(name, names) or "choose an existing model, or train one first",
         field=field,
     )
 

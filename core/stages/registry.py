@@ -25,6 +25,7 @@ from core.config import (
 )
 from core.errors import ConfigError
 from core.events import Reporter
+from core.suggestions import did_you_mean
 from core.workspace import Artifact, ArtifactKind, Workspace, register_kind
 from core.workspace.kinds import CORPUS, EVALUATION, MODEL, SHARDS, TOKENIZER
 
@@ -118,7 +119,7 @@ def find_stage(name: str) -> Stage:
             f"The stage {name!r} is unknown",
             expected="one of " + ", ".join(STAGES),
             received=name,
-            fix="correct the name",
+            fix=did_you_mean(name, STAGES) or "correct the name",
             field="stage",
         )
     return STAGES[name]

@@ -49,7 +49,7 @@ def run(options: argparse.Namespace, workspace: Workspace) -> int:
     if options.detach:
         print(json.dumps({"sweep": folder.name}) if options.json else folder.name)
         return _EXIT_DONE
-    return _follow(workspace, folder, as_json=options.json)
+    return _follow(workspace, folder, as_json=options.json, quiet=options.quiet)
 
 
 def show(options: argparse.Namespace, workspace: Workspace) -> int:
@@ -127,10 +127,10 @@ def _described(workspace: Workspace, name: str) -> dict[str, Any]:
         store.close()
 
 
-def _follow(workspace: Workspace, folder: SweepFolder, *, as_json: bool) -> int:
+def _follow(workspace: Workspace, folder: SweepFolder, *, as_json: bool, quiet: bool) -> int:
     """Prints the driver's log until the sweep has ended."""
     try:
-        _print_log(folder)
+        _print_log(folder, quiet=quiet)
     except KeyboardInterrupt:
         _say(f"\n{folder.name} continues in the background. "
              f"Stop it with: studio sweep stop {folder.name}")  # fmt: skip
@@ -144,7 +144,7 @@ def _follow(workspace: Workspace, folder: SweepFolder, *, as_json: bool) -> int:
     return _EXIT_DONE if found["state"] == "done" else _EXIT_FAILED
 
 
-def _print_log(folder: SweepFolder) -> None:
+def _print_log(folder: SweepFolder, *, quiet: bool) -> None:
     place = 0
     while True:
         is_driven = folder.is_driven()
@@ -152,7 +152,7 @@ def _print_log(folder: SweepFolder) -> None:
             file.seek(place)
             text = file.read()
             place += len(text)
-        if text:
+        if text and not quiet:
             print(text.decode("utf-8", "replace"), end="", file=sys.stderr, flush=True)
         if not is_driven:
             return

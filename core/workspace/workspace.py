@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from core.errors import ConfigError, StudioError
+from core.suggestions import did_you_mean
 from core.workspace import confinement
 from core.workspace.atomic import DraftFolder, commit_folder, remove_tombstones
 from core.workspace.kinds import folder_of_kind
@@ -101,7 +102,7 @@ class Workspace:
                 found = read_artifact(folder) if ours else Artifact(folder, read_manifest(folder))
                 return _of_kind(kind, found, field)
         known = f"{self._known_names(kind)}, or a folder with a {MANIFEST_FILE}"
-        raise _unknown(kind, reference, known, field)
+        raise _unknown(kind, reference, known, field, self._names(kind))
 
     def find_own(self, kind: str, name: str, *, field: str = "") -> Artifact:
         """Finds an artifact by name only, otherwise as `find`."""
@@ -109,7 +110,7 @@ class Workspace:
         folder = self.folder(kind) / expand_path(name, field=field)
         is_name = folder.parent == self.folder(kind) and not name.startswith(".")
         if not is_name or not (folder / MANIFEST_FILE).is_file():
-            raise _unknown(kind, name, self._known_names(kind), field)
+            raise _unknown(kind, name, self._known_names(kind), field, self._names(kind))
         return _of_kind(kind, read_artifact(folder), field)
 
     def find_made(self, kind: str, fingerprint: str) -> Artifact | None:
@@ -209,8 +210,11 @@ class Workspace:
         copies = self.cache.glob(f"shards/*-{manifest.fingerprint}/{MANIFEST_FILE}")
         return bool(manifest.fingerprint) and any(True for _ in copies)
 
+    def _names(self, kind: str) -> Sequence[str]:
+        return [artifact.name for artifact in self.list(kind)]
+
     def _known_names(self, kind: str) -> str:
-        names = [artifact.name for artifact in self.list(kind)]
+        names = self._names(kind)
         if not names:
             return f"the {kind} in {self.root} (there are none yet)"
         more = len(names) - _SHOWN_NAMES
@@ -255,13 +259,15 @@ class Draft:
         )
 
 
-def _unknown(kind: str, reference: str, known: str, field: str) -> ConfigError:
+def _unknown(
+    kind: str, reference: str, known: str, field: str, names: Iterable[str] = ()
+) -> ConfigError:
     verb = "were" if folder_of_kind(kind) == kind else "was"
     return ConfigError(
         f"The {kind} {reference!r} {verb} not found",
         expected=f"one of {known}",
         received=reference or "nothing",
-        fix="choose an existing name, or make one first",
+        fix=did_you_mean(reference, names) or "choose an existing name, or make one first",
         field=field,
     )
 

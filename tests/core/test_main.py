@@ -91,7 +91,7 @@ def test_help_shows_the_defaults_of_the_preset(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "10000")  # Prevents line breaks at hyphens.
     with pytest.raises(SystemExit):
-        build_parser().parse_args([command, "--help"])
+        build_parser().parse_args([command, "--help-all"])
     said = " ".join(capsys.readouterr().out.split())
     model = STAGES[command].config if command in STAGES else TrainConfig
     for name in model.preset_fields():

@@ -1,0 +1,110 @@
+"""Help on one screen, suggestions for misspelt words, and shell completion."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+
+import pytest
+
+from core.__main__ import build_parser, main
+from core.cli.completion import completion_script
+from core.stages.registry import STAGES
+
+_SCREEN_LINES = 55
+
+
+def help_of(command: str, flag: str, capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit) as ended:
+        build_parser().parse_args([*command.split(), flag])
+    assert ended.value.code == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", [*STAGES, "quickstart", "analyse", "suggest"])
+def test_help_of_a_stage_fits_on_one_screen_and_help_all_has_every_flag(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    short = help_of(command, "--help", capsys)
+    assert len(short.splitlines()) <= _SCREEN_LINES
+    assert short.startswith(f"usage: python -m core {command} [OPTIONS]\n")
+    every = help_of(command, "--help-all", capsys)
+    parser = next(action for action in build_parser()._actions if action.choices).choices[command]
+    for flag in parser._option_string_actions:
+        if "_" not in flag and not flag.startswith("--no-"):
+            assert flag in every or flag.replace("--", "--[no-]", 1) in every, flag
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("train --szie tiny", "unrecognized arguments: --szie tiny; did you mean --size?"),
+        ("train --szie=tiny --seed 1", "did you mean --size?"),
+        ("train --learning_rat 1", "did you mean --learning-rate?"),
+        ("--worksapce x train", "did you mean --workspace?"),
+        ("train -size tiny", "did you mean --size?"),
+        ("train --batch-size 8", "--per-replica-batch-size or"),
+        ("trian", "invalid choice: 'trian'; did you mean train?"),
+        ("runs shw it", "invalid choice: 'shw'; did you mean show?"),
+        ("artifacts delete modle it", "invalid choice: 'modle'; did you mean model?"),
+        ("fill-mask it text --dtype flaot32", "did you mean float32"),
+        ("completion tcsh", "choose from bash, zsh, fish"),
+    ],
+)  # fmt: skip
+def test_misspelt_word_gets_a_suggestion_and_a_short_usage(
+    line: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(shlex.split(line))
+    assert ended.value.code == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert meant in lines[-1]
+    assert lines[0].startswith("usage: python -m core") and len(lines) <= 5
+
+
+def test_word_unlike_all_others_gets_no_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["train", "--xyzzy"])
+    assert capsys.readouterr().err.endswith("unrecognized arguments: --xyzzy\n")
+
+
+def test_misspelt_choice_of_a_field_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--shards", "it", "--size", "smal"]) == 2
+    assert "What to do: did you mean small?" in capsys.readouterr().err
+
+
+def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    name, version = capsys.readouterr().out.split()
+    assert name == "studio" and version[0].isdigit()
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["tr"], {"train"}),
+        (["train", "--si"], {"--size"}),
+        (["train", "--size", "m"], {"mini", "medium"}),
+        (["--workspace", "here", "runs", "sh"], {"show"}),
+        (["artifacts", "delete", "to"], {"tokenizer"}),
+    ],
+)
+def test_bash_completes_commands_flags_and_choices(words: list[str], expected: set[str]) -> None:
+    line = shlex.join(["studio", *words])
+    ask = f"COMP_WORDS=({line}); COMP_CWORD={len(words)}; _studio; echo ${{COMPREPLY[*]}}"
+    script = f"{completion_script(build_parser(), 'bash')}\n{ask}"
+    found = subprocess.run(
+        ["bash", "--norc", "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert set(found.stdout.split()) == expected and not found.stderr
+
+
+def test_fish_script_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "fish"]) == 0
+    script = capsys.readouterr().out
+    for stage in STAGES:
+        assert f" -a {stage}\n" in script
+    assert " -l size -x -a 'tiny mini small" in script
