@@ -42,7 +42,7 @@ def test_help_of_a_stage_fits_on_one_screen_and_help_all_has_every_flag(
         ("train --szie tiny", "unrecognized arguments: --szie tiny; did you mean --size?"),
         ("train --szie=tiny --seed 1", "did you mean --size?"),
         ("train --learning_rat 1", "did you mean --learning-rate?"),
-        ("--worksapce x train", "did you mean --workspace?"),
+        ("--worksapce=x train --shards it", "did you mean --workspace?"),
         ("train -size tiny", "did you mean --size?"),
         ("train --batch-size 8", "--per-replica-batch-size or"),
         ("trian", "invalid choice: 'trian'; did you mean train?"),

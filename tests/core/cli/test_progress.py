@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import os
 import pty
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from core.cli.following import follow
 from core.cli.output import describe_time_left
 from core.events import FolderReporter
 from core.runs.folder import RunFolder, RunRecord
 from core.workspace import Workspace
 
 RUN = "train-it"
-_CODE = f"""
-import sys
-from core.cli.following import follow
-from core.workspace import Workspace
-sys.exit(follow(Workspace(sys.argv[1]), "{RUN}", as_json=False, quiet="-q" in sys.argv))
-"""
 
 
 @pytest.fixture
@@ -45,45 +39,45 @@ def workspace(tmp_path: Path) -> Workspace:
     return workspace
 
 
-def followed(workspace: Workspace, *flags: str, terminal: bool, **variables: str) -> str:
-    """What following the run prints to standard error."""
-    command = [sys.executable, "-c", _CODE, str(workspace.root), *flags]
-    environment = {**os.environ, "TERM": "xterm", **variables}
-    if not terminal:
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
-        return done.stderr
+def on_terminal(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, **variables: str) -> str:
+    """What following the run writes to a terminal."""
     ours, theirs = pty.openpty()
-    child = subprocess.Popen(command, stderr=theirs, stdout=subprocess.DEVNULL, env=environment)
-    os.close(theirs)
+    with monkeypatch.context() as patch, os.fdopen(theirs, "w", encoding="utf-8") as stream:
+        for name, value in {"TERM": "xterm", **variables}.items():
+            patch.setenv(name, value)
+        patch.setattr(sys, "stderr", stream)
+        assert follow(workspace, RUN, as_json=False) == 1
     text = b""
     try:
         while piece := os.read(ours, 65_536):
             text += piece
     except OSError:  # Linux reports the other side's end so.
         pass
-    finally:
-        os.close(ours)
-        assert child.wait(60) == 1
+    os.close(ours)
     return text.decode("utf-8")
 
 
-@pytest.mark.slow(8)
+@pytest.mark.slow(4)
 def test_progress_is_one_line_on_a_terminal_and_plain_lines_elsewhere(
-    workspace: Workspace,
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plain = followed(workspace, terminal=False)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    capsys.readouterr()
+    assert follow(workspace, RUN, as_json=False) == 1
+    plain = capsys.readouterr().err
     assert "\x1b" not in plain
     for line in ("read \\x1b[31mred", "warning: it is warm", "step 1: loss 3.25", f"{RUN}  failed"):
         assert line in plain
-    quiet = followed(workspace, "-q", terminal=False)
-    assert [line.split()[0] for line in quiet.splitlines()] == ["warning:", "error:"]
-    live = followed(workspace, terminal=True)
+    assert follow(workspace, RUN, as_json=False, quiet=True) == 1
+    quiet = capsys.readouterr().err.splitlines()
+    assert [line.split()[0] for line in quiet] == ["warning:", "error:"]
+    live = on_terminal(workspace, monkeypatch)
     assert "\x1b[2K" in live and "\x1b[33m" in live  # Erases its line; the warning is yellow.
     assert "\x1b[31mred" not in live and "step 1" not in live
     assert "  step 2: eval_loss 3.5" in live and f"{RUN} failed" in live
-    colourless = followed(workspace, terminal=True, NO_COLOR="1")
+    colourless = on_terminal(workspace, monkeypatch, NO_COLOR="1")
     assert "\x1b[33m" not in colourless and "warning: it is warm" in colourless
-    assert "\x1b" not in followed(workspace, terminal=True, TERM="dumb")
+    assert "\x1b" not in on_terminal(workspace, monkeypatch, TERM="dumb")
 
 
 @pytest.mark.parametrize(
