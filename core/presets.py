@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core.models.families import find_family, list_family_names
-from core.models.family import NO_DROPOUT, Family, Values, WriteUp
+from core.models.family import Family, Values, WriteUp
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,13 @@ def _for_training(preset: str) -> FamilyValues:
     return FamilyValues(lambda family: family.train_presets.get(preset, {}))
 
 
+# The family's algorithm; the size follows from the text.
+_FITTED_TOKENIZER = Preset(
+    {"algorithm": "unigram", "vocab_size": None},
+    FamilyValues(
+        lambda family: {**family.tokenizer_presets.get("classic", {}), "vocab_size": None}
+    ),
+)
 # Source: TPU_EXAMPLE/train_unigram.py.
 _CLASSIC_TOKENIZER = Preset(
     {"algorithm": "unigram", "vocab_size": 10_048, "min_frequency": 2, "lowercase": False},
@@ -63,9 +70,14 @@ _FLAX_TOKENIZER = Preset(
     },
     _for_tokenizers("flax"),
 )
-TOKENIZER_PRESETS = {"classic": _CLASSIC_TOKENIZER, "flax": _FLAX_TOKENIZER}
+TOKENIZER_PRESETS = {
+    "fitted": _FITTED_TOKENIZER,
+    "classic": _CLASSIC_TOKENIZER,
+    "flax": _FLAX_TOKENIZER,
+}
 
 SHARD_PRESETS = {
+    "fitted": Preset({"max_seq_length": None}),
     # Source: TPU_EXAMPLE/prepare_tfrecord_shards.py
     "classic": Preset({"max_seq_length": 512}),
     # Source: FLAX_EXAMPLES/README.md and run_clm_flax.py.
@@ -95,6 +107,7 @@ _CLASSIC_TRAINING = Preset(
         "mlm_probability": None,
         "hidden_dropout_prob": 0.1,
         "attention_probs_dropout_prob": 0.1,
+        "intra_document_masking": False,
     },
     _for_training("classic"),
 )
@@ -115,14 +128,15 @@ _FLAX_TRAINING = Preset(
         "mlm_probability": None,
         "hidden_dropout_prob": 0.1,
         "attention_probs_dropout_prob": 0.1,
+        "intra_document_masking": False,
     },
     _for_training("flax"),
 )
 # docs/recipe.md gives each value's effect.
 _FAST_TRAINING = Preset(
     {
-        "per_replica_batch_size": 32,
-        "num_train_epochs": 1.0,
+        "per_replica_batch_size": None,
+        "num_train_epochs": None,
         "optimizer": "muon",
         "learning_rate": None,
         "adam_learning_rate_ratio": 0.5,
@@ -139,7 +153,9 @@ _FAST_TRAINING = Preset(
         "output_bias": "log_frequency",
         "word_embeddings": "cooccurrence",
         "attention_kernels": "neighbours",
-        **NO_DROPOUT,
+        "hidden_dropout_prob": None,
+        "attention_probs_dropout_prob": None,
+        "intra_document_masking": None,
     },
     _for_training("fast"),
 )

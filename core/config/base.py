@@ -20,6 +20,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from core.config.options import (
+    AUTOMATIC,
     BRANCH_PATTERN,
     HUB_ID_PATTERN,
     LANGUAGE_PATTERN,
@@ -79,8 +80,11 @@ class StageConfig(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _refuse_mistyped(cls, value: Any, info: ValidationInfo) -> Any:
-        """Rejects ambiguous integers such as 10.000, and text that isn't UTF-8."""
+        """Reads `auto`; rejects ambiguous integers such as 10.000, and text that isn't UTF-8."""
         field = cls.model_fields[info.field_name or ""]
+        is_automatic = field_extra(field)["automatic"] and plain_type(field)[1]
+        if is_automatic and isinstance(value, str) and value.strip().lower() == AUTOMATIC:
+            return None
         if isinstance(value, str) and any("\ud800" <= one <= "\udfff" for one in value):
             raise PydanticCustomError("not_utf_8", "text in UTF-8; rename the file if necessary")
         if isinstance(value, str) and "." in value and plain_type(field)[0] is int:

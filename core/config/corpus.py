@@ -50,11 +50,14 @@ class CorpusConfig(SourceConfig):
         details="Held-out documents are the same as with all sources. Also takes sources of a "
         "cleaned corpus.",
     )
-    validation_percent: float = option(
-        5.0,
-        "Percent of the documents held out for validation.",
+    validation_percent: float | None = option(
+        None,
+        "Percent of the documents held out for validation; empty: follows from the text.",
         details="A document's hash decides, so equal documents are always on the same side. Not "
-        "used if a validation split or path is given.",
+        "used if a validation split or path is given. Empty: 10 of small files, less of large "
+        "ones, and 5 of other text.",
+        title="Validation percent",
+        automatic=True,
         group="Validation",
         basic=True,
         hidden_with={"source": "corpus"},

@@ -6,7 +6,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import Field
 from pydantic.fields import FieldInfo
@@ -15,9 +15,11 @@ from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 from core.models.families import find_family, list_family_names
 from core.models.family import Size as Size
 
-PresetName = Literal["classic", "flax", "custom"]
+FittedPresetName = Literal["fitted", "classic", "flax", "custom"]
 Dtype = Literal["auto", "float32", "mixed_bfloat16", "bfloat16"]
 DTYPES: tuple[Dtype, ...] = get_args(Dtype)
+# Written for an automatic option, whose value follows from the text.
+AUTOMATIC = "auto"
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,7 @@ def option(
     details: str = "",
     slider: tuple[float, float, float] | None = None,
     needs: str = "",
+    automatic: bool = False,
     **bounds: Any,
 ) -> Any:
     """Declares an option as a config field.
@@ -117,6 +120,8 @@ def option(
         options: Label and explanation by choice.
         slider: Least and greatest value, and step, of a slider in the form.
         needs: Switch without which it has no effect; the form hides it.
+        automatic: Whether None, also written `auto`, stands for a value that follows from the
+            text; the run stores the value that it used.
         **bounds: For pydantic's `Field`.
     """
     extra: dict[str, Any] = {
@@ -137,8 +142,18 @@ def option(
         "details": details,
         "slider": list(slider or ()),
         "needs": needs,
+        "automatic": automatic,
     }
     return Field(default, title=title or None, description=help, json_schema_extra=extra, **bounds)
+
+
+T = TypeVar("T")
+
+
+def settled(value: T | None) -> T:
+    """Returns an automatic option's value, which the start of the run has derived."""
+    assert value is not None, "automatic options are derived at the start of a run"
+    return value
 
 
 def split_names(names: str) -> list[str]:
@@ -183,6 +198,7 @@ def field_extra(field: FieldInfo) -> dict[str, Any]:
         "details": "",
         "slider": [],
         "needs": "",
+        "automatic": False,
     }
     extra = field.json_schema_extra
     return {**defaults, **extra} if isinstance(extra, dict) else defaults

@@ -25,6 +25,7 @@ class PreflightConfig(TrainConfig):
             "project",
             "webhook",
             "webhook_format",
+            "minutes",
         }
     )
 

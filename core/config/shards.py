@@ -6,7 +6,7 @@ from typing import Literal
 
 from core.config.base import StageConfig
 from core.config.corpus import CorpusConfig
-from core.config.options import OBJECTIVE_OPTIONS, PresetName, option
+from core.config.options import OBJECTIVE_OPTIONS, FittedPresetName, option
 from core.config.workers import (
     cluster_option,
     part_mb_option,
@@ -28,10 +28,11 @@ class ShardConfig(StageConfig):
         basic=True,
         identity=False,
     )
-    preset: PresetName = option(
-        "classic",
+    preset: FittedPresetName = option(
+        "fitted",
         "Starting values; a value you set wins.",
         options={
+            "fitted": ("Fitted", "a sequence length that follows from the text"),
             "classic": ("Classic", "sequences of 512 tokens"),
             "flax": (
                 "Flax",
@@ -64,9 +65,10 @@ class ShardConfig(StageConfig):
         options=OBJECTIVE_OPTIONS,
         basic=True,
     )
-    max_seq_length: int = option(
-        512,
-        "Tokens per sequence.",
+    max_seq_length: int | None = option(
+        None,
+        "Tokens per sequence; empty: follows from the text.",
+        automatic=True,
         title="Sequence length",
         basic=True,
         ge=8,

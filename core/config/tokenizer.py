@@ -6,7 +6,7 @@ from typing import Literal
 
 from core.config.base import StageConfig
 from core.config.corpus import CorpusConfig
-from core.config.options import FAMILY_OPTIONS, Family, PresetName, option
+from core.config.options import FAMILY_OPTIONS, Family, FittedPresetName, option
 from core.config.workers import cluster_option, skip_failing_parts_option, workers_option
 from core.presets import TOKENIZER_PRESETS
 
@@ -26,11 +26,12 @@ class TokenizerConfig(StageConfig):
         basic=True,
         identity=False,
     )
-    preset: PresetName = option(
-        "classic",
+    preset: FittedPresetName = option(
+        "fitted",
         "Starting values; a value you set wins.",
         details="With RoBERTa, the Flax preset is a byte-level BPE of 50,265 tokens.",
         options={
+            "fitted": ("Fitted", "the family's algorithm, and a size that follows from the text"),
             "classic": ("Classic", "Unigram with 10,048 tokens, as in the TPU example"),
             "flax": ("Flax", "published algorithm and size of the family"),
             "custom": ("Custom", "default values"),
@@ -62,10 +63,12 @@ class TokenizerConfig(StageConfig):
         },
         basic=True,
     )
-    vocab_size: int = option(
-        10_048,
-        "Special tokens included.",
+    vocab_size: int | None = option(
+        None,
+        "Special tokens included; empty: follows from the text.",
+        details="More words in the text give a larger vocabulary: docs/recipe.md.",
         title="Vocabulary size",
+        automatic=True,
         basic=True,
         ge=16,
         le=_MAX_VOCAB_SIZE,

@@ -189,9 +189,11 @@ class TrainConfig(StageConfig):
         group="Model",
         basic=True,
     )
-    size: Size = option(
-        "mini",
-        "Published size of the family.",
+    size: Literal["auto", Size] = option(
+        "auto",
+        "Published size of the family; automatic: the text and the time decide.",
+        options={"auto": ("Automatic", "the best that the text and the time allow")},
+        automatic=True,
         details=(
             "BERT's miniatures: tiny 2 layers x 128, mini 4x256, small 4x512, medium "
             "8x512, base 12x768, large 24x1024. Other families have their published "
@@ -237,11 +239,23 @@ class TrainConfig(StageConfig):
         ge=8,
         le=1 << 20,
     )
-    hidden_dropout_prob: float = option(
-        0.1, "After embeddings and layers.", title="Dropout", group="Model", ge=0, lt=1
+    hidden_dropout_prob: float | None = option(
+        None,
+        "After embeddings and layers; empty: follows from the epochs.",
+        title="Dropout",
+        group="Model",
+        automatic=True,
+        ge=0,
+        lt=1,
     )
-    attention_probs_dropout_prob: float = option(
-        0.1, "On attention weights.", title="Attention dropout", group="Model", ge=0, lt=1
+    attention_probs_dropout_prob: float | None = option(
+        None,
+        "On attention weights; empty: follows from the epochs.",
+        title="Attention dropout",
+        group="Model",
+        automatic=True,
+        ge=0,
+        lt=1,
     )
     output_bias: Literal["zeros", "log_frequency"] = option(
         "zeros",
@@ -281,10 +295,23 @@ class TrainConfig(StageConfig):
         group="Model",
     )
 
-    per_replica_batch_size: int = option(
-        8,
-        "Sequences per device and step.",
+    minutes: float = option(
+        10.0,
+        "Minutes of training from which automatic settings follow.",
+        details="A text that gives no more takes less. Without effect if steps or epochs are set.",
+        title="Time budget (minutes)",
+        group="Duration",
+        basic=True,
+        identity=False,
+        is_later=True,
+        gt=0,
+        le=1_000_000,
+    )
+    per_replica_batch_size: int | None = option(
+        None,
+        "Sequences per device and step; empty: follows from the text and the time.",
         title="Batch size per device",
+        automatic=True,
         group="Duration",
         basic=True,
         ge=1,
@@ -300,10 +327,11 @@ class TrainConfig(StageConfig):
         le=1 << 16,
         identity=False,
     )
-    num_train_epochs: float = option(
-        1.0,
-        "Passes over the training split.",
+    num_train_epochs: float | None = option(
+        None,
+        "Passes over the training split; empty: follows from the text and the time.",
         details="Ignored if Steps is set.",
+        automatic=True,
         title="Epochs",
         group="Duration",
         basic=True,
@@ -443,9 +471,10 @@ class TrainConfig(StageConfig):
         title="Whole-word masking",
         group="Objective",
     )
-    intra_document_masking: bool = option(
-        False,
-        "Tokens attend only to their own document.",
+    intra_document_masking: bool | None = option(
+        None,
+        "Tokens attend only to their own document; not set: if documents are short.",
+        automatic=True,
         details="Masked LM only. Short documents share a sequence, and attend to each other "
         "without it. Slower on GPUs and TPUs.",
         title="Intra-document masking",

@@ -127,6 +127,11 @@ class FilesSource:
         return left_out
 
     @property
+    def stored_bytes(self) -> int:
+        """Size of the files of the training part."""
+        return sum({file.path: _size(file) for file in self._files["train"]}.values())
+
+    @property
     def paths(self) -> list[Path]:
         """The files of the training part; those of an archive have one path."""
         return list(dict.fromkeys(file.path for file in self._files["train"]))

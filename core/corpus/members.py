@@ -83,6 +83,16 @@ def choose_members(config: CorpusConfig, members: Sequence[Member]) -> list[Memb
     return [one for one in members if not wanted or one.name in wanted]
 
 
+def stored_bytes(members: Sequence[Member]) -> int | None:
+    """Adds up the sizes of the files; None if one isn't known, or a part of the text is read."""
+    total = 0
+    for member in members:
+        if member.config.limit or not isinstance(member.source, FilesSource):
+            return None
+        total += member.source.stored_bytes
+    return total or None
+
+
 def _open(
     config: CorpusConfig,
     workspace: Workspace,

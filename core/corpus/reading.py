@@ -14,14 +14,21 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from core.config import CorpusConfig, fingerprint_of
+from core.automatic.rules import choose_validation_percent
+from core.config import CorpusConfig, fingerprint_of, settled
 from core.corpus.addresses import has_address
 from core.corpus.cleaned import CleanedSource
 from core.corpus.documents import Document, Tally, as_document, sum_tallies
 from core.corpus.files import FilesSource
 from core.corpus.holdout import WindowSet, held_out_below
 from core.corpus.lines import encoding_named
-from core.corpus.members import Member, choose_members, naming_source, open_members
+from core.corpus.members import (
+    Member,
+    choose_members,
+    naming_source,
+    open_members,
+    stored_bytes,
+)
 from core.corpus.parts import PART_BYTES, SPLITS, CorpusPart, PartCounts, files_of
 from core.corpus.report import ReadingReport
 from core.corpus.source import Source, SourcePart, Split
@@ -146,6 +153,11 @@ class Corpus:
         source = self._members[0].source
         is_cleaned = self.config.source == "corpus"
         return source.identity if is_cleaned else self.fingerprint
+
+    @property
+    def stored_bytes(self) -> int | None:
+        """Size of the files; None if it isn't known."""
+        return stored_bytes(self._chosen)
 
     @property
     def cleaning(self) -> dict[str, Any]:
@@ -371,7 +383,7 @@ class Corpus:
             return 0
         return held_out_below(
             (one.hash for one in _documents_of(rest, self._skipped_bytes)),
-            self.config.validation_percent,
+            settled(self.config.validation_percent),
         )
 
     @cached_property
@@ -477,7 +489,20 @@ def open_corpus(
     """
     reporter = reporter or Reporter()
     members = open_members(config, workspace, reporter, keep_unreadable=skipped_bytes is not None)
+    config, members = _with_validation_percent(config, members)
     return Corpus(config, members, workspace.cache / "corpora", reporter, skipped_bytes)
+
+
+def _with_validation_percent(
+    config: CorpusConfig, members: list[Member]
+) -> tuple[CorpusConfig, list[Member]]:
+    """Chooses the percentage that is held out, if it is automatic; all sources have the same."""
+    if config.validation_percent is not None:
+        return config, members
+    percent = choose_validation_percent(stored_bytes(members)).value
+    chosen = {"validation_percent": percent}
+    members = [replace(one, config=one.config.model_copy(update=chosen)) for one in members]
+    return config.model_copy(update=chosen), members
 
 
 def preview(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
-from core.config import TrainConfig, changed_values
+from core.config import TrainConfig, changed_values, settled
 from core.errors import CheckpointError, ConfigError
 from core.models.architecture import Architecture, EncoderDecoderArchitecture
 from core.models.families import find_family, weight_mappings
@@ -104,7 +104,7 @@ def _from_size(config: TrainConfig) -> Architecture:
             fix="choose a listed size, then change num_hidden_layers and hidden_size if needed",
             field="size",
         )
-    found = sizes[config.size]
+    found = sizes[cast(Size, config.size)]
     halves: dict[str, Any] = {}
     if issubclass(family.architecture, EncoderDecoderArchitecture):
         halves["num_decoder_layers"] = found.layers
@@ -116,8 +116,8 @@ def _from_size(config: TrainConfig) -> Architecture:
         intermediate_size=found.units,
         max_position_embeddings=0,
         pad_token_id=0,
-        hidden_dropout_prob=config.hidden_dropout_prob,
-        attention_probs_dropout_prob=config.attention_probs_dropout_prob,
+        hidden_dropout_prob=settled(config.hidden_dropout_prob),
+        attention_probs_dropout_prob=settled(config.attention_probs_dropout_prob),
         **halves,
     )
 

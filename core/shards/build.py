@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from core.automatic.rules import USUAL_LENGTH, choose_sequence_length
 from core.config import ShardConfig, fingerprint_of
 from core.cores import usable_cores
 from core.corpus import Corpus, open_corpus
@@ -39,7 +40,7 @@ from core.parts.store import PartResult, PartStore, open_store
 from core.parts.versions import find_versions
 from core.parts.workers import open_workers
 from core.shards.destination import new_destination
-from core.shards.layout import layout_for, objective_settings
+from core.shards.layout import check_options, objective_settings
 from core.shards.packing import Packing, pack_part, tail_file, token_counts_file
 from core.shards.read import TOKEN_COUNTS_FILE, TOKENIZER_FOLDER, TRAIN, VALIDATION
 from core.shards.storage import is_address
@@ -68,7 +69,7 @@ def build(config: ShardConfig, workspace: Workspace, reporter: Reporter | None =
         RunStopped: Finished parts are kept for the next run with these settings.
     """
     reporter = reporter or Reporter()
-    layout_for(config)  # Checks the settings.
+    check_options(config)
     name = config.name or derive_name(config)
     with ExitStack() as opened, new_destination(config.output_dir, workspace) as destination:
         with workspace.new_artifact("shards", name, exact=bool(config.name)) as draft:
@@ -76,6 +77,7 @@ def build(config: ShardConfig, workspace: Workspace, reporter: Reporter | None =
             skipped = bytes_of_parts(config.part_mb) if config.skip_failing_parts else None
             corpus = open_corpus(config.corpus, workspace, reporter, skipped_bytes=skipped)
             folder = destination.folder(draft)
+            config = _fitted(config, corpus, reporter)
             draft.config = config.model_dump(mode="json")
             inputs = {"corpus": corpus.input_fingerprint, "tokenizer": tokenizer.fingerprint}
             draft.inputs = inputs
@@ -102,18 +104,33 @@ def build(config: ShardConfig, workspace: Workspace, reporter: Reporter | None =
 
 
 def derive_name(config: ShardConfig) -> str:
-    """Returns a default name such as docs-words-512."""
+    """Returns a default name such as docs-words-512; without the length if it is automatic."""
     tokenizer = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(config.tokenizer).name).strip("-.")
     kind = "" if config.objective == "mlm" else f"-{config.objective}"
     lines = "-lines" if config.line_by_line else ""
-    return f"{config.corpus.short_name}-{tokenizer[:60]}-{config.max_seq_length}{kind}{lines}"
+    length = f"-{config.max_seq_length}" if config.max_seq_length else ""
+    return f"{config.corpus.short_name}-{tokenizer[:60]}{length}{kind}{lines}"
+
+
+def _fitted(config: ShardConfig, corpus: Corpus, reporter: Reporter) -> ShardConfig:
+    """Returns the config with the settings that follow from the text."""
+    chosen: dict[str, Any] = {"corpus": corpus.config}
+    if config.max_seq_length is None:
+        length = choose_sequence_length(corpus.stored_bytes)
+        reporter.note(f"Sequence length: {length.reason}")
+        chosen["max_seq_length"] = length.value
+    config = config.model_copy(update=chosen)
+    settings = {"max_seq_length": config.max_seq_length}
+    reporter.event("resolved", settings=settings)
+    return config
 
 
 def load_tokenizer(config: ShardConfig, workspace: Workspace) -> StudioTokenizer:
     """Loads the tokenizer and checks the objective's tokens."""
     tokenizer = load(config.tokenizer, workspace)
     vocabulary = vocabulary_of(tokenizer)
-    create_objective(config.objective, objective_settings(config), vocabulary)
+    fitted = config.model_copy(update={"max_seq_length": config.max_seq_length or USUAL_LENGTH})
+    create_objective(config.objective, objective_settings(fitted), vocabulary)
     if config.objective == "clm":
         vocabulary.require("eos_id", config.objective)
     return tokenizer

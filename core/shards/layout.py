@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from core.config import ShardConfig
+from core.config import ShardConfig, settled
 from core.errors import ConfigError
 from core.objectives import ObjectiveSettings, stored_sequence_length
 
@@ -38,7 +38,8 @@ class SequenceLayout:
 
 
 def objective_settings(config: ShardConfig) -> ObjectiveSettings:
-    settings = ObjectiveSettings(config.max_seq_length, line_by_line=config.line_by_line)
+    length = settled(config.max_seq_length)
+    settings = ObjectiveSettings(length, line_by_line=config.line_by_line)
     return with_noise(settings, config.mlm_probability, config.mean_noise_span_length)
 
 
@@ -50,8 +51,8 @@ def with_noise(
     return replace(settings, mlm_probability=density, mean_noise_span_length=length)
 
 
-def layout_for(config: ShardConfig) -> SequenceLayout:
-    """Returns the layout for the config's objective."""
+def check_options(config: ShardConfig) -> None:
+    """Raises ConfigError for options that have no effect on sequences for the objective."""
     if config.line_by_line and config.objective != "mlm":
         raise ConfigError(
             "line_by_line works only for masked language modelling",
@@ -69,6 +70,11 @@ def layout_for(config: ShardConfig) -> SequenceLayout:
                 fix=f"leave {name} empty here and set it for training",
                 field=name,
             )
+
+
+def layout_for(config: ShardConfig) -> SequenceLayout:
+    """Returns the layout for the config's objective."""
+    check_options(config)
     return SequenceLayout(
         row_length=stored_sequence_length(config.objective, objective_settings(config)),
         marks_sentences=config.objective == "denoising",

@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import islice
 from tempfile import TemporaryDirectory
 
-from core.config import CorpusConfig, TokenizerConfig
+from core.config import CorpusConfig, TokenizerConfig, settled
 from core.corpus.files import FilesSource
 from core.corpus.finding import find_files
 from core.errors import StudioError, TokenizerError
@@ -34,7 +34,7 @@ def check_vocabulary(config: TokenizerConfig) -> None:
 
     Small texts are trained on; larger ones give an upper bound. Slow ones aren't checked.
     """
-    state = _state_of_files(config.corpus)
+    state = _state_of_files(config.corpus) if config.vocab_size else ""
     if not state:
         return
     if error := _problem(config.model_copy(update={"name": ""}).model_dump_json(), state):
@@ -78,7 +78,7 @@ def _check(config: TokenizerConfig) -> None:
         characters += len(text)
         for form in {text, unicodedata.normalize("NFKC", text)}:
             words.update(_WORDS.findall(form))
-        if len(words) >= config.vocab_size or time.monotonic() > deadline:
+        if len(words) >= settled(config.vocab_size) or time.monotonic() > deadline:
             return
     longest = max(map(len, words), default=0)
     if characters <= _TRAINED_CHARACTERS and longest <= _LONGEST_WORD:
@@ -86,7 +86,7 @@ def _check(config: TokenizerConfig) -> None:
             train(config.model_copy(update={"name": ""}), Workspace(folder))
         return
     most = _most_tokens(config, words, deadline)
-    if most is not None and most < config.vocab_size:
+    if most is not None and most < settled(config.vocab_size):
         raise TokenizerError(
             f"The text is too small for a vocabulary of {config.vocab_size:,}",
             expected=f"at most {most:,} tokens, probably fewer",
@@ -99,7 +99,7 @@ def _check(config: TokenizerConfig) -> None:
 def _most_tokens(config: TokenizerConfig, words: Mapping[str, int], deadline: float) -> int | None:
     """Returns an upper bound on the vocabulary size, if too low."""
     sentinels = config.sentinels if config.algorithm == "sentencepiece_unigram" else 0
-    wanted = config.vocab_size - _OTHER_TOKENS - sentinels
+    wanted = settled(config.vocab_size) - _OTHER_TOKENS - sentinels
     least = config.min_frequency if config.algorithm in _MERGING else 1
     counts: Counter[tuple[bool, str]] = Counter()
     found = 0

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from core.config import TokenizerConfig
+from core.automatic.rules import choose_vocab_size
+from core.config import TokenizerConfig, settled
 from core.corpus import Corpus, open_corpus
 from core.corpus.parts import bytes_of_parts
 from core.errors import CorpusError, TokenizerError
@@ -29,6 +31,10 @@ _ROLES = {
 }
 _MERGING = ("byte_level_bpe", "wordpiece")
 _SCORED_CHARACTERS = 2_000_000
+_SPECIAL_TOKENS = 5
+_BYTES = 256
+# White space as pre-tokenizers write it.
+_WORD_MARKS = " \u2581\u0120"
 _REPORTED_SCORES = ("tokens_per_word", "tokens_per_byte", "unknown_share")
 
 
@@ -44,18 +50,21 @@ def train(
         RunStopped: Counts of finished parts are kept for the next run on this text.
     """
     reporter = reporter or Reporter()
-    name = config.name or derive_name(config)
+    name, wanted = config.name or derive_name(config), config.vocab_size
     with workspace.new_artifact("tokenizer", name, exact=bool(config.name)) as draft:
         size = bytes_of_parts(config.part_mb) if config.skip_failing_parts else None
         corpus = open_corpus(config.corpus, workspace, reporter, skipped_bytes=size)
         counter, parts = _counter_of(config), workspace.cache / "parts"
         with count_corpus(config, counter, corpus, parts, reporter) as (words, skipped):
+            config = _fitted(config, words, reporter)
             backend = _train_on_words(config, words, reporter)
-            _check_size(config, backend)
+            config = _check_size(config, backend, is_fitted=wanted is None)
         write_files(draft.folder, backend, _ROLES[config.algorithm])
         tokenizer = StudioTokenizer(draft.folder, name)
         draft.fingerprint = tokenizer.fingerprint
+        config = config.model_copy(update={"corpus": corpus.config})
         draft.config = config.model_dump(mode="json")
+        reporter.event("resolved", settings={"vocab_size": config.vocab_size})
         draft.inputs = {"corpus": corpus.input_fingerprint}
         draft.counts = {
             "vocab_size": tokenizer.vocab_size,
@@ -71,8 +80,31 @@ def train(
 
 
 def derive_name(config: TokenizerConfig) -> str:
-    """Returns a name such as docs-unigram-10048."""
-    return f"{config.corpus.short_name}-{config.algorithm}-{config.vocab_size}"
+    """Returns a name such as docs-unigram-10048; without the size if it is automatic."""
+    size = f"-{config.vocab_size}" if config.vocab_size else ""
+    return f"{config.corpus.short_name}-{config.algorithm}{size}"
+
+
+def special_tokens_of(config: TokenizerConfig) -> int:
+    """Returns the number of tokens that stand for no text."""
+    sentinels = config.sentinels if config.algorithm == "sentencepiece_unigram" else 0
+    return _SPECIAL_TOKENS + sentinels
+
+
+def _fitted(
+    config: TokenizerConfig, words: Mapping[str, int], reporter: Reporter
+) -> TokenizerConfig:
+    """Returns the config with a vocabulary size, which follows from the words if automatic."""
+    if config.vocab_size is not None:
+        return config
+    characters: Counter[str] = Counter()
+    for word, count in words.items():
+        for character in word.strip(_WORD_MARKS):
+            characters[character] += count
+    alphabet = _BYTES if config.algorithm == "byte_level_bpe" else len(characters)
+    chosen = choose_vocab_size(characters.total(), alphabet, special_tokens_of(config))
+    reporter.note(f"Vocabulary size: {chosen.reason}")
+    return config.model_copy(update={"vocab_size": chosen.value})
 
 
 def _counter_of(config: TokenizerConfig) -> WordCounter:
@@ -88,7 +120,7 @@ def _counter_of(config: TokenizerConfig) -> WordCounter:
 def _train_on_words(
     config: TokenizerConfig, words: Mapping[str, int], reporter: Reporter
 ) -> Tokenizer:
-    size, least = config.vocab_size, config.min_frequency
+    size, least = settled(config.vocab_size), config.min_frequency
     if config.algorithm == "unigram":
         return unigram.train_on_words(words, size, reporter)
     if config.algorithm == "sentencepiece_unigram":
@@ -103,9 +135,12 @@ def _train_on_words(
     return bpe.train_on_words(words, size, least, reporter)
 
 
-def _check_size(config: TokenizerConfig, backend: Tokenizer) -> None:
+def _check_size(config: TokenizerConfig, backend: Tokenizer, *, is_fitted: bool) -> TokenizerConfig:
+    """Returns the config with the size that came to be; raises TokenizerError for another."""
     possible = backend.get_vocab_size(with_added_tokens=True)
-    if possible < config.vocab_size:
+    if is_fitted and possible >= _least_size():
+        return config.model_copy(update={"vocab_size": possible})
+    if possible < settled(config.vocab_size):
         rarer = config.algorithm in _MERGING and config.min_frequency > 1
         smaller = (
             f"lower vocab_size to {possible} or less, or " if possible >= _least_size() else ""
@@ -117,6 +152,7 @@ def _check_size(config: TokenizerConfig, backend: Tokenizer) -> None:
             fix=f"{smaller}train on more text" + (", or lower min_frequency" if rarer else ""),
             field="vocab_size",
         )
+    return config
 
 
 def _least_size() -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from core.config import TrainConfig
+from core.config import TrainConfig, settled
 from core.errors import ConfigError, StudioError
 from core.events import Reporter
 from core.hub.client import parse_hub_id
@@ -245,7 +245,7 @@ def objective_settings(config: TrainConfig, max_seq_length: int) -> ObjectiveSet
         max_seq_length=max_seq_length,
         mlm_probability=config.mlm_probability,
         whole_word_mask=config.whole_word_mask,
-        intra_document_masking=config.intra_document_masking,
+        intra_document_masking=settled(config.intra_document_masking),
         mean_noise_span_length=config.mean_noise_span_length or MEAN_NOISE_SPAN_LENGTH,
         poisson_lambda=config.poisson_lambda,
         permute_sentence_ratio=config.permute_sentence_ratio,
@@ -323,8 +323,8 @@ def _checkpoint_architecture(
     _check_tokens(shards, tokenizer, checkpoint)
     return replace(
         found,
-        hidden_dropout_prob=config.hidden_dropout_prob,
-        attention_probs_dropout_prob=config.attention_probs_dropout_prob,
+        hidden_dropout_prob=settled(config.hidden_dropout_prob),
+        attention_probs_dropout_prob=settled(config.attention_probs_dropout_prob),
     )
 
 

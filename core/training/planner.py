@@ -36,8 +36,9 @@ TOKENS_PER_PARAMETER = 20
 # Repeated text is worth as much as new text up to four epochs, and nothing from about 40:
 # https://arxiv.org/abs/2305.16264, section 6.
 _FRESH_EPOCHS = 4
-_MOST_EPOCHS = 40
+MOST_EPOCHS = 40
 _DROPOUT = 0.1
+DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 # Measured with 3.4 documents per sequence (benchmarks/trials.md).
 _MANY_DOCUMENTS = 2.0
 _FEWEST_STEPS = 2000
@@ -80,7 +81,7 @@ def suggest(
         tokens: Repetitions included.
         flops: FLOP/s over all devices.
         memory_bytes: Per device; None: no limit.
-        given: Fields that the user set.
+        given: Fields that the user set; a batch size among them is kept.
 
     Raises:
         ConfigError: There is not exactly one budget, or it is below one step.
@@ -88,7 +89,7 @@ def suggest(
     _check_budget(hours, tokens)
     rows = next(iter(inputs.values()))
     train_rows, row_length = rows.epoch_length, rows.shards.row_length
-    smallest = config.model_copy(update={"per_replica_batch_size": 1})
+    smallest = config.model_copy(update={"per_replica_batch_size": 1, "num_train_steps": 1})
     fewest_tokens = plan(smallest, train_rows, row_length, replicas).tokens_per_step
     budgets = {
         size: tokens if tokens is not None else _tokens_in(hours or 0.0, flops or 0.0, config, one)
@@ -96,7 +97,7 @@ def suggest(
     }
     corpus_tokens = train_rows * row_length
     allowed = _find_allowed_tokens(config, rows)
-    most = min(allowed, _MOST_EPOCHS * corpus_tokens)
+    most = min(allowed, MOST_EPOCHS * corpus_tokens)
     reads = {size: min(budget, most) for size, budget in budgets.items()}
     held = {
         size: one
@@ -109,12 +110,15 @@ def suggest(
     _check_one_step_is_affordable(read, fewest_tokens, hours)
     architecture = inputs[size].architecture
     parts = replicas * config.gradient_accumulation_steps
-    whole = max(1, _choose_batch(read // row_length, train_rows) // parts)
-    part = _batch_size_in_memory(config, architecture, whole, row_length, memory_bytes)
+    if "per_replica_batch_size" in given and config.per_replica_batch_size:
+        whole = part = config.per_replica_batch_size
+    else:
+        whole = max(1, _choose_batch(read // row_length, train_rows) // parts)
+        part = _batch_size_in_memory(config, architecture, whole, row_length, memory_bytes)
     accumulated = config.gradient_accumulation_steps * (whole // part)
     parts = replicas * accumulated
     tokens_per_step = part * parts * row_length
-    steps = read // tokens_per_step
+    steps = max(1, read // tokens_per_step)
     epochs = steps * tokens_per_step / corpus_tokens
     settled = resolve_learning_rate(config.model_copy(update={"learning_rate": None}), architecture)
     assert settled.learning_rate is not None
@@ -142,7 +146,7 @@ def suggest(
         **_more_dropout(config, epochs),
         **_separate_documents(config, rows),
     }
-    if _has_dimensions(config):
+    if has_dimensions(config):
         del settings["size"]
         remarks = [f"{seen}.", *remarks]
     values, reasons = ({name: pair[i] for name, pair in settings.items()} for i in (0, 1))
@@ -154,13 +158,15 @@ def sizes_of(family: str) -> tuple[Size, ...]:
     return tuple(find_family(family).sizes)
 
 
-def open_sizes(config: TrainConfig, workspace: Workspace) -> dict[Size, TrainingInputs]:
-    """Opens the shards for each possible size; raises ConfigError."""
-    if _has_dimensions(config):
-        return {config.size: open_inputs(config, workspace)}
+def open_sizes(
+    config: TrainConfig, workspace: Workspace, sizes: Collection[Size] = ()
+) -> dict[Size, TrainingInputs]:
+    """Opens the shards for each of some sizes, or for each possible one; raises ConfigError."""
+    if has_dimensions(config):
+        return {sizes_of(config.family)[0]: open_inputs(config, workspace)}
     found: dict[Size, TrainingInputs] = {}
     refused: list[ConfigError] = []
-    for size in sizes_of(config.family):
+    for size in sizes or sizes_of(config.family):
         try:
             found[size] = open_inputs(config.model_copy(update={"size": size}), workspace)
         except ConfigError as error:
@@ -245,7 +251,8 @@ def _time_matmul(side: int, dtype: str) -> float:
     return median(seconds[1:])  # The first run compiles.
 
 
-def _has_dimensions(config: TrainConfig) -> bool:
+def has_dimensions(config: TrainConfig) -> bool:
+    """Returns whether files decide the size of the model."""
     return bool(config.checkpoint or config.model_config_path)
 
 
@@ -408,8 +415,7 @@ def _more_dropout(config: TrainConfig, epochs: float) -> dict[str, tuple[Any, st
     if epochs <= EPOCHS_WITHOUT_DROPOUT:
         return {}
     why = "Many epochs of the same text cause overfitting; dropout reduces it."
-    names = ("hidden_dropout_prob", "attention_probs_dropout_prob")
-    return {name: (_DROPOUT, why) for name in names if getattr(config, name) < _DROPOUT}
+    return {name: (_DROPOUT, why) for name in DROPOUTS if (getattr(config, name) or 0) < _DROPOUT}
 
 
 def _separate_documents(config: TrainConfig, inputs: TrainingInputs) -> dict[str, tuple[Any, str]]:
@@ -463,7 +469,7 @@ def _too_often(config: TrainConfig, wanted: int, read: int) -> str:
 def _remarks(epochs: float, wanted: int, read: int) -> list[str]:
     if read < wanted:
         return [
-            f"The budget allows {wanted:,} tokens, but more than {_MOST_EPOCHS} epochs of the "
+            f"The budget allows {wanted:,} tokens, but more than {MOST_EPOCHS} epochs of the "
             "same text bring no gain; more text helps."
         ]
     if epochs > _FRESH_EPOCHS:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from core.backends.constants import MAX_LOGITS_PER_CHUNK
 from core.backends.schedule import LearningRateSchedule
-from core.config import TrainConfig
+from core.config import TrainConfig, settled
 from core.errors import ConfigError
 from core.models.architecture import Architecture
 from core.models.families import find_family
@@ -95,13 +95,16 @@ def plan(
 ) -> Plan:
     """Computes a run's plan; by default, validation takes a tenth of the time at most.
 
+    Args:
+        config: Without automatic settings.
+
     Raises:
         ConfigError: The training split is below one step.
     """
     rows = min(train_rows, config.max_train_examples or train_rows)
-    batch = config.per_replica_batch_size * replicas * config.gradient_accumulation_steps
+    batch = settled(config.per_replica_batch_size) * replicas * config.gradient_accumulation_steps
     _check_batch_fits(rows, batch, config, replicas)
-    steps = config.num_train_steps or max(1, int(config.num_train_epochs * rows / batch))
+    steps = config.num_train_steps or max(1, int(settled(config.num_train_epochs) * rows / batch))
     eval_steps, save_steps = _pauses(config, steps, batch, validation_rows)
     return Plan(
         num_train_steps=steps,
@@ -147,7 +150,7 @@ def accumulation_steps(
     def is_possible(parts: int) -> bool:
         if rows % parts:
             return False
-        return rows // parts <= config.per_replica_batch_size or holds(rows // parts)
+        return rows // parts <= settled(config.per_replica_batch_size) or holds(rows // parts)
 
     if batch % devices or is_possible(config.gradient_accumulation_steps):
         return config.gradient_accumulation_steps
@@ -232,17 +235,16 @@ def estimate_memory_bytes(
     width, heads = architecture.hidden_size, architecture.num_attention_heads
     # Cross-attention adds half to a layer's activations.
     depth = architecture.num_hidden_layers + getattr(architecture, "num_decoder_layers", 0) * 1.5
-    tokens = config.per_replica_batch_size * row_length
+    sequences = settled(config.per_replica_batch_size)
+    tokens = sequences * row_length
     per_token = 34 * width + 5 * heads * row_length
     scale = 1 if config.dtype_policy == "mixed_bfloat16" else 2
     layers = round(depth * tokens * per_token * scale)
     predictions = tokens
     if architecture.kind == "encoder":
-        predictions = config.per_replica_batch_size * predictions_per_sequence(
-            config.mlm_probability, row_length
-        )
+        predictions = sequences * predictions_per_sequence(config.mlm_probability, row_length)
     # Logits, gradient and softmax; a chunk has at least one prediction per sequence.
-    at_once = max(config.per_replica_batch_size * architecture.vocab_size, MAX_LOGITS_PER_CHUNK)
+    at_once = max(sequences * architecture.vocab_size, MAX_LOGITS_PER_CHUNK)
     logits = min(predictions * architecture.vocab_size, at_once) * 4 * 3
     return parameters * _BYTES_PER_PARAMETER + layers + logits
 

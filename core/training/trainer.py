@@ -34,14 +34,14 @@ from core.backends.devices import (
 from core.backends.precision import choose_precision
 from core.backends.processes import broadcast, broadcast_arrays
 from core.backends.selection import select_backend
-from core.config import TrainConfig
+from core.config import TrainConfig, settled
 from core.config.word_marks import parse_word_marks
 from core.errors import LossNotFiniteError, StudioError
 from core.events import Reporter, RunStopped, StopMode
 from core.models import hf
 from core.models.building import create_model
 from core.models.registry import count_parameters
-from core.training import recipe
+from core.training import automatic, recipe
 from core.training.alarms import LossAlarm, OverfittingAlarm, StallAlarm
 from core.training.batches import (
     THREADS,
@@ -79,10 +79,12 @@ from core.training.interim_options import check_used
 from core.training.local_attention import local_attention_weights
 from core.training.meter import ThroughputMeter
 from core.training.mixture import BLOCK
+from core.training.planner import flops_per_token
 from core.training.resolved import resolved_settings
 from core.training.resume import check_nothing_is_lost, check_same_run, resumed_plan
 from core.training.samples import SamplePredictions, can_predict
 from core.training.sources import check_epochs, check_unchanged, describe_epochs
+from core.training.speeds import record_speed
 from core.training.tensorboard import FOLDER as TENSORBOARD_FOLDER
 from core.training.tensorboard import ScalarWriter
 from core.training.uploads import Uploads
@@ -114,6 +116,7 @@ def train(config: TrainConfig, workspace: Workspace, reporter: Reporter | None =
     resumed = _is_resumed(reporter)
     if not resumed:
         check_used(config)
+    config = automatic.resolve(config, workspace, reporter)
     inputs = open_inputs(
         config, workspace, reporter, resumed=resumed, own=_own_checkpoint(config, reporter)
     )
@@ -158,6 +161,7 @@ def _train(
         best = run.finish()
         model = None
         if devices.is_first:
+            run.record_speed(workspace)
             model = export_model(
                 run.config,
                 workspace,
@@ -381,6 +385,21 @@ class TrainingRun:
             **self._cost_of_interim(),
             **self._source_shares(),
         }
+
+    def record_speed(self, workspace: Workspace) -> None:
+        """Remembers the speed of the steps since this start for later forecasts."""
+        steps = self._state.step - self._begun_at
+        seconds = time.perf_counter() - self._clock_started
+        per_token = flops_per_token(self._config, self._inputs)
+        record_speed(
+            workspace,
+            family=self._inputs.architecture.model_type,
+            device=self._devices.kind,
+            engine=self._devices.engine,
+            flops=steps * self._plan.tokens_per_step * per_token / seconds,
+            hidden_size=self._inputs.architecture.hidden_size,
+            seconds=seconds,
+        )
 
     def _source_shares(self) -> dict[str, float]:
         sources = self._inputs.sources
@@ -821,7 +840,7 @@ def _evaluation(
     reporter: Reporter,
 ) -> Evaluation:
     parts = inputs.sources
-    wanted = config.per_replica_eval_batch_size or config.per_replica_batch_size
+    wanted = config.per_replica_eval_batch_size or settled(config.per_replica_batch_size)
     # The same for all sources, because each shape is compiled.
     longest = max(len(one.validation_rows) for one in parts.all)
     per_device = min(wanted, -(-longest // devices.count))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from core.config import TrainConfig
+from core.config import TrainConfig, settled
 from core.models.architecture import Architecture
 from core.models.registry import count_parameters
 from core.training import recipe
@@ -86,7 +86,7 @@ def estimate_flops_per_core(
 
     Source: https://arxiv.org/abs/2001.08361, section 2.1.
     """
-    rows = config.per_replica_batch_size * config.gradient_accumulation_steps
+    rows = settled(config.per_replica_batch_size) * config.gradient_accumulation_steps
     width, table = architecture.hidden_size, architecture.vocab_size * architecture.hidden_size
     matrices = count_parameters(architecture) - table - architecture.max_position_embeddings * width
     attention = 12 * architecture.num_hidden_layers * width * row_length

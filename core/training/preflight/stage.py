@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from core.backends.devices import Devices
 from core.backends.selection import select_backend
-from core.config import PreflightConfig
+from core.config import PreflightConfig, settled
 from core.errors import ConfigError
 from core.events import Reporter, RunStopped
 from core.models.registry import count_parameters
 from core.training import recipe
+from core.training.automatic import with_usual_values
 from core.training.batches import THREADS, BatchPrefetcher, TrainBatches
 from core.training.export import checkpoint_disk_bytes
 from core.training.preflight.report import (
@@ -60,6 +61,7 @@ def run(
         RunStopped: The reporter requested it.
     """
     reporter = reporter or Reporter()
+    config = with_usual_values(config)
     if config.dtype_policy == "auto":
         # `auto` resolves to this on a TPU.
         config = config.model_copy(update={"dtype_policy": "mixed_bfloat16"})
@@ -74,6 +76,7 @@ def check(
 ) -> tuple[Topology, Subject]:
     """Validates the settings; raises ConfigError."""
     topology = find_topology(config.topology)
+    config = with_usual_values(config)
     if config.engine == "tensorflow":
         raise ConfigError(
             "TensorFlow can't compile a step for a TPU that isn't attached",
@@ -155,8 +158,9 @@ class _Preflight:
                 f"the compiler's figures: {INSTALL_LIBTPU}"
             )
             return None, {}
-        wanted = self._compile(self._config.per_replica_batch_size)
-        return wanted, {self._config.per_replica_batch_size: wanted}
+        batch_size = settled(self._config.per_replica_batch_size)
+        wanted = self._compile(batch_size)
+        return wanted, {batch_size: wanted}
 
     def _compile(self, batch_size: int) -> Compiled:
         from core.training.preflight.compiler import Compiled, Lowered
@@ -217,7 +221,7 @@ class _Preflight:
             needed = estimate_bytes_per_core(architecture, config, length, cores)
             flops = estimate_flops_per_core(architecture, config, length, predictions)
         fits = wanted.fits if wanted else needed <= available
-        rows = config.per_replica_batch_size * cores * config.gradient_accumulation_steps
+        rows = settled(config.per_replica_batch_size) * cores * config.gradient_accumulation_steps
         seconds = step_seconds(topology, flops, accessed)
         steps, epochs = self._length(rows)
         hours = [one * steps / 3600 for one in seconds] if seconds and steps else None
@@ -240,7 +244,7 @@ class _Preflight:
                 for size, one in sorted(tried.items())
             ],
             parameters=parameters,
-            per_replica_batch_size=config.per_replica_batch_size,
+            per_replica_batch_size=settled(config.per_replica_batch_size),
             global_batch_size=rows,
             tokens_per_step=rows * length,
             flops_per_step_per_core=flops,

@@ -1,0 +1,1 @@
+"""Values of automatic options, each with the reason that the user reads."""

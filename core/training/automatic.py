@@ -1,0 +1,246 @@
+"""Derives the automatic settings of training from the shards, the time budget and the device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from core.automatic.rules import Choice
+from core.backends.devices import (
+    choose,
+    estimate_devices,
+    estimate_memory,
+    find_hardware,
+    is_multi_process,
+    memory_per_device,
+)
+from core.backends.processes import broadcast
+from core.backends.selection import select_backend
+from core.config import TrainConfig, title_of
+from core.errors import DeviceError, StudioError
+from core.events import Reporter
+from core.models.family import Size
+from core.training.checkpoint import CHECKPOINTS_FOLDER, Checkpoints, read_state
+from core.training.inputs import TrainingInputs
+from core.training.planner import (
+    DROPOUTS,
+    MOST_EPOCHS,
+    Suggestion,
+    has_dimensions,
+    measure_cpu_speed,
+    measure_speed,
+    open_sizes,
+    suggest,
+)
+from core.training.speeds import find_speed
+from core.workspace import Workspace
+
+_SIZE, _BATCH, _ACCUMULATION, _EPOCHS, _MASKING = (
+    "size",
+    "per_replica_batch_size",
+    "gradient_accumulation_steps",
+    "num_train_epochs",
+    "intra_document_masking",
+)
+_AUTOMATIC = (_SIZE, _BATCH, _EPOCHS, *DROPOUTS, _MASKING)
+# Where no text is read, and for what stays open while others are derived.
+_USUAL: dict[str, Any] = {
+    _SIZE: "mini",
+    _BATCH: 32,
+    _EPOCHS: 1.0,
+    **dict.fromkeys(DROPOUTS, 0.0),
+    _MASKING: False,
+}
+_LEAST_BATCH = 8
+# FLOP/s of an accelerator that can't be timed, because several processes share the run.
+_ACCELERATOR_FLOPS = 2e13
+
+T = TypeVar("T", bound=TrainConfig)
+
+
+def automatic_fields(config: TrainConfig) -> list[str]:
+    """Lists the settings that still are automatic."""
+    without_effect = {
+        *([_SIZE] if has_dimensions(config) else []),
+        *([_EPOCHS] if config.num_train_steps else []),
+    }
+    return [
+        name
+        for name in _AUTOMATIC
+        if getattr(config, name) in (None, "auto") and name not in without_effect
+    ]
+
+
+def with_usual_values(config: T) -> T:
+    """Returns the config with usual values for what is automatic."""
+    names = automatic_fields(config)
+    return config.model_copy(update={name: _USUAL[name] for name in names})
+
+
+def resolve(
+    config: TrainConfig, workspace: Workspace, reporter: Reporter | None = None
+) -> TrainConfig:
+    """Returns the config without automatic settings; a resumed run keeps those of its first start.
+
+    Raises:
+        ConfigError, ShardError, TokenizerError: The shards can't be used.
+        DeviceError: There is no such device.
+    """
+    reporter = reporter or Reporter()
+    names = automatic_fields(config)
+    if not names:
+        return config
+    if not is_multi_process(config):
+        return _with(config, _values(config, names, workspace, reporter))
+    devices = select_backend(config)
+    values = _values(config, names, workspace, reporter) if devices.is_first else None
+    return _with(config, broadcast(values, devices))
+
+
+def explain(config: TrainConfig, workspace: Workspace) -> tuple[TrainConfig, dict[str, Choice]]:
+    """Derives automatic settings without a backend; returns the config and the reasons by setting.
+
+    Raises:
+        ConfigError, ShardError, TokenizerError: The shards can't be used.
+    """
+    names = automatic_fields(config)
+    if not names:
+        return config, {}
+    choices = _choices(config, names, workspace, estimated_device(config, workspace))
+    return _with(config, {name: choice.value for name, choice in choices.items()}), choices
+
+
+def _values(
+    config: TrainConfig, names: list[str], workspace: Workspace, reporter: Reporter
+) -> dict[str, Any]:
+    earlier = _first_start(reporter.folder)
+    if earlier is not None:
+        return {name: earlier[name] for name in names if name in earlier}
+    choices = _choices(config, names, workspace, _measured_device(config, workspace))
+    for name, choice in choices.items():
+        title = title_of(name, TrainConfig.model_fields[name])
+        reporter.note(f"{title} {choice.value}: {choice.reason}")
+    return {name: choice.value for name, choice in choices.items()}
+
+
+def _first_start(folder: Path | None) -> Mapping[str, Any] | None:
+    """Returns the settings that the run's newest readable checkpoint was trained with."""
+    if folder is None:
+        return None
+    saved = Checkpoints(folder / CHECKPOINTS_FOLDER)
+    for step in saved.steps():
+        try:
+            return read_state(saved.path(step)).config
+        except StudioError:
+            continue
+    return None
+
+
+def _with(config: TrainConfig, values: Mapping[str, Any]) -> TrainConfig:
+    return with_usual_values(config.model_copy(update=dict(values)))
+
+
+def _choices(
+    config: TrainConfig, names: list[str], workspace: Workspace, device: _Device
+) -> dict[str, Choice]:
+    sizes = () if config.size == "auto" else (config.size,)
+    inputs = open_sizes(with_usual_values(config), workspace, sizes)
+    first = next(iter(inputs.values()))
+    found = _suggest(config, inputs, names, device)
+    if device.kind != "cpu":
+        found.values.pop(_MASKING, None)  # Accelerators lose their fused attention by it.
+    batch = found.values[_BATCH] * found.values.get(_ACCUMULATION, 1) * device.replicas
+    epochs = round(found.values["num_train_steps"] * batch / first.epoch_length + 0.005, 2)
+    usual = f"usual for {epochs:.3g} epochs"
+    choices = {
+        **{name: Choice(_USUAL[name], usual) for name in DROPOUTS},
+        _MASKING: Choice(False, "sequences hold few documents"),
+        _EPOCHS: Choice(epochs, found.reasons["num_train_steps"]),
+        **{name: Choice(value, found.reasons[name]) for name, value in found.values.items()},
+    }
+    wanted = [*names, *([_ACCUMULATION] if _BATCH in names else [])]
+    return {name: choices[name] for name in wanted if name in choices}
+
+
+def _suggest(
+    config: TrainConfig, inputs: Mapping[Size, TrainingInputs], names: list[str], device: _Device
+) -> Suggestion:
+    first = next(iter(inputs.values()))
+    per_epoch, length = first.epoch_length, first.shards.row_length
+    hours = tokens = None
+    given = set(TrainConfig.model_fields) - set(names)
+    if config.num_train_steps and not config.evaluate_only:
+        batch = config.per_replica_batch_size or _batch_for(config.num_train_steps, per_epoch)
+        sequences = batch * device.replicas * config.gradient_accumulation_steps
+        tokens = config.num_train_steps * sequences * length
+        config = config.model_copy(update={_BATCH: batch})
+        given.add(_BATCH)
+    elif config.evaluate_only or config.num_train_epochs is not None:
+        tokens = max(1, int((config.num_train_epochs or 1) * per_epoch)) * length
+    else:
+        hours = config.minutes / 60
+    return suggest(
+        config,
+        inputs,
+        hours=hours,
+        tokens=tokens,
+        flops=device.flops,
+        replicas=device.replicas,
+        memory_bytes=device.memory_bytes,
+        given=given,
+    )
+
+
+def _batch_for(steps: int, sequences: int) -> int:
+    """Returns the largest usual batch size that doesn't read the text too often."""
+    batch = int(_USUAL[_BATCH])
+    while batch > _LEAST_BATCH and steps * batch > MOST_EPOCHS * sequences:
+        batch //= 2
+    return max(1, min(batch, sequences))
+
+
+@dataclass(frozen=True)
+class _Device:
+    """What trains.
+
+    Attributes:
+        flops: FLOP/s of all devices.
+        replicas: Devices that share a step.
+        memory_bytes: Of one device; None: unknown.
+    """
+
+    kind: str
+    flops: float
+    replicas: int
+    memory_bytes: int | None = None
+
+
+def _measured_device(config: TrainConfig, workspace: Workspace) -> _Device:
+    """Times this process's device, unless earlier runs did; several processes aren't timed."""
+    found = estimated_device(config, workspace)
+    if found.kind == "cpu":
+        return found
+    if is_multi_process(config):
+        devices = select_backend(config)
+        flops = _ACCELERATOR_FLOPS * devices.count
+    else:
+        flops, devices = measure_speed(config)
+    flops = find_speed(workspace, config, devices.kind) or flops
+    return _Device(devices.kind, flops, devices.count, memory_per_device(devices))
+
+
+def estimated_device(config: TrainConfig, workspace: Workspace) -> _Device:
+    """Estimates the device without a backend."""
+    hardware = find_hardware()
+    try:
+        kind = choose(config, hardware).kind if not config.target else "accelerator"
+        replicas = estimate_devices(config, hardware) if not config.target else 1
+    except DeviceError:
+        kind, replicas = "accelerator", 1  # The run may execute on another machine.
+    if kind != "cpu":
+        flops = find_speed(workspace, config, kind) or _ACCELERATOR_FLOPS * replicas
+        return _Device(kind, flops, replicas)
+    flops = find_speed(workspace, config, kind) or measure_cpu_speed()
+    return _Device(kind, flops, replicas, estimate_memory(config, hardware))
