@@ -58,6 +58,11 @@ class CleanedSource:
     def identity(self) -> str:
         return self.artifact.fingerprint
 
+    @property
+    def stored_bytes(self) -> int:
+        """Size of the files with training documents."""
+        return sum(one.stored_bytes for one in self._files)
+
     def columns(self) -> tuple[list[str], str]:
         return [], ""
 

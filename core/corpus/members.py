@@ -87,7 +87,7 @@ def stored_bytes(members: Sequence[Member]) -> int | None:
     """Adds up the sizes of the files; None if one isn't known, or a part of the text is read."""
     total = 0
     for member in members:
-        if member.config.limit or not isinstance(member.source, FilesSource):
+        if member.config.limit or not isinstance(member.source, FilesSource | CleanedSource):
             return None
         total += member.source.stored_bytes
     return total or None

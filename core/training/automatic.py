@@ -23,17 +23,21 @@ from core.errors import DeviceError, StudioError
 from core.events import Reporter
 from core.models.family import Size
 from core.training.checkpoint import CHECKPOINTS_FOLDER, Checkpoints, read_state
-from core.training.inputs import TrainingInputs
 from core.training.planner import (
     DROPOUTS,
     MOST_EPOCHS,
+    PlannedInputs,
     Suggestion,
+    estimate_seconds,
     has_dimensions,
     measure_cpu_speed,
     measure_speed,
     open_sizes,
+    sizes_of,
     suggest,
 )
+from core.training.recipe import plan
+from core.training.shards_to_come import ShardsToCome
 from core.training.speeds import find_speed
 from core.workspace import Workspace
 
@@ -112,6 +116,48 @@ def explain(config: TrainConfig, workspace: Workspace) -> tuple[TrainConfig, dic
     return _with(config, {name: choice.value for name, choice in choices.items()}), choices
 
 
+@dataclass(frozen=True)
+class Forecast:
+    """Training before there are shards.
+
+    Attributes:
+        seconds: Estimate.
+    """
+
+    choices: dict[str, Choice]
+    size: str
+    num_train_steps: int
+    seconds: float
+
+
+def forecast(
+    config: TrainConfig, workspace: Workspace, *, vocab_size: int, row_length: int, sequences: int
+) -> Forecast:
+    """Derives the settings of a training on shards that don't exist yet.
+
+    Args:
+        row_length: Tokens per sequence.
+        sequences: Training sequences.
+    """
+    names = automatic_fields(config)
+    sizes = sizes_of(config.family) if config.size == "auto" else (config.size,)
+    inputs: dict[Size, PlannedInputs] = {
+        size: ShardsToCome.of(
+            with_usual_values(config.model_copy(update={"size": size})),
+            vocab_size=vocab_size,
+            row_length=row_length,
+            sequences=sequences,
+        )
+        for size in sizes
+    }
+    device = estimated_device(config, workspace)
+    choices, size = _derived(config, inputs, names, device)
+    resolved = _with(config, {name: choice.value for name, choice in choices.items()})
+    planned = plan(resolved, sequences, row_length, device.replicas)
+    seconds = estimate_seconds(resolved, inputs[size], planned.total_tokens, device.flops)
+    return Forecast(choices, size, planned.num_train_steps, seconds)
+
+
 def _values(
     config: TrainConfig, names: list[str], workspace: Workspace, reporter: Reporter
 ) -> dict[str, Any]:
@@ -147,6 +193,16 @@ def _choices(
 ) -> dict[str, Choice]:
     sizes = () if config.size == "auto" else (config.size,)
     inputs = open_sizes(with_usual_values(config), workspace, sizes)
+    return _derived(config, inputs, names, device)[0]
+
+
+def _derived(
+    config: TrainConfig,
+    inputs: Mapping[Size, PlannedInputs],
+    names: list[str],
+    device: _Device,
+) -> tuple[dict[str, Choice], Size]:
+    """Returns the values and reasons by setting, and the size that they are for."""
     first = next(iter(inputs.values()))
     found = _suggest(config, inputs, names, device)
     if device.kind != "cpu":
@@ -161,11 +217,12 @@ def _choices(
         **{name: Choice(value, found.reasons[name]) for name, value in found.values.items()},
     }
     wanted = [*names, *([_ACCUMULATION] if _BATCH in names else [])]
-    return {name: choices[name] for name in wanted if name in choices}
+    size = choices[_SIZE].value if _SIZE in names else next(iter(inputs))
+    return {name: choices[name] for name in wanted if name in choices}, size
 
 
 def _suggest(
-    config: TrainConfig, inputs: Mapping[Size, TrainingInputs], names: list[str], device: _Device
+    config: TrainConfig, inputs: Mapping[Size, PlannedInputs], names: list[str], device: _Device
 ) -> Suggestion:
     first = next(iter(inputs.values()))
     per_epoch, length = first.epoch_length, first.shards.row_length

@@ -9,7 +9,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import Any, Protocol
 
 from core.backends.devices import Devices
 from core.backends.selection import select_backend
@@ -28,7 +28,7 @@ from core.training.recipe import (
     predictions_per_sequence,
     resolve_learning_rate,
 )
-from core.training.sources import find_most_sequences
+from core.training.sources import TrainingSources, find_most_sequences
 from core.workspace import Workspace
 
 # https://arxiv.org/abs/2203.15556, table 3.
@@ -53,6 +53,39 @@ _SHARE_OF_PRODUCTS = 0.4
 _SHARE_OF_HOURS = 0.9
 
 
+class _PlannedShards(Protocol):
+    @property
+    def row_length(self) -> int: ...
+    @property
+    def max_seq_length(self) -> int: ...
+    @property
+    def documents_per_sequence(self) -> float: ...
+    @property
+    def line_by_line(self) -> bool: ...
+
+
+class _PlannedObjective(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def predictions_per_sequence(self) -> int: ...
+
+
+class PlannedInputs(Protocol):
+    """What the planner reads of `TrainingInputs`."""
+
+    @property
+    def architecture(self) -> Architecture: ...
+    @property
+    def shards(self) -> _PlannedShards: ...
+    @property
+    def objective(self) -> _PlannedObjective: ...
+    @property
+    def epoch_length(self) -> int: ...
+    @property
+    def sources(self) -> TrainingSources: ...
+
+
 @dataclass(frozen=True)
 class Suggestion:
     """Settings by `TrainConfig` field, with reasons."""
@@ -64,7 +97,7 @@ class Suggestion:
 
 def suggest(
     config: TrainConfig,
-    inputs: Mapping[Size, TrainingInputs],
+    inputs: Mapping[Size, PlannedInputs],
     *,
     hours: float | None = None,
     tokens: int | None = None,
@@ -178,7 +211,7 @@ def open_sizes(
     return found
 
 
-def flops_per_token(config: TrainConfig, inputs: TrainingInputs) -> float:
+def flops_per_token(config: TrainConfig, inputs: PlannedInputs) -> float:
     """Returns training FLOPs per token.
 
     An encoder computes its head, and most of its last layer, only at predicted tokens.
@@ -207,7 +240,7 @@ def stack_flops_per_token(config: TrainConfig, found: Architecture, length: int)
     return layers + 6 * found.vocab_size * found.hidden_size * share
 
 
-def _encoder_decoder_flops(found: EncoderDecoderArchitecture, inputs: TrainingInputs) -> float:
+def _encoder_decoder_flops(found: EncoderDecoderArchitecture, inputs: PlannedInputs) -> float:
     encoded, decoded = inputs.shards.max_seq_length, inputs.objective.predictions_per_sequence
     weights = sum(
         math.prod(tie.shape) * (decoded if _is_for_decoded(tie) else encoded)
@@ -273,7 +306,7 @@ def _check_budget(hours: float | None, tokens: int | None) -> None:
         )
 
 
-def _find_allowed_tokens(config: TrainConfig, inputs: TrainingInputs) -> int:
+def _find_allowed_tokens(config: TrainConfig, inputs: PlannedInputs) -> int:
     sequences = find_most_sequences(config, inputs.sources)
     return sys.maxsize if sequences is None else sequences * inputs.shards.row_length
 
@@ -303,12 +336,12 @@ def _check_one_step_is_affordable(read: int, fewest: int, hours: float | None) -
     )
 
 
-def _tokens_in(hours: float, flops: float, config: TrainConfig, inputs: TrainingInputs) -> int:
+def _tokens_in(hours: float, flops: float, config: TrainConfig, inputs: PlannedInputs) -> int:
     return int(hours * 3600 * _SHARE_OF_HOURS * flops / flops_per_token(config, inputs))
 
 
 def estimate_seconds(
-    config: TrainConfig, inputs: TrainingInputs, total_tokens: int, flops: float
+    config: TrainConfig, inputs: PlannedInputs, total_tokens: int, flops: float
 ) -> float:
     """Estimates a run's duration."""
     return seconds_for(total_tokens, flops_per_token(config, inputs), flops)
@@ -335,7 +368,7 @@ def measure_cpu_speed() -> float:
     return 2 * side**3 / min(seconds) * _SHARE_OF_PRODUCTS
 
 
-def _choose_size(budgets: Mapping[Size, int], inputs: Mapping[Size, TrainingInputs]) -> Size:
+def _choose_size(budgets: Mapping[Size, int], inputs: Mapping[Size, PlannedInputs]) -> Size:
     def distance(size: Size) -> float:
         per_parameter = max(1, budgets[size]) / _body_parameters(inputs[size].architecture)
         return abs(math.log(per_parameter / TOKENS_PER_PARAMETER))
@@ -418,7 +451,7 @@ def _more_dropout(config: TrainConfig, epochs: float) -> dict[str, tuple[Any, st
     return {name: (_DROPOUT, why) for name in DROPOUTS if (getattr(config, name) or 0) < _DROPOUT}
 
 
-def _separate_documents(config: TrainConfig, inputs: TrainingInputs) -> dict[str, tuple[Any, str]]:
+def _separate_documents(config: TrainConfig, inputs: PlannedInputs) -> dict[str, tuple[Any, str]]:
     documents = inputs.shards.documents_per_sequence
     is_set = config.intra_document_masking or inputs.objective.name != "mlm"
     if is_set or documents < _MANY_DOCUMENTS or inputs.shards.line_by_line:

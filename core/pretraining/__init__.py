@@ -1,0 +1,17 @@
+"""From a text to a measured model: a look at the text, a plan with reasons, and the stages."""
+
+from core.config.pretrain import PretrainConfig
+from core.pretraining.look import CorpusLook, look_at
+from core.pretraining.plan import PretrainPlan, Setting, Warning, plan_pretraining
+from core.pretraining.stages import pretrain_stages
+
+__all__ = [
+    "CorpusLook",
+    "PretrainConfig",
+    "PretrainPlan",
+    "Setting",
+    "Warning",
+    "look_at",
+    "plan_pretraining",
+    "pretrain_stages",
+]

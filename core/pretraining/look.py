@@ -1,0 +1,138 @@
+"""A quick look at a text: its size, language and script, and what is odd about it."""
+
+from __future__ import annotations
+
+import random
+import re
+import zlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from core.config import CorpusConfig
+from core.corpus.cleaning.language import identify_language
+from core.corpus.languages import name_of_language
+from core.corpus.sampling import Limits, sample_corpus
+from core.corpus.scripts import SYMBOLS, count_scripts
+from core.workspace import Workspace
+
+_LIMITS = Limits(bytes=2 << 20, seconds=5.0, documents=20_000)
+_PASSAGE, _PASSAGES = 1000, 60
+_TAG = re.compile(r"</[A-Za-z][\w:-]{0,30}>|<(?:br|p|div|a|img|span|td|tr|li)\b[^<>\n]{0,200}>")
+_MUCH_MARKUP = 0.1
+# Of the documents that are copies of others.
+_MANY_COPIES = 0.1
+_ANOTHER_LANGUAGE = 0.2
+_MANY_DAMAGED = 0.01
+# Text of any language compresses better; random letters don't.
+_RANDOM_RATIO = 0.97
+_COMPRESSED = 1 << 16
+
+
+@dataclass(frozen=True)
+class CorpusLook:
+    """Figures of a text; those of a large one are estimates from a sample.
+
+    Attributes:
+        total_bytes: UTF-8 text; None: unknown.
+        documents, words, letters: None: unknown. Letters are characters but white space.
+        alphabet: Different characters.
+        language: English name of the main language; empty: none was recognised.
+        script: Main writing system.
+        copies: Share of documents that are equal to others.
+        remarks: What is odd about the text, as sentences.
+        is_random: Whether letters don't follow from those before them.
+    """
+
+    total_bytes: int | None
+    documents: int | None
+    words: int | None
+    letters: int | None
+    alphabet: int
+    language: str
+    script: str
+    copies: float
+    remarks: tuple[str, ...]
+    is_random: bool = False
+
+
+def look_at(config: CorpusConfig, workspace: Workspace) -> CorpusLook:
+    """Reads a bounded sample of a text.
+
+    Raises:
+        ConfigError, CorpusError: There is no readable text.
+    """
+    samples = sample_corpus(config, workspace, _LIMITS)
+    texts = [text for sample in samples for text in sample.texts]
+    sizes = [sum(len(text.encode()) for text in sample.texts) for sample in samples]
+    shares = [sample.share for sample in samples]
+    total = None
+    if all(shares):
+        total = round(sum(size / (share or 1) for size, share in zip(sizes, shares, strict=True)))
+    scale = None if total is None else total / max(1, sum(sizes))
+    letters = Counter("".join(texts))
+    for space in [one for one in letters if one.isspace()]:
+        del letters[space]
+    is_random = _is_random(texts, letters)
+    copies = 1 - len(set(texts)) / len(texts)
+    languages = [] if is_random else _languages(texts)
+    scripts = [one.name for one in count_scripts(texts) if one.name != SYMBOLS]
+    return CorpusLook(
+        total_bytes=total,
+        documents=_scaled(len(texts), scale),
+        words=_scaled(sum(len(text.split()) for text in texts), scale),
+        letters=_scaled(letters.total(), scale),
+        alphabet=len(letters),
+        language=languages[0][0] if languages else "",
+        script=scripts[0] if scripts else "",
+        copies=copies,
+        remarks=tuple(_remarks(texts, copies, languages, is_random)),
+        is_random=is_random,
+    )
+
+
+def _scaled(count: int, scale: float | None) -> int | None:
+    return None if scale is None else round(count * scale)
+
+
+def _languages(texts: Sequence[str]) -> list[tuple[str, float]]:
+    """Returns the languages and their shares of passages from all over, the main one first."""
+    text = "\n".join(texts)
+    step = max(_PASSAGE, len(text) // _PASSAGES)
+    passages = [text[start : start + _PASSAGE] for start in range(0, len(text), step)]
+    names = Counter(name_of_language(identify_language(one)[0]) for one in passages)
+    del names[""]
+    return [(name, count / len(passages)) for name, count in names.most_common()]
+
+
+def _remarks(
+    texts: Sequence[str], copies: float, languages: Sequence[tuple[str, float]], is_random: bool
+) -> list[str]:
+    remarks = []
+    if is_random:
+        remarks.append("Little about a letter follows from those before it")
+    if copies >= _MANY_COPIES:
+        remarks.append(f"{copies:.0%} of the documents are copies of others, and are left out")
+    several = [one for one in languages if one[1] >= _ANOTHER_LANGUAGE]
+    if len(several) > 1:
+        shown = ", ".join(f"{share:.0%} {name}" for name, share in several)
+        remarks.append(f"It is in several languages: {shown}")
+    damaged = sum("\ufffd" in text for text in texts)
+    if damaged >= max(1, _MANY_DAMAGED * len(texts)):
+        remarks.append(f"{damaged / len(texts):.0%} of the documents have undecodable characters")
+    marked_up = sum(bool(_TAG.search(text)) for text in texts)
+    if marked_up >= _MUCH_MARKUP * len(texts):
+        remarks.append(f"{marked_up / len(texts):.0%} of the documents hold HTML or XML tags")
+    return remarks
+
+
+def _is_random(texts: Sequence[str], letters: Counter[str]) -> bool:
+    """Compares the compressed size with that of letters in a random order."""
+    sample = "".join("".join(text.split()) for text in texts)[:_COMPRESSED]
+    if not sample or len(letters) < 2:
+        return False
+    characters = list(sample)
+    random.Random(0).shuffle(characters)
+    shuffled = "".join(characters)
+    size, random_size = (len(zlib.compress(text.encode(), 9)) for text in (sample, shuffled))
+    return size > _RANDOM_RATIO * random_size

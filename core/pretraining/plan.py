@@ -1,0 +1,181 @@
+"""The plan of pretraining: settings with reasons, the time, and what speaks against it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from core.automatic.rules import (
+    Choice,
+    choose_sequence_length,
+    choose_validation_percent,
+    choose_vocab_size,
+)
+from core.config import TrainConfig
+from core.config.pretrain import PretrainConfig
+from core.pretraining.look import CorpusLook, look_at
+from core.pretraining.stages import pretrain_stages
+from core.training.automatic import forecast
+from core.workspace import Workspace
+
+# A process for each stage that loads its libraries.
+_START_SECONDS = 25.0
+# Cleaning, counting of words and tokenising, all together.
+_BYTES_PER_SECOND = 2_000_000
+# Of text whose size is unknown, such as a dataset on the Hub.
+_ASSUMED_BYTES = 100_000_000
+_BYTES_PER_TOKEN = 4.0
+_LEAST_TOKENS = 3_000
+_LEAST_STEPS = 200
+_LEAST_VALIDATION_SEQUENCES = 8
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A value that a stage will use, and why."""
+
+    stage: str
+    field: str
+    value: Any
+    reason: str
+
+
+@dataclass(frozen=True)
+class Warning:
+    """Something that keeps the model from learning, and the change that helps.
+
+    Attributes:
+        changes: Values by field of `PretrainConfig`; empty: only other text helps.
+    """
+
+    sentence: str
+    changes: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class PretrainPlan:
+    """What pretraining will do.
+
+    Attributes:
+        seconds: Estimate for all stages.
+        warnings: Empty if the model will probably learn.
+    """
+
+    look: CorpusLook
+    settings: tuple[Setting, ...]
+    size: str
+    num_train_steps: int
+    seconds: float
+    warnings: tuple[Warning, ...]
+
+    def describe(self) -> str:
+        """Says in a few words what the text is good for."""
+        return f"Good for a {self.size} model, about {describe_duration(self.seconds)}"
+
+
+def describe_duration(seconds: float) -> str:
+    """Writes a duration as a person would, such as 6 minutes."""
+    if seconds < 90:
+        return "1 minute"
+    if seconds < 5400:
+        return f"{round(seconds / 60)} minutes"
+    return f"{seconds / 3600:.1f} hours"
+
+
+def plan_pretraining(config: PretrainConfig, workspace: Workspace) -> PretrainPlan:
+    """Plans all stages after a look at the text; starts nothing.
+
+    Raises:
+        ConfigError, CorpusError: There is no readable text.
+    """
+    look = look_at(config.corpus, workspace)
+    size = _bytes_of(look)
+    vocabulary = choose_vocab_size(_letters_of(look, size), look.alphabet)
+    length = choose_sequence_length(look.total_bytes)
+    percent = _percent(config, look)
+    # Text of letters that say much, such as Chinese, has more tokens for its letters.
+    tokens = _tokens_of(look, size)
+    held_out = round(tokens * percent.value / 100)
+    training = next(
+        one for stage, one in pretrain_stages(config, workspace, {}) if stage == "train"
+    )
+    assert isinstance(training, TrainConfig)
+    sequences = max(1, (tokens - held_out) // length.value)
+    found = forecast(
+        training, workspace, vocab_size=vocabulary.value, row_length=length.value,
+        sequences=sequences,
+    )  # fmt: skip
+    settings = (
+        Setting("clean", "validation_percent", percent.value, percent.reason),
+        Setting("tokenizer", "vocab_size", vocabulary.value, vocabulary.reason),
+        Setting("shards", "max_seq_length", length.value, length.reason),
+        *(
+            Setting("train", name, choice.value, choice.reason)
+            for name, choice in found.choices.items()
+        ),
+    )
+    return PretrainPlan(
+        look,
+        settings,
+        found.size,
+        found.num_train_steps,
+        _START_SECONDS + size / _BYTES_PER_SECOND + found.seconds,
+        tuple(_warnings(look, tokens, held_out // length.value, found.num_train_steps, config)),
+    )
+
+
+def _bytes_of(look: CorpusLook) -> int:
+    return look.total_bytes or _ASSUMED_BYTES
+
+
+def _letters_of(look: CorpusLook, size: int) -> int:
+    return look.letters if look.letters is not None else size
+
+
+def _tokens_of(look: CorpusLook, size: int) -> int:
+    per_letter = size / max(1, _letters_of(look, size))
+    # Letters of three bytes are about a token and a half each pair of them.
+    return round(size / (_BYTES_PER_TOKEN if per_letter < 2 else _BYTES_PER_TOKEN + 1))
+
+
+def _percent(config: PretrainConfig, look: CorpusLook) -> Choice:
+    if (given := config.corpus.validation_percent) is not None:
+        return Choice(given, "as set")
+    return choose_validation_percent(None if config.corpus.limit else look.total_bytes)
+
+
+def _warnings(
+    look: CorpusLook, tokens: int, held_out: int, steps: int, config: PretrainConfig
+) -> list[Warning]:
+    found = []
+    if tokens < _LEAST_TOKENS:
+        found.append(
+            Warning(
+                f"The text is too small to learn a language from: about {tokens:,} tokens. Add "
+                "text: 50 kB, about 10 pages, give a first result",
+                {},
+            )
+        )
+    elif steps < _LEAST_STEPS:
+        minutes = round(config.minutes * _LEAST_STEPS / max(1, steps) + 0.5)
+        found.append(
+            Warning(
+                f"{steps:,} training steps in {config.minutes:g} minutes are too few to learn "
+                f"from; {minutes} minutes allow {_LEAST_STEPS}",
+                {"minutes": float(minutes)},
+            )
+        )
+    if tokens >= _LEAST_TOKENS and held_out < _LEAST_VALIDATION_SEQUENCES:
+        found.append(
+            Warning(
+                f"Only {held_out} sequences are held out, so that the validation loss will be "
+                "rough. Add text",
+                {},
+            )
+        )
+    if look.is_random:
+        found.append(
+            Warning("The letters look random, so that no model can learn from their order", {})
+        )
+    return found
