@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 from core.config import (
     CleanConfig,
     EvaluateConfig,
     FinetuneConfig,
     PreflightConfig,
+    PretrainConfig,
     PushConfig,
     QuickstartConfig,
     ShardConfig,
@@ -82,6 +86,26 @@ def push(config: PushConfig, workspace: Workspace | None = None) -> Artifact:
         `core.hub.push.Receipt` as `manifest.counts`.
     """
     return run_stage("push", config, workspace)
+
+
+def pretrain(
+    text: str | Path | PretrainConfig, workspace: Workspace | None = None, **settings: Any
+) -> Artifact:
+    """Makes a model of a text: cleans it, trains a tokenizer, builds shards, trains.
+
+    What isn't set follows from the text and the time budget.
+
+    Args:
+        text: A file, a folder, a pattern or a dataset on the Hub (owner/name), or all settings.
+        **settings: Fields of `PretrainConfig`, such as minutes.
+
+    Returns:
+        The model; `manifest.counts` has its figures.
+    """
+    from core.pretraining.start import config_of, run_pretraining
+
+    config = text if isinstance(text, PretrainConfig) else config_of(str(text), **settings)
+    return run_pretraining(workspace or Workspace(), config)
 
 
 def quickstart(

@@ -82,9 +82,9 @@ def render(workspace: Workspace, text: Form[Any], pieces: Launcher, line: gr.HTM
 def _check_tokenizer(config: ShardConfig, workspace: Workspace) -> None:
     """Leaves a tokenizer that only the Hub may have to the run."""
     from core.shards.build import load_tokenizer
-    from core.shards.layout import layout_for
+    from core.shards.layout import check_options
 
-    layout_for(config)
+    check_options(config)
     is_here = (workspace.folder("tokenizer") / config.tokenizer).is_dir()
     if not config.tokenizer or is_here or not _HUB_ID.fullmatch(config.tokenizer):
         load_tokenizer(config, workspace)
@@ -105,14 +105,20 @@ def _check_tokenizer_fits(pieces: TokenizerConfig, config: ShardConfig) -> None:
 
 
 def _forecast(config: ShardConfig) -> Forecast:
-    summary = f"{markup.count(config.max_seq_length)} tokens · {_AIMS[config.objective]}"
+    summary = f"{_length(config)} · {_AIMS[config.objective]}"
     return Forecast(_summarize(config), summary=summary)
 
 
 def _summarize(config: ShardConfig) -> str:
     each = ", one per line," if config.line_by_line else ""
-    tokens = f"{markup.count(config.max_seq_length)} tokens"
-    return f"Build shards of sequences of {tokens}{each} for {_AIMS[config.objective]}"
+    length = "" if config.max_seq_length is None else f" of {_length(config)}"
+    return f"Build shards of sequences{length}{each} for {_AIMS[config.objective]}"
+
+
+def _length(config: ShardConfig) -> str:
+    if config.max_seq_length is None:
+        return "length by the text"
+    return f"{markup.count(config.max_seq_length)} tokens"
 
 
 def _render_list(workspace: Workspace, line: gr.HTML) -> None:

@@ -59,13 +59,19 @@ def _check_vocabulary(config: TokenizerConfig) -> None:
 def _forecast(config: TokenizerConfig) -> Forecast:
     _check_vocabulary(config)
     algorithm = option_label(_ALGORITHM, config.algorithm)
-    summary = f"{markup.count(config.vocab_size)} tokens · {algorithm}"
+    summary = f"{_size(config)} · {algorithm}"
     return Forecast(_summarize(config), summary=summary)
 
 
 def _summarize(config: TokenizerConfig) -> str:
     algorithm = option_label(_ALGORITHM, config.algorithm)
-    return f"Train a {algorithm} tokenizer of {markup.count(config.vocab_size)} tokens"
+    return f"Train a {algorithm} tokenizer, {_size(config)}"
+
+
+def _size(config: TokenizerConfig) -> str:
+    if config.vocab_size is None:
+        return "sized by the text"
+    return f"{markup.count(config.vocab_size)} tokens"
 
 
 def _render_list(workspace: Workspace, line: gr.HTML) -> None:

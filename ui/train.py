@@ -19,12 +19,12 @@ from core.presets import write_up_of
 from core.shards.read import is_remote
 from core.store import Store
 from core.targets.target import open_target
-from core.training import preflight, recipe
+from core.training import automatic, preflight, recipe
 from core.training.compatibility import check_layout, incompatibilities
 from core.training.inputs import TrainingInputs, objective_name, open_inputs
 from core.training.interim_options import check_used
 from core.training.mixture import BLOCK
-from core.training.planner import estimate_seconds, measure_cpu_speed
+from core.training.planner import estimate_seconds
 from core.training.sources import check_epochs
 from core.workspace import Workspace
 from ui.forms import Form, labelled
@@ -289,6 +289,7 @@ def _is_far(config: TrainConfig, workspace: Workspace) -> bool:
 def _forecast(config: TrainConfig, workspace: Workspace) -> Forecast:
     if _is_far(config, workspace):
         return Forecast(_summarize(config), _FETCHED_FIRST)
+    config, _ = automatic.explain(config, workspace)
     inputs = open_inputs(config, workspace)
     if config.evaluate_only:
         sequences = markup.count(len(inputs.validation_rows))
@@ -298,7 +299,7 @@ def _forecast(config: TrainConfig, workspace: Workspace) -> Forecast:
     )
     check_epochs(config, inputs.sources, plan.total_sequences)
     parameters = count_parameters(inputs.architecture)
-    seconds = _estimate_seconds(config, inputs, plan)
+    seconds = _estimate_seconds(config, workspace, inputs, plan)
     hours = cost.estimate_hours(config, workspace)
     size = f"{markup.short_count(parameters)} parameters"
     steps = f"{markup.count(plan.num_train_steps)} steps"
@@ -310,18 +311,13 @@ def _forecast(config: TrainConfig, workspace: Workspace) -> Forecast:
 
 
 def _estimate_seconds(
-    config: TrainConfig, inputs: TrainingInputs, plan: recipe.Plan
+    config: TrainConfig, workspace: Workspace, inputs: TrainingInputs, plan: recipe.Plan
 ) -> float | None:
-    """Only for a CPU of this machine; None elsewhere."""
-    if config.target:
+    """Only for a device of this machine whose speed is known; None elsewhere."""
+    device = automatic.estimated_device(config, workspace)
+    if config.target or not device.is_known:
         return None
-    try:
-        is_cpu = choose(config, find_hardware()).kind == "cpu"
-    except StudioError:
-        return None  # The hardware note shows the error.
-    if not is_cpu:
-        return None
-    return estimate_seconds(config, inputs, plan.total_tokens, measure_cpu_speed())
+    return estimate_seconds(config, inputs, plan.total_tokens, device.flops)
 
 
 def _describe_time(seconds: float | None, hours: Sequence[float]) -> str:
@@ -354,12 +350,15 @@ def _length(config: TrainConfig) -> str:
     if config.num_train_steps:
         return f"{markup.count(config.num_train_steps)} steps"
     epochs = config.num_train_epochs
+    if epochs is None:
+        return f"about {config.minutes:g} minutes"
     return f"{epochs:g} epoch{'' if epochs == 1 else 's'}"
 
 
 def _model(config: TrainConfig) -> str:
     family = option_label(TrainConfig.model_fields["family"], config.family)
-    return f"{family} {'from a config.json' if config.model_config_path else config.size}"
+    size = "" if config.size == "auto" else config.size
+    return f"{family} {'from a config.json' if config.model_config_path else size}".strip()
 
 
 def _facts(

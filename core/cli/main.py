@@ -13,6 +13,7 @@ from core.cli.completion import add_completion
 from core.cli.inference import add_classify, add_fill_mask, add_generate, add_perplexity, add_tag
 from core.cli.output import EXIT_FAILED, EXIT_INTERRUPTED, report_error, workspace_of
 from core.cli.parser import Parser, build_common_options
+from core.cli.pretrain import add_pretrain
 from core.cli.runs import add_runs
 from core.cli.stages import add_analyse, add_quickstart, add_stage, add_suggest
 from core.cli.sweeps import add_sweep
@@ -60,6 +61,7 @@ def build_parser(prog: str = "python -m core", epilog: str = "") -> Parser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for stage in STAGES.values():
         add_stage(commands, common, stage)
+    add_pretrain(commands, common)
     add_quickstart(commands, common)
     add_analyse(commands, common)
     add_suggest(commands, common)

@@ -28,6 +28,7 @@ from core.config.options import (
     title_of,
 )
 from core.config.preflight import PreflightConfig
+from core.config.pretrain import PretrainConfig
 from core.config.push import PushConfig
 from core.config.quickstart import QuickstartConfig
 from core.config.shards import ShardConfig
@@ -52,6 +53,7 @@ __all__ = [
     "FittedPresetName",
     "NamedSource",
     "PreflightConfig",
+    "PretrainConfig",
     "PushConfig",
     "QuickstartConfig",
     "ShardConfig",

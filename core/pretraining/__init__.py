@@ -4,6 +4,7 @@ from core.config.pretrain import PretrainConfig
 from core.pretraining.look import CorpusLook, look_at
 from core.pretraining.plan import PretrainPlan, Setting, Warning, plan_pretraining
 from core.pretraining.stages import pretrain_stages
+from core.pretraining.start import run_pretraining, submit_pretraining
 
 __all__ = [
     "CorpusLook",
@@ -14,4 +15,6 @@ __all__ = [
     "look_at",
     "plan_pretraining",
     "pretrain_stages",
+    "run_pretraining",
+    "submit_pretraining",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from core.automatic.rules import (
@@ -72,6 +72,23 @@ class PretrainPlan:
     def describe(self) -> str:
         """Says in a few words what the text is good for."""
         return f"Good for a {self.size} model, about {describe_duration(self.seconds)}"
+
+    def lines(self) -> list[str]:
+        """Describes the text, the plan, each setting with its reason, and what is against it."""
+        look = self.look
+        words = "" if look.words is None else f"{look.words:,} words, "
+        about = ", ".join(filter(None, (look.language, f"{look.script} script")))
+        return [
+            f"{words}{about}",
+            *(f"note: {remark}" for remark in look.remarks),
+            self.describe(),
+            *(f"  {one.field} {one.value}: {one.reason}" for one in self.settings),
+            *(f"warning: {one.sentence}" for one in self.warnings),
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns JSON values."""
+        return asdict(self)
 
 
 def describe_duration(seconds: float) -> str:

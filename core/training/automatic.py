@@ -266,12 +266,14 @@ class _Device:
         flops: FLOP/s of all devices.
         replicas: Devices that share a step.
         memory_bytes: Of one device; None: unknown.
+        is_known: Whether its speed was measured.
     """
 
     kind: str
     flops: float
     replicas: int
     memory_bytes: int | None = None
+    is_known: bool = True
 
 
 def _measured_device(config: TrainConfig, workspace: Workspace) -> _Device:
@@ -297,7 +299,8 @@ def estimated_device(config: TrainConfig, workspace: Workspace) -> _Device:
     except DeviceError:
         kind, replicas = "accelerator", 1  # The run may execute on another machine.
     if kind != "cpu":
-        flops = find_speed(workspace, config, kind) or _ACCELERATOR_FLOPS * replicas
-        return _Device(kind, flops, replicas)
+        flops = find_speed(workspace, config, kind)
+        known = flops is not None
+        return _Device(kind, flops or _ACCELERATOR_FLOPS * replicas, replicas, is_known=known)
     flops = find_speed(workspace, config, kind) or measure_cpu_speed()
     return _Device(kind, flops, replicas, estimate_memory(config, hardware))
