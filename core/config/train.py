@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import field_validator, model_validator
 
@@ -10,6 +10,7 @@ from core.config.base import StageConfig
 from core.config.evaluate import as_training_option
 from core.config.mixture import mixture_text, parse_mixture
 from core.config.options import (
+    AUTOMATIC,
     FAMILY_OPTIONS,
     HUB_ID_PATTERN,
     LICENSES,
@@ -35,6 +36,34 @@ from core.presets import TRAINING_PRESETS
 TrainPresetName = Literal["fast", "classic", "flax", "custom"]
 # They name files of this machine, or choose what the target decides.
 _NOT_ELSEWHERE = ("output", "num_processes", "process_id", "coordinator_address")
+
+# Of the automatic settings: for what is not derived from shards, and while others are.
+_USUAL_VALUES: dict[str, Any] = {
+    "size": "mini",
+    "per_replica_batch_size": 32,
+    "num_train_epochs": 1.0,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+    "intra_document_masking": False,
+}
+
+T = TypeVar("T", bound="TrainConfig")
+
+
+def automatic_fields(config: TrainConfig) -> list[str]:
+    """Lists the settings that are automatic and have an effect."""
+    unused = {"size"} if config.checkpoint or config.model_config_path else set()
+    return [
+        name
+        for name in _USUAL_VALUES
+        if getattr(config, name) in (None, AUTOMATIC) and name not in unused
+    ]
+
+
+def with_usual_values(config: T) -> T:
+    """Returns the config with usual values for what is automatic."""
+    names = automatic_fields(config)
+    return config.model_copy(update={name: _USUAL_VALUES[name] for name in names})
 
 
 class TrainConfig(StageConfig):

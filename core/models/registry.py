@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from core.config import TrainConfig, changed_values, settled
+from core.config.train import with_usual_values
 from core.errors import CheckpointError, ConfigError
 from core.models.architecture import Architecture, EncoderDecoderArchitecture
 from core.models.families import find_family, weight_mappings
@@ -94,6 +95,7 @@ def padding_id(family: str, pad_id: int | None, eos_id: int | None) -> int | Non
 
 
 def _from_size(config: TrainConfig) -> Architecture:
+    config = with_usual_values(config)
     family = find_family(config.family)
     sizes = family.sizes
     if config.size not in sizes:

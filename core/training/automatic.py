@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from core.automatic.rules import Choice
 from core.backends.devices import (
@@ -19,6 +19,7 @@ from core.backends.devices import (
 from core.backends.processes import broadcast
 from core.backends.selection import select_backend
 from core.config import TrainConfig, title_of
+from core.config.train import automatic_fields, with_usual_values
 from core.errors import DeviceError, StudioError
 from core.events import Reporter
 from core.models.family import Size
@@ -29,7 +30,6 @@ from core.training.planner import (
     PlannedInputs,
     Suggestion,
     estimate_seconds,
-    has_dimensions,
     measure_cpu_speed,
     measure_speed,
     open_sizes,
@@ -48,39 +48,15 @@ _SIZE, _BATCH, _ACCUMULATION, _EPOCHS, _MASKING = (
     "num_train_epochs",
     "intra_document_masking",
 )
-_AUTOMATIC = (_SIZE, _BATCH, _EPOCHS, *DROPOUTS, _MASKING)
-# Where no text is read, and for what stays open while others are derived.
-_USUAL: dict[str, Any] = {
-    _SIZE: "mini",
-    _BATCH: 32,
-    _EPOCHS: 1.0,
-    **dict.fromkeys(DROPOUTS, 0.0),
-    _MASKING: False,
-}
+_USUAL_BATCH = 32
 _LEAST_BATCH = 8
 # FLOP/s of an accelerator that can't be timed, because several processes share the run.
 _ACCELERATOR_FLOPS = 2e13
 
-T = TypeVar("T", bound=TrainConfig)
 
-
-def automatic_fields(config: TrainConfig) -> list[str]:
-    """Lists the settings that still are automatic."""
-    without_effect = {
-        *([_SIZE] if has_dimensions(config) else []),
-        *([_EPOCHS] if config.num_train_steps else []),
-    }
-    return [
-        name
-        for name in _AUTOMATIC
-        if getattr(config, name) in (None, "auto") and name not in without_effect
-    ]
-
-
-def with_usual_values(config: T) -> T:
-    """Returns the config with usual values for what is automatic."""
-    names = automatic_fields(config)
-    return config.model_copy(update={name: _USUAL[name] for name in names})
+def _fields_to_derive(config: TrainConfig) -> list[str]:
+    unused = {_EPOCHS} if config.num_train_steps else set()
+    return [name for name in automatic_fields(config) if name not in unused]
 
 
 def resolve(
@@ -93,7 +69,7 @@ def resolve(
         DeviceError: There is no such device.
     """
     reporter = reporter or Reporter()
-    names = automatic_fields(config)
+    names = _fields_to_derive(config)
     if not names:
         return config
     if not is_multi_process(config):
@@ -109,7 +85,7 @@ def explain(config: TrainConfig, workspace: Workspace) -> tuple[TrainConfig, dic
     Raises:
         ConfigError, ShardError, TokenizerError: The shards can't be used.
     """
-    names = automatic_fields(config)
+    names = _fields_to_derive(config)
     if not names:
         return config, {}
     choices = _choices(config, names, workspace, estimated_device(config, workspace))
@@ -139,7 +115,7 @@ def forecast(
         row_length: Tokens per sequence.
         sequences: Training sequences.
     """
-    names = automatic_fields(config)
+    names = _fields_to_derive(config)
     sizes = sizes_of(config.family) if config.size == "auto" else (config.size,)
     inputs: dict[Size, PlannedInputs] = {
         size: ShardsToCome.of(
@@ -211,7 +187,7 @@ def _derived(
     epochs = round(found.values["num_train_steps"] * batch / first.epoch_length + 0.005, 2)
     usual = f"usual for {epochs:.3g} epochs"
     choices = {
-        **{name: Choice(_USUAL[name], usual) for name in DROPOUTS},
+        **{name: Choice(0.0, usual) for name in DROPOUTS},
         _MASKING: Choice(False, "sequences hold few documents"),
         _EPOCHS: Choice(epochs, found.reasons["num_train_steps"]),
         **{name: Choice(value, found.reasons[name]) for name, value in found.values.items()},
@@ -252,7 +228,7 @@ def _suggest(
 
 def _batch_for(steps: int, sequences: int) -> int:
     """Returns the largest usual batch size that doesn't read the text too often."""
-    batch = int(_USUAL[_BATCH])
+    batch = _USUAL_BATCH
     while batch > _LEAST_BATCH and steps * batch > MOST_EPOCHS * sequences:
         batch //= 2
     return max(1, min(batch, sequences))

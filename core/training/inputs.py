@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.config import TrainConfig, settled
+from core.config.train import with_usual_values
 from core.errors import ConfigError, StudioError
 from core.events import Reporter
 from core.hub.client import parse_hub_id
@@ -241,6 +242,7 @@ def objective_name(config: TrainConfig, family: str) -> str:
 
 def objective_settings(config: TrainConfig, max_seq_length: int) -> ObjectiveSettings:
     """Returns the settings of an objective."""
+    config = with_usual_values(config)
     return ObjectiveSettings(
         max_seq_length=max_seq_length,
         mlm_probability=config.mlm_probability,
@@ -323,8 +325,8 @@ def _checkpoint_architecture(
     _check_tokens(shards, tokenizer, checkpoint)
     return replace(
         found,
-        hidden_dropout_prob=settled(config.hidden_dropout_prob),
-        attention_probs_dropout_prob=settled(config.attention_probs_dropout_prob),
+        hidden_dropout_prob=config.hidden_dropout_prob or 0.0,
+        attention_probs_dropout_prob=config.attention_probs_dropout_prob or 0.0,
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from core.backends.constants import MAX_LOGITS_PER_CHUNK
 from core.backends.schedule import LearningRateSchedule
 from core.config import TrainConfig, settled
+from core.config.train import with_usual_values
 from core.errors import ConfigError
 from core.models.architecture import Architecture
 from core.models.families import find_family
@@ -96,11 +97,12 @@ def plan(
     """Computes a run's plan; by default, validation takes a tenth of the time at most.
 
     Args:
-        config: Without automatic settings.
+        config: Automatic settings have usual values.
 
     Raises:
         ConfigError: The training split is below one step.
     """
+    config = with_usual_values(config)
     rows = min(train_rows, config.max_train_examples or train_rows)
     batch = settled(config.per_replica_batch_size) * replicas * config.gradient_accumulation_steps
     _check_batch_fits(rows, batch, config, replicas)
@@ -232,6 +234,7 @@ def estimate_memory_bytes(
     Source: https://arxiv.org/abs/2205.05198, section 4.1: s·b·h·(34 + 5·a·s/h) bytes per layer at
     16 bits.
     """
+    config = with_usual_values(config)
     width, heads = architecture.hidden_size, architecture.num_attention_heads
     # Cross-attention adds half to a layer's activations.
     depth = architecture.num_hidden_layers + getattr(architecture, "num_decoder_layers", 0) * 1.5

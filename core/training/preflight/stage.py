@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from core.backends.devices import Devices
 from core.backends.selection import select_backend
 from core.config import PreflightConfig, settled
+from core.config.train import with_usual_values
 from core.errors import ConfigError
 from core.events import Reporter, RunStopped
 from core.models.registry import count_parameters
 from core.training import recipe
-from core.training.automatic import with_usual_values
 from core.training.batches import THREADS, BatchPrefetcher, TrainBatches
 from core.training.export import checkpoint_disk_bytes
 from core.training.preflight.report import (
