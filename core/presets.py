@@ -50,7 +50,7 @@ def _for_training(preset: str) -> FamilyValues:
 
 # The family's algorithm; the size follows from the text.
 _FITTED_TOKENIZER = Preset(
-    {"algorithm": "unigram", "vocab_size": None},
+    {"algorithm": "unigram", "vocab_size": None, "min_frequency": 2, "lowercase": False},
     FamilyValues(
         lambda family: {**family.tokenizer_presets.get("classic", {}), "vocab_size": None}
     ),

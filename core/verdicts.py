@@ -43,11 +43,11 @@ _WHILE = ("queued", "running", "stopping")
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of a run.
+    """The judgement on a run.
 
     Attributes:
         sentence: Why, for a reader who knows no figure.
-        action: What to do next; `label` is its button.
+        action: The next step; `label` is its button.
     """
 
     level: Level
@@ -68,7 +68,7 @@ def verdict_of(
     Args:
         results: The figures of a finished run.
         error: `StudioError.to_dict` of a failed one.
-        reason: Of the state, such as out_of_memory.
+        reason: Reason of the state, such as out_of_memory.
     """
     if state in _WHILE:
         return Verdict("running", f"It is {state}", "wait")

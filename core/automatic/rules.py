@@ -34,7 +34,7 @@ def choose_vocab_size(characters: int, alphabet: int, special_tokens: int = 5) -
     """Chooses the size of a vocabulary, special tokens included.
 
     Args:
-        characters: Of the text, without white space.
+        characters: Length of the text without white space.
         alphabet: Different characters, or bytes, that are tokens in any case.
     """
     learned = _TOKENS_PER_ROOT * math.sqrt(max(0, characters))

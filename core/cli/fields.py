@@ -10,6 +10,7 @@ from pydantic.fields import FieldInfo
 from core.cli.output import workspace_of
 from core.cli.parser import Parser
 from core.config import (
+    AUTOMATIC,
     CorpusConfig,
     PreflightConfig,
     StageConfig,
@@ -103,7 +104,8 @@ def _shown_default(model: type[StageConfig], name: str) -> str:
     own = model.model_fields[name].default
     filled = model.preset_values({}) if model.presets else {}
     value = filled.get(name, own)
-    shown = "none" if value in (None, "", ()) else str(value)
+    nothing = AUTOMATIC if field_extra(model.model_fields[name])["automatic"] else "none"
+    shown = nothing if value in (None, "", ()) else str(value)
     if name not in filled:
         return shown
     shown += f", from --preset {model.model_fields['preset'].default}"

@@ -8,6 +8,7 @@ from core.config.evaluate import EvaluateConfig
 from core.config.finetune import FinetuneConfig
 from core.config.named_source import NamedSource
 from core.config.options import (
+    AUTOMATIC,
     DTYPES,
     HUB_ID_PATTERN,
     LICENSES,
@@ -40,6 +41,7 @@ from core.config.train import TrainConfig, TrainPresetName
 from core.config.values import changed_values, load_config_file
 
 __all__ = [
+    "AUTOMATIC",
     "DTYPES",
     "HUB_ID_PATTERN",
     "LICENSES",

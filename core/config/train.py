@@ -37,7 +37,7 @@ TrainPresetName = Literal["fast", "classic", "flax", "custom"]
 # They name files of this machine, or choose what the target decides.
 _NOT_ELSEWHERE = ("output", "num_processes", "process_id", "coordinator_address")
 
-# Of the automatic settings: for what is not derived from shards, and while others are.
+# Values of automatic settings where none are derived from shards.
 _USUAL_VALUES: dict[str, Any] = {
     "size": "mini",
     "per_replica_batch_size": 32,

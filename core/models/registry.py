@@ -31,6 +31,7 @@ def resolve_architecture(
     Raises:
         ConfigError: `field` names the conflicting setting.
     """
+    config = with_usual_values(config)
     start = _from_file(config) if config.model_config_path else _from_size(config)
     special = _special_ids(find_family(start.model_type), pad_id, bos_id, eos_id)
     _check_ids(special, vocab_size)
@@ -95,7 +96,6 @@ def padding_id(family: str, pad_id: int | None, eos_id: int | None) -> int | Non
 
 
 def _from_size(config: TrainConfig) -> Architecture:
-    config = with_usual_values(config)
     family = find_family(config.family)
     sizes = family.sizes
     if config.size not in sizes:

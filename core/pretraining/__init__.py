@@ -1,6 +1,7 @@
 """From a text to a measured model: a look at the text, a plan with reasons, and the stages."""
 
 from core.config.pretrain import PretrainConfig
+from core.pretraining.explain import Explanation, explain_automatic
 from core.pretraining.look import CorpusLook, look_at
 from core.pretraining.plan import PretrainPlan, Setting, Warning, plan_pretraining
 from core.pretraining.stages import pretrain_stages
@@ -8,10 +9,12 @@ from core.pretraining.start import run_pretraining, submit_pretraining
 
 __all__ = [
     "CorpusLook",
+    "Explanation",
     "PretrainConfig",
     "PretrainPlan",
     "Setting",
     "Warning",
+    "explain_automatic",
     "look_at",
     "plan_pretraining",
     "pretrain_stages",

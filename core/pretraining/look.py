@@ -20,7 +20,7 @@ _LIMITS = Limits(bytes=2 << 20, seconds=5.0, documents=20_000)
 _PASSAGE, _PASSAGES = 1000, 60
 _TAG = re.compile(r"</[A-Za-z][\w:-]{0,30}>|<(?:br|p|div|a|img|span|td|tr|li)\b[^<>\n]{0,200}>")
 _MUCH_MARKUP = 0.1
-# Of the documents that are copies of others.
+# Share of documents that are copies of others.
 _MANY_COPIES = 0.1
 _ANOTHER_LANGUAGE = 0.2
 _MANY_DAMAGED = 0.01
@@ -40,7 +40,7 @@ class CorpusLook:
         language: English name of the main language; empty: none was recognised.
         script: Main writing system.
         copies: Share of documents that are equal to others.
-        remarks: What is odd about the text, as sentences.
+        remarks: Oddities of the text, as sentences.
         is_random: Whether letters don't follow from those before them.
     """
 

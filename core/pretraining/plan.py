@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -23,12 +24,12 @@ from core.workspace import Workspace
 _START_SECONDS = 25.0
 # Cleaning, counting of words and tokenising, all together.
 _BYTES_PER_SECOND = 2_000_000
-# Of text whose size is unknown, such as a dataset on the Hub.
+# Text whose size is unknown, such as a dataset on the Hub.
 _ASSUMED_BYTES = 100_000_000
 _BYTES_PER_TOKEN = 4.0
 _LEAST_TOKENS = 3_000
-_LEAST_STEPS = 200
-_LEAST_VALIDATION_SEQUENCES = 8
+LEAST_STEPS = 200
+LEAST_VALIDATION_SEQUENCES = 8
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Warning:
 
 @dataclass(frozen=True)
 class PretrainPlan:
-    """What pretraining will do.
+    """The settings, the duration and the warnings of pretraining.
 
     Attributes:
         seconds: Estimate for all stages.
@@ -174,25 +175,34 @@ def _warnings(
                 {},
             )
         )
-    elif steps < _LEAST_STEPS:
-        minutes = round(config.minutes * _LEAST_STEPS / max(1, steps) + 0.5)
-        found.append(
-            Warning(
-                f"{steps:,} training steps in {config.minutes:g} minutes are too few to learn "
-                f"from; {minutes} minutes allow {_LEAST_STEPS}",
-                {"minutes": float(minutes)},
-            )
-        )
-    if tokens >= _LEAST_TOKENS and held_out < _LEAST_VALIDATION_SEQUENCES:
-        found.append(
-            Warning(
-                f"Only {held_out} sequences are held out, so that the validation loss will be "
-                "rough. Add text",
-                {},
-            )
-        )
+    elif steps < LEAST_STEPS:
+        found.append(few_steps(steps, {"minutes": enough_minutes(steps, config.minutes)}))
+    if tokens >= _LEAST_TOKENS and held_out < LEAST_VALIDATION_SEQUENCES:
+        found.append(few_validation_sequences(held_out))
     if look.is_random:
         found.append(
             Warning("The letters look random, so that no model can learn from their order", {})
         )
     return found
+
+
+def few_steps(steps: int, changes: Mapping[str, Any]) -> Warning:
+    """Warns of a training that ends before the model has learned."""
+    return Warning(
+        f"{steps:,} training steps are too few to learn from; {LEAST_STEPS} are the least",
+        changes,
+    )
+
+
+def enough_minutes(steps: int, minutes: float) -> float:
+    """Returns the time budget that gives enough steps."""
+    return float(math.ceil(minutes * LEAST_STEPS / max(1, steps)))
+
+
+def few_validation_sequences(count: int) -> Warning:
+    """Warns of a validation loss that is rough."""
+    return Warning(
+        f"Only {count} sequences are held out, so that the validation loss will be rough. A larger "
+        "validation_percent or more text helps",
+        {},
+    )

@@ -236,12 +236,12 @@ def _batch_for(steps: int, sequences: int) -> int:
 
 @dataclass(frozen=True)
 class _Device:
-    """What trains.
+    """The devices that train.
 
     Attributes:
         flops: FLOP/s of all devices.
         replicas: Devices that share a step.
-        memory_bytes: Of one device; None: unknown.
+        memory_bytes: Memory of one device; None: unknown.
         is_known: Whether its speed was measured.
     """
 

@@ -72,7 +72,7 @@ class _PlannedObjective(Protocol):
 
 
 class PlannedInputs(Protocol):
-    """What the planner reads of `TrainingInputs`."""
+    """The part of `TrainingInputs` that the planner reads."""
 
     @property
     def architecture(self) -> Architecture: ...

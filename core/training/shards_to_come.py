@@ -33,7 +33,7 @@ class PlannedShards:
 
 @dataclass(frozen=True)
 class ShardsToCome:
-    """What a training will read: its figures without its files."""
+    """Figures of the inputs that a training will read."""
 
     architecture: Architecture
     shards: PlannedShards

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from core.__main__ import build_parser, main
-from core.config import TrainConfig, help_of
+from core.config import TrainConfig, field_extra, help_of
 from core.stages.registry import STAGES
 from core.workspace import Workspace
 
@@ -96,7 +96,8 @@ def test_help_shows_the_defaults_of_the_preset(
     model = STAGES[command].config if command in STAGES else TrainConfig
     for name in model.preset_fields():
         value, field = getattr(model(), name), model.model_fields[name]
-        shown = "none" if value in (None, "") else str(value)
+        nothing = "auto" if field_extra(field)["automatic"] else "none"
+        shown = nothing if value in (None, "") else str(value)
         text = " ".join(help_of(field).split())
         assert f"{text} (default: {shown}, from --preset {model().preset}" in said, name
     if model is TrainConfig:

@@ -111,7 +111,6 @@ def test_digits_may_be_grouped(workspace: Workspace, typed: str) -> None:
     [
         ("vocab_size", "3", "greater than or equal to 16"),
         ("vocab_size", "many", "Enter a whole number, such as 1000."),
-        ("vocab_size", "", "a whole number"),
         ("vocab_size", "100.5", "a whole number"),
         ("vocab_size", "100.0", "a whole number"),
         ("vocab_size", "1,000.000", "a whole number"),

@@ -213,7 +213,7 @@ def test_run_deleted_elsewhere_is_reported_as_gone(tmp_path: Path, store: Store)
 def test_a_run_shows_its_settings_and_its_command(tmp_path: Path, store: Store) -> None:
     add_run(store, "run")
     detail = answers(Workspace(tmp_path), store)["run_detail"]({"run": "run"})
-    assert ("Vocabulary size", "10048") in detail["settings"]
+    assert ("Minimum frequency", "2") in detail["settings"]
     assert "python -m core tokenizer --name words" in detail["commands"][0][1]
 
 

@@ -38,7 +38,7 @@ def refused(path: Path, **settings: object) -> StudioError:
 
 
 def opened(path: Path, **settings: object) -> Corpus:
-    values = {"source": "files", "path": str(path), **settings}
+    values = {"source": "files", "path": str(path), "validation_percent": 5.0, **settings}
     return open_corpus(CorpusConfig.parse(values), Workspace(path.parent / "workspace"))
 
 

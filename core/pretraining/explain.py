@@ -1,0 +1,116 @@
+"""Says for a form which values automatic settings will have, and what keeps a run from learning."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from core.automatic.rules import (
+    Choice,
+    choose_sequence_length,
+    choose_validation_percent,
+    choose_vocab_size,
+)
+from core.config import CorpusConfig, ShardConfig, StageConfig, TokenizerConfig, TrainConfig
+from core.pretraining.look import CorpusLook, look_at
+from core.pretraining.plan import (
+    LEAST_STEPS,
+    LEAST_VALIDATION_SEQUENCES,
+    Setting,
+    Warning,
+    enough_minutes,
+    few_steps,
+    few_validation_sequences,
+)
+from core.training.automatic import explain
+from core.training.inputs import open_inputs
+from core.training.recipe import Plan, plan
+from core.workspace import Workspace
+
+# A larger vocabulary leaves most tokens with too few occurrences to learn from.
+_TOO_LARGE = 3.0
+_OF_STEPS = ("num_train_steps", "num_train_epochs", "per_replica_batch_size")
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The automatic settings of a stage's config, and warnings about it."""
+
+    settings: tuple[Setting, ...]
+    warnings: tuple[Warning, ...] = ()
+
+
+def explain_automatic(stage: str, config: StageConfig, workspace: Workspace) -> Explanation:
+    """Derives a stage's automatic settings without starting anything.
+
+    Raises:
+        StudioError: The text or the shards can't be read.
+    """
+    if isinstance(config, TrainConfig):
+        return _of_training(stage, config, workspace)
+    corpus = getattr(config, "corpus", None)
+    if not isinstance(corpus, CorpusConfig) or corpus.source == "hub":
+        return Explanation(())  # A dataset isn't downloaded for a hint.
+    look = _look(corpus.model_dump_json(), _state_of(corpus), str(workspace.root))
+    choices: dict[str, Choice] = {}
+    warnings: list[Warning] = []
+    if corpus.validation_percent is None and corpus.source != "corpus":
+        size = None if corpus.limit else look.total_bytes
+        choices["corpus.validation_percent"] = choose_validation_percent(size)
+    if isinstance(config, TokenizerConfig) and look.letters is not None:
+        fitting = choose_vocab_size(look.letters, look.alphabet)
+        if config.vocab_size is None:
+            choices["vocab_size"] = fitting
+        elif config.vocab_size > _TOO_LARGE * fitting.value:
+            warnings.append(_too_large(config.vocab_size, fitting))
+    if isinstance(config, ShardConfig) and config.max_seq_length is None:
+        choices["max_seq_length"] = choose_sequence_length(look.total_bytes)
+    return Explanation(_settings(stage, choices), tuple(warnings))
+
+
+def _of_training(stage: str, config: TrainConfig, workspace: Workspace) -> Explanation:
+    resolved, choices = explain(config, workspace)
+    inputs = open_inputs(resolved, workspace)
+    planned = plan(resolved, inputs.epoch_length, inputs.shards.row_length)
+    warnings = []
+    if planned.num_train_steps < LEAST_STEPS and not config.evaluate_only:
+        warnings.append(few_steps(planned.num_train_steps, _more_steps(config, planned)))
+    if len(inputs.validation_rows) < LEAST_VALIDATION_SEQUENCES:
+        warnings.append(few_validation_sequences(len(inputs.validation_rows)))
+    return Explanation(_settings(stage, choices), tuple(warnings))
+
+
+def _more_steps(config: TrainConfig, planned: Plan) -> dict[str, Any]:
+    """Makes the duration automatic again, or else gives it more time."""
+    is_set = [name for name in _OF_STEPS if getattr(config, name) is not None]
+    if is_set:
+        return dict.fromkeys(is_set)
+    return {"minutes": enough_minutes(planned.num_train_steps, config.minutes)}
+
+
+def _settings(stage: str, choices: dict[str, Choice]) -> tuple[Setting, ...]:
+    return tuple(Setting(stage, name, one.value, one.reason) for name, one in choices.items())
+
+
+def _too_large(size: int, fitting: Choice) -> Warning:
+    return Warning(
+        f"A vocabulary of {size:,} tokens is large for this text: most tokens occur too rarely to "
+        f"be learned. {fitting.value:,} suit it",
+        {"vocab_size": None},
+    )
+
+
+@lru_cache(maxsize=32)
+def _look(corpus: str, state: str, root: str) -> CorpusLook:
+    """Keeps looks until a file changes: a form asks at every change of a field."""
+    return look_at(CorpusConfig.model_validate_json(corpus), Workspace(root))
+
+
+def _state_of(corpus: CorpusConfig) -> str:
+    try:
+        found = Path(corpus.path).stat()
+    except (OSError, ValueError):
+        return ""  # The text has its own check.
+    return f"{found.st_size} {found.st_mtime_ns}"
