@@ -13,6 +13,8 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, quote_plus, unquote, unquote_plus, urlsplit
 
+from core.terminal import without_controls
+
 HIDDEN = "[hidden]"
 AUTH_VARIABLE = "STUDIO_AUTH"
 DATABASE_URL_VARIABLE = "STUDIO_DATABASE_URL"
@@ -87,13 +89,13 @@ def parse_logins(text: str) -> list[tuple[str, str]]:
 
 
 class RedactingStream:
-    """Redacts secrets in text written to a stream."""
+    """Redacts secrets, and removes control characters, in text written to a stream."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        self._stream.write(redact(text))
+        self._stream.write(without_controls(redact(text)))
         return len(text)
 
     def __getattr__(self, name: str) -> Any:
@@ -101,7 +103,7 @@ class RedactingStream:
 
 
 def hide_secrets_in_output() -> None:
-    """Redacts this process's output, tracebacks included."""
+    """Redacts this process's output, tracebacks included; it can't control a terminal."""
     sys.stdout, sys.stderr = RedactingStream(sys.stdout), RedactingStream(sys.stderr)
 
 

@@ -92,6 +92,15 @@ def test_events_and_output_hold_no_token(tmp_path: Path) -> None:
     assert output.getvalue() == f"refused: {HIDDEN}\n"
 
 
+def test_output_does_not_control_the_terminal() -> None:
+    output = io.StringIO()
+    foreign = (
+        "\x1b]52;c;YQ==\x07\x1b[2K\rdone \x9b31m \x85\u202e\u2028\u2066\x7f\x0b\tä\u3000🙂\r\n"
+    )
+    print(foreign, end="", file=RedactingStream(output))  # type: ignore[call-overload]
+    assert output.getvalue() == "?]52;c;YQ==??[2K\ndone ?31m ??????\tä\u3000🙂"
+
+
 def test_messages_to_users_hold_no_token() -> None:
     error = StudioError(f"{TOKEN} failed", expected=TOKEN, received=TOKEN, fix=f"not {TOKEN}")
     shown = [present.error_card(error), str(present.notice(error)), str(present.describe(error))]
