@@ -42,6 +42,11 @@ def escape(text: object) -> str:
     return html.escape(str(text), quote=True)
 
 
+def is_link(address: object) -> bool:
+    """Returns whether a stored value may become a link: a web page, or a part of this page."""
+    return isinstance(address, str) and address.startswith(("https://", "http://", "#"))
+
+
 @contextmanager
 def sent_by_user(values: Any) -> Iterator[None]:
     """Shows these values' strings to their sender unredacted, within the block.

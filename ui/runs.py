@@ -43,7 +43,7 @@ from ui.parts.run_rows import (
     summarize,
 )
 from ui.parts.stage import Launcher
-from ui.present import answering, escape, guarded, run_of
+from ui.present import answering, escape, guarded, is_link, run_of
 
 _FIRST_RUNS = 100
 _LOG_LINES = 200
@@ -433,8 +433,9 @@ def _figures(row: RunRow) -> dict[str, float]:
 def _published(row: RunRow) -> list[str]:
     if row.stage != "push" or row.results.get("dry_run", True):
         return []
-    pages = (row.results["url"] if row.results["commit"] else "", row.results["space_url"])
-    return [page for page in pages if page]
+    found = row.results
+    pages = (found.get("url") if found.get("commit") else "", found.get("space_url"))
+    return [str(page) for page in pages if is_link(page)]
 
 
 def _warning(warning: dict[str, Any]) -> dict[str, Any]:

@@ -34,8 +34,8 @@ from core.errors import ConfigError
 from core.presets import TRAINING_PRESETS
 
 TrainPresetName = Literal["fast", "classic", "flax", "custom"]
-# They name files of this machine, or choose what the target decides.
-_NOT_ELSEWHERE = ("output", "num_processes", "process_id", "coordinator_address")
+# They choose what the target decides.
+_NOT_ELSEWHERE = ("num_processes", "process_id", "coordinator_address")
 
 # Values of automatic settings where none are derived from shards.
 _USUAL_VALUES: dict[str, Any] = {
@@ -964,7 +964,13 @@ class TrainConfig(StageConfig):
         if not self.target:
             given = next((name for name in limits if getattr(self, name) is not None), "")
             if given:
-                raise _needs_other(given, "a target", str(getattr(self, given)), "set target too")
+                raise ConfigError(
+                    f"{given} is a limit of a machine elsewhere, and there is no target",
+                    expected="a target, or none of " + ", ".join(limits),
+                    received=f"{given}={getattr(self, given)} without a target",
+                    fix=f"set target too, or leave {given} out",
+                    field=given,
+                )
             return self
         for name in _NOT_ELSEWHERE:
             if value := getattr(self, name):

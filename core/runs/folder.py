@@ -20,7 +20,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, chdir, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -66,6 +66,10 @@ class RunRecord:
     cwd: str = ""
     environment: dict[str, str] = field(default_factory=dict)
     follows: str = ""
+
+    def in_cwd(self) -> AbstractContextManager[None]:
+        """Changes to the folder at which relative paths of the config begin, if it exists."""
+        return chdir(self.cwd if self.cwd and Path(self.cwd).is_dir() else ".")
 
 
 class RunFolder:

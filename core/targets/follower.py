@@ -15,6 +15,7 @@ import shutil
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from core.config import TrainConfig
 from core.config.word_marks import parse_word_marks
 from core.errors import StudioError
 from core.events import LIMIT, EventLog, StopMode, read_events, read_stop
+from core.interruption import interrupted_by
 from core.outbound import distrust_callers
 from core.redaction import hide_secrets_in_output
 from core.reporting.start import start_reporters_of
@@ -53,11 +55,20 @@ SECONDS_PER_ROUND = 3.0
 SILENT_AFTER_SECONDS = 90.0
 _FETCH_EVERY_SECONDS = 600.0
 _MOST_RETRY_SECONDS = 60.0
+# Before the first machine: nothing is lost, and nobody is to wait for a wrong address.
+MOST_UNREACHABLE_SECONDS = 300.0
+# An aborted run whose machine can't be reached is left.
+_ABORT_UNREACHABLE_SECONDS = 15.0
+_LOOK_SECONDS = 0.3
 _FIGURES_EVERY_SECONDS = 30.0
 # A machine that doesn't abort within this time is deleted.
 _ABORT_WITHIN_SECONDS = 60.0
 _BEFORE_THE_FIRST_STEP = -1
 _HELD = ("artifact", "finished")
+
+
+class _Stopped(BaseException):
+    """A stop was requested while something blocked; nothing has been launched."""
 
 
 class Follower:
@@ -89,31 +100,88 @@ class Follower:
         self._figures: dict[str, Any] = {}
         self._figures_at = 0.0
         self._reported_at = 0.0
+        self._round_began = self._failing_since = 0.0
+        self._is_finishing = False
 
     def follow(self) -> None:
-        """Copies until the run has ended; waits as long as the mirror can't be reached."""
-        wait, problem = SECONDS_PER_ROUND, ""
+        """Copies until the run has ended.
+
+        A target or mirror that can't be reached is waited for as long as a machine may be at work,
+        else for some minutes.
+        """
+        wait, self._failing_since, problem = SECONDS_PER_ROUND, 0.0, ""
         while True:
+            self._round_began = time.monotonic()
             try:
-                if self._round():
-                    break
-                wait, problem = SECONDS_PER_ROUND, ""
+                with interrupted_by(self._interrupt):
+                    if self._round():
+                        break
+                wait, self._failing_since, problem = SECONDS_PER_ROUND, 0.0, ""
             except WorkspaceMovedError:
                 raise
+            except _Stopped:
+                self._stop_without_machine()
+                break
             except StudioError as error:
+                self._failing_since = self._failing_since or self._round_began
                 if not self._may_wait(error):
                     self._refuse(error)
                     break
+                if self._is_left():
+                    self._leave(error)
+                    break
                 if str(error) != problem:
-                    print(error, file=sys.stderr, flush=True)
+                    self._tell(error)
                 problem, wait = str(error), min(2 * wait, _MOST_RETRY_SECONDS)
             except OSError as error:
                 # Such as a full disk. A machine at work isn't left alone because of it.
                 if str(error) != problem:
                     print(f"trying again after: {error}", file=sys.stderr, flush=True)
                 problem, wait = str(error), min(2 * wait, _MOST_RETRY_SECONDS)
-            time.sleep(wait)
+            self._pause(wait)
         self._events.close()
+
+    def _interrupt(self) -> None:
+        """Ends a call that blocks, if nothing is launched: at a stop, and after some minutes."""
+        if self._launcher is None or self._launcher.state.current is not None:
+            return
+        if self._is_finishing or self._launcher.has_ended:
+            return
+        waited = time.monotonic() - self._round_began
+        if waited > _LOOK_SECONDS and read_stop(self._folder.stop_file):
+            raise _Stopped
+        if self._phase[0] == "checking" and waited > MOST_UNREACHABLE_SECONDS:
+            raise _no_answer(str(self._record.config.get("target")))
+
+    def _pause(self, seconds: float) -> None:
+        """Waits, until a stop is requested."""
+        mode, end = read_stop(self._folder.stop_file), time.monotonic() + seconds
+        while time.monotonic() < end and read_stop(self._folder.stop_file) == mode:
+            time.sleep(min(_LOOK_SECONDS, seconds))
+
+    def _is_left(self) -> bool:
+        """Returns whether a stopped run is left though its mirror can't be reached."""
+        mode = read_stop(self._folder.stop_file)
+        waited = time.monotonic() - self._failing_since
+        is_given_up = mode == "abort" or (bool(mode) and self._launcher is None)
+        return is_given_up and waited > _ABORT_UNREACHABLE_SECONDS
+
+    def _leave(self, error: StudioError) -> None:
+        """Ends the run here; its machine, if it has one, may go on."""
+        if self._launcher:
+            message = f"The machine could not be told to stop. {error} List it with: studio targets"
+            self._events.append("warning", message=message, alert="unreachable")
+            self._launcher.give_up(0)
+            self._launcher = None
+        self._stop_without_machine()
+
+    def _tell(self, error: StudioError) -> None:
+        """Shows an error that is waited out: on the page, and in the run's log."""
+        print(error, file=sys.stderr, flush=True)
+        with suppress(OSError), self._folder.log.open("a", encoding="utf-8") as log:
+            log.write(f"trying again after: {error}\n")
+        with suppress(OSError):
+            self._events.append("warning", message=f"{error}", alert="unreachable")
 
     def _may_wait(self, error: StudioError) -> bool:
         """Returns whether a later try may succeed, such as after a new login.
@@ -121,7 +189,9 @@ class Follower:
         A machine at work isn't given up because its target or its mirror refuses this computer.
         """
         if isinstance(error, UnavailableError | NoRoomError):
-            return True
+            waited = time.monotonic() - self._failing_since
+            is_early = self._launcher is not None and self._launcher.state.current is None
+            return not is_early or waited < MOST_UNREACHABLE_SECONDS
         is_refused = isinstance(error, TargetError) and not isinstance(error, MirrorError)
         return is_refused and self._launcher is not None and self._launcher.has_machine
 
@@ -225,6 +295,7 @@ class Follower:
 
     def _finish(self, state: str, reason: str, code: int | None = 0, **fields: Any) -> None:
         """Ends the run here; its machine is deleted first."""
+        self._is_finishing = True
         if self._launcher:
             self._launcher.delete_machine()
         self._events.append("finished", state=state, reason=reason, **fields)
@@ -424,6 +495,7 @@ class Follower:
                 fix="look on the machine that trained it; its checkpoint is here",
             )
         if made := self._fetched_before(kind):
+            self._copy_to_output(made)
             return describe_artifact(made)
         with self._workspace.new_artifact(kind, described["name"], exact=False) as draft:
             manifest = self._mirror.download_artifact(self._incarnation, files, draft.folder)
@@ -431,7 +503,17 @@ class Follower:
             draft.config, draft.inputs = manifest.config, manifest.inputs
             draft.run = self._record.id
         assert draft.artifact is not None
+        self._copy_to_output(draft.artifact)
         return describe_artifact(draft.artifact)
+
+    def _copy_to_output(self, made: Artifact) -> None:
+        """Copies the model of a run that was launched from here to its output folder."""
+        config = parse_stage_config(self._record.stage, self._record.config)
+        if self._launcher and isinstance(config, TrainConfig):
+            from core.training.export import copy_to_output
+
+            with self._record.in_cwd():
+                copy_to_output(config, made)
 
     def _fetched_before(self, kind: str) -> Artifact | None:
         """Returns the artifact if a follower was killed after it had fetched it.
@@ -455,6 +537,15 @@ class Follower:
                 self._launcher.give_up(error.exit_code)
             self._launcher = None
             self._finish("failed", error.reason or "target", error.exit_code, error=error.to_dict())
+
+
+def _no_answer(target: str) -> UnavailableError:
+    return UnavailableError(
+        f"{target} doesn't answer",
+        expected=f"an answer within {MOST_UNREACHABLE_SECONDS / 60:.0f} minutes",
+        received="none",
+        fix="check the address, the network and whether the machine is on; then resume the run",
+    )
 
 
 def _position(folder: RunFolder) -> tuple[int, int, int]:

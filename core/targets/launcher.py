@@ -12,9 +12,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable
-from contextlib import chdir
 from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
 from typing import Any
 
 from core.config import TrainConfig, split_references
@@ -236,6 +234,11 @@ class Launcher:
             )
         if self.seconds_left() == 0:
             raise _limit_is_used_up(self._config)
+        if not self.state.launches:
+            from core.training.export import check_output
+
+            with self._record.in_cwd():
+                check_output(self._config)
         self.state.write(self._folder)
 
     def _check_same_mirror(self, here: str) -> None:
@@ -255,8 +258,7 @@ class Launcher:
     def _upload(self) -> None:
         self._enter("uploading")
         mirror = self._mirror()
-        cwd = self._record.cwd
-        with chdir(cwd if cwd and Path(cwd).is_dir() else "."):
+        with self._record.in_cwd():
             inputs = collect_inputs(self._config, self._workspace)
         config = {**self._record.config, **inputs.values}
         for name in _LOCAL_FIELDS:

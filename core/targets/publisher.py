@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import chdir, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -328,7 +328,7 @@ def _find_inputs(folder: RunFolder, record: RunRecord) -> Inputs:
     if not isinstance(config, TrainConfig):
         return Inputs()
     try:
-        with chdir(record.cwd if record.cwd and Path(record.cwd).is_dir() else "."):
+        with record.in_cwd():
             return collect_inputs(config, Workspace(folder.path.parent.parent))
     except StudioError as error:
         print(f"the inputs are not mirrored: {error}", file=sys.stderr, flush=True)

@@ -49,6 +49,11 @@ def check_destination(config: TrainConfig, workspace: Workspace, run: str) -> No
         return
     if config.name:
         workspace.check_new_name("model", config.name)
+    check_output(config)
+
+
+def check_output(config: TrainConfig) -> None:
+    """Raises ConfigError unless `output` is unset, empty or missing."""
     if config.output:
         _check_output(_output_of(config))
 
@@ -82,9 +87,14 @@ def export_model(
             draft.run = run
         artifact = draft.artifact
     assert artifact is not None
+    copy_to_output(config, artifact)
+    return artifact
+
+
+def copy_to_output(config: TrainConfig, artifact: Artifact) -> None:
+    """Copies a model to `output`, if that is set; raises ConfigError if the folder isn't empty."""
     if config.output:
         _copy_to(artifact, _output_of(config))
-    return artifact
 
 
 def check_room(config: TrainConfig, architecture: Architecture, folder: Path) -> None:

@@ -382,6 +382,21 @@ def test_targets_that_fail_hide_no_machine(place: Place, tmp_path: Path) -> None
     assert [one.id for one in list_machines(workspace)] == [f"{RUN}-1"]
 
 
+def test_model_of_another_machine_is_copied_to_the_output_folder(
+    place: Place, tmp_path: Path
+) -> None:
+    output = tmp_path / "output"
+    place.work = lambda job: train(place, tmp_path / "made", job)
+    workspace, folder = new_run(tmp_path, output=str(output))
+    assert follow(workspace, folder)["state"] == "done"
+    assert (output / "model.safetensors").read_bytes() == b"weights"
+    (output / "manifest.json").unlink()
+    another, folder = new_run(tmp_path, "another", output=str(output))
+    last = follow(another, folder)
+    assert (last["state"], last["error"]["field"]) == ("failed", "output")
+    assert len(place.jobs) == 1, "nothing was launched"
+
+
 def test_phase_from_a_machine_is_short_and_has_no_control_characters(
     place: Place, tmp_path: Path
 ) -> None:

@@ -23,7 +23,17 @@ def test_elements_attributes_and_text_are_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    "html", ["<script>x</script>", "<img src=x>", '<p onclick="x">y</p>', '<p style="x">y</p>']
+    "html",
+    [
+        "<script>x</script>",
+        "<img src=x>",
+        '<p onclick="x">y</p>',
+        '<p style="x">y</p>',
+        '<a href="javascript:alert(1)">x</a>',
+        '<a href=" JavaScript:alert(1)">x</a>',
+        '<a href="data:text/html,x">x</a>',
+        "<a href>x</a>",
+    ],
 )
 def test_other_tags_and_attributes_are_refused(html: str) -> None:
     with pytest.raises(ValueError, match="<"):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from html.parser import HTMLParser
 from typing import Any
 
+from ui.present import is_link
+
 _TAGS = frozenset(
     "a b br details div em h3 h4 i li ol p section small span strong summary table tbody td th "
     "thead tr ul".split()
@@ -33,6 +35,7 @@ class _Reader(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         unknown = {name for name, _ in attrs} - _ATTRIBUTES
+        unknown |= {name for name, value in attrs if name == "href" and not is_link(value)}
         if tag not in _TAGS or unknown:
             raise ValueError(f"<{tag}> with {sorted(unknown)}")
         children: list[Node] = []

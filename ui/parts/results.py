@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 from core.evaluation.baselines import baselines_for
 from core.finetuning.names import METRICS, RANDOM_INIT
 from ui.parts import markup
-from ui.present import escape
+from ui.present import escape, is_link
 
 _MOST_ROWS = 500
 # Columns beside the model's own; the table of all has the others.
@@ -122,6 +122,8 @@ def _source(source: str) -> str:
 
 def _link(source: str) -> str:
     address = source.partition(" ")[0]
+    if not is_link(address):
+        return escape(source)
     return (
         f'<a href="{escape(address)}" target="_blank" rel="noreferrer">{escape(_source(source))}'
         "</a>"
