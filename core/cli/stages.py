@@ -46,11 +46,14 @@ def add_stage(commands: Any, common: argparse.ArgumentParser, stage: Stage) -> N
 
 def _run_stage(options: argparse.Namespace) -> int:
     from core.runs.client import submit
+    from core.runs.inputs import check_inputs
 
     stage = STAGES[options.stage]
     config = stage.config.parse(stage_values(options, stage.config))
     workspace = workspace_of(options)
     awaited = _awaited(options)
+    if not awaited:
+        check_inputs(workspace, config)
     at_once = stage.secret_variable in os.environ or stage.skips_queue(config, workspace)
     if at_once and not options.detach:
         _wait_for(workspace, awaited, quiet=options.quiet)
