@@ -27,11 +27,13 @@ from tests.texts import write_sentences
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 FLAGS = (ROOT / "docs" / "flags.md").read_text("utf-8")
 ACCELERATORS = "".join((ROOT / "docs" / f"{name}.md").read_text("utf-8") for name in ("tpu", "gpu"))
 
 # Options that make a README command small enough for a test.
 SMALLER = {
+    "pretrain": ["--minutes", "0.02"],
     "quickstart": ["--limit", "1000", "--num-train-steps", "5"],
     "tokenizer": ["--vocab-size", "80"],
     "shards": ["--max-seq-length", "32"],
@@ -46,8 +48,8 @@ SMALLER = {
 }
 
 
-def blocks(language: str) -> list[str]:
-    found = re.findall(r"^```(\w*)\n(.*?)^```$", README, flags=re.DOTALL | re.MULTILINE)
+def blocks(language: str, page: str = README) -> list[str]:
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", page, flags=re.DOTALL | re.MULTILINE)
     return [text for name, text in found if name == language]
 
 
@@ -58,7 +60,14 @@ def shell_commands() -> list[list[str]]:
 
 
 def core_commands() -> list[list[str]]:
-    return [command[3:] for command in shell_commands() if command[:3] == ["python", "-m", "core"]]
+    """Returns the arguments of commands that run `studio`, or the same as a module."""
+    prefixes = (["python", "-m", "core"], ["studio"])
+    return [
+        command[len(prefix) :]
+        for command in shell_commands()
+        for prefix in prefixes
+        if command[: len(prefix)] == prefix
+    ]
 
 
 def smaller(arguments: list[str]) -> list[str]:
@@ -86,6 +95,7 @@ def test_every_stage_command_of_the_readme_works(tmp_path: Path) -> None:
     run_commands = [command for command in core_commands() if command[0] == "runs"]
     others = [command for command in core_commands() if command[0] != "runs"]
     assert {command[0] for command in others} == {
+        "pretrain",
         "quickstart",
         "fill-mask",
         "tokenizer",
@@ -111,9 +121,7 @@ def test_every_stage_command_of_the_readme_works(tmp_path: Path) -> None:
 def test_the_script_of_the_readme_works(tmp_path: Path) -> None:
     write_sentences(tmp_path / "my-text.txt", 600)
     (script,) = blocks("python")
-    smaller = script.replace("vocab_size=8000", "vocab_size=80")
-    smaller = smaller.replace("max_seq_length=128", "max_seq_length=32")
-    smaller = smaller.replace("num_train_epochs=3", "num_train_steps=10")
+    smaller = script.replace("minutes=10", "minutes=0.02")
     (tmp_path / "script.py").write_text(smaller)
     result = subprocess.run(
         [sys.executable, "script.py"],
@@ -212,12 +220,15 @@ def end_all_processes_of(folder: Path) -> None:
             os.kill(int(path.parent.name), signal.SIGKILL)
 
 
-def test_the_readme_shows_two_commands_first() -> None:
-    assert shell_commands()[:2] == [["make", "run"], ["make", "test"]]
+def test_the_readme_shows_its_commands_first_and_is_short() -> None:
+    first, second, _, then = shell_commands()[:4]
+    assert (first, second) == (["make", "run"], ["make", "test"])
+    assert then == ["studio", "pretrain", "my-text.txt"]
+    assert len(README.split()) <= 1000
 
 
-def test_the_tree_in_the_readme_lists_the_folders_that_exist() -> None:
-    (tree,) = [block for block in blocks("") if "core/" in block and "app.py" in block]
+def test_the_map_of_the_code_lists_the_folders_that_exist() -> None:
+    (tree,) = [block for block in blocks("", CONTRIBUTING) if "core/" in block]
     named = re.findall(r"^(\s*)([\w.]+/?)\s", tree, flags=re.MULTILINE)
     folders: dict[int, str] = {}
     paths = set()
@@ -238,7 +249,7 @@ def test_the_tree_in_the_readme_lists_the_folders_that_exist() -> None:
 
 
 def test_the_files_to_read_first_exist() -> None:
-    (sentence,) = re.findall(r"Read these five files first:(.*?)\n\n", README, flags=re.DOTALL)
+    (sentence,) = re.findall(r"Read these five files first:(.*?)\n\n", CONTRIBUTING, flags=re.DOTALL)
     files = re.findall(r"`([\w/]+\.py)`", sentence)
     assert len(files) == 5
     assert not [file for file in files if not (ROOT / file).is_file()]
