@@ -249,7 +249,9 @@ def test_the_map_of_the_code_lists_the_folders_that_exist() -> None:
 
 
 def test_the_files_to_read_first_exist() -> None:
-    (sentence,) = re.findall(r"Read these five files first:(.*?)\n\n", CONTRIBUTING, flags=re.DOTALL)
+    (sentence,) = re.findall(
+        r"Read these five files first:(.*?)\n\n", CONTRIBUTING, flags=re.DOTALL
+    )
     files = re.findall(r"`([\w/]+\.py)`", sentence)
     assert len(files) == 5
     assert not [file for file in files if not (ROOT / file).is_file()]

@@ -49,6 +49,8 @@ def follow(workspace: Workspace, *runs: str, as_json: bool, quiet: bool = False)
             return EXIT_INTERRUPTED
         _print_end(row, as_json=as_json, is_last=run_id == runs[-1])
         codes.append(_exit_code(row))
+        if codes[-1] and not as_json:
+            break  # The others need this one.
     return next((code for code in codes if code), EXIT_DONE)
 
 

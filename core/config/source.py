@@ -144,6 +144,16 @@ class SourceConfig(StageConfig):
         ge=1,
         le=1_000_000,
     )
+    max_document_characters: int | None = option(
+        None,
+        "Cut longer documents of files into passages of at most so many characters; empty: none.",
+        title="Longest document (characters)",
+        group="Files",
+        details="They are cut at white space where possible. A text of a few long documents can "
+        "then be held out in part.",
+        is_later=True,
+        ge=100,
+    )
     max_unpack_ratio: int = option(
         200,
         "Largest ratio of unpacked to packed size, for more than 256 MB of text.",

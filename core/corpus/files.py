@@ -37,6 +37,7 @@ from core.corpus.json_rows import (
 )
 from core.corpus.lines import Decoder, encoding_named
 from core.corpus.parquet_rows import ParquetTexts
+from core.corpus.passages import passages_of
 from core.corpus.report import Facts, Findings, ReadingReport
 from core.corpus.source import SourcePart
 from core.corpus.stretches import Range, Stretch, cut_groups, cut_lines, is_safe_to_cut, shorten
@@ -290,7 +291,9 @@ class FilesSource:
     def documents_by_file(self, part: str) -> Iterator[tuple[str, Iterator[str]]]:
         """Yields each file's name and documents."""
         for file in self._files[part]:
-            yield file.shown, self._documents_of(file)
+            texts = self._documents_of(file)
+            longest = self._config.max_document_characters
+            yield file.shown, texts if longest is None else passages_of(texts, longest)
 
     def rows(self, part: str) -> Iterator[Row]:
         """Yields the objects of JSON files; raises CorpusError for other formats."""

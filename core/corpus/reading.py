@@ -41,7 +41,9 @@ from core.workspace.places import make_folder
 _READING = 2
 _DOCUMENTS_BETWEEN_REPORTS = 1000
 # Fingerprinted only if not default, to keep older fingerprints valid.
-_READING_OPTIONS = ("encoding", "encoding_errors", "csv_header", "delimiter", "quoting")
+_READING_OPTIONS = (
+    "encoding", "encoding_errors", "csv_header", "delimiter", "quoting", "max_document_characters"
+)  # fmt: skip
 
 
 class LabelledDocument(NamedTuple):

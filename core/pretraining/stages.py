@@ -14,6 +14,8 @@ from core.workspace import Workspace
 
 _SAMPLES = 3
 _LONGEST_NAME = 40
+# Longer documents are cut, so that a text of few of them can be held out in part.
+_PASSAGE_CHARACTERS = 2000
 
 
 def pretrain_stages(
@@ -31,6 +33,8 @@ def pretrain_stages(
     }
     stages: list[tuple[str, StageConfig]] = []
     corpus = config.corpus
+    if corpus.max_document_characters is None:
+        corpus = corpus.model_copy(update={"max_document_characters": _PASSAGE_CHARACTERS})
     if corpus.source != "corpus":
         cleaning = CleanConfig(
             name=names["corpus"],

@@ -14,7 +14,7 @@ from typing import Any
 from core.config import StageConfig, TrainConfig, field_extra
 from core.config.sweep import SweepConfig
 from core.config.toml_file import TomlFileError, parse_toml, read_toml
-from core.errors import ConfigError, RunError
+from core.errors import ConfigError, RunError, StudioError
 from core.models.finding import with_family
 from core.redaction import HIDDEN, redact_forms
 from core.runs.folder import carried_environment, log_tail_line
@@ -64,7 +64,8 @@ def create_sweep(workspace: Workspace, config: SweepConfig) -> SweepFolder:
     Raises:
         ConfigError: With the key that is wrong.
     """
-    config = checked(config, workspace)
+    config, example = _checked(config, workspace)
+    config = _with_derived(config, example, workspace)
     folder = SweepFolder.of(workspace, config.name)
     if folder.path.exists():
         raise ConfigError(
@@ -79,6 +80,20 @@ def create_sweep(workspace: Workspace, config: SweepConfig) -> SweepFolder:
     record = SweepRecord(config, time.time(), os.getcwd(), carried_environment(os.environ))
     folder.write_record(record)
     return folder
+
+
+def _with_derived(config: SweepConfig, example: StageConfig, workspace: Workspace) -> SweepConfig:
+    """Derives the base's automatic settings once, so that trials differ in their options only."""
+    if not isinstance(example, TrainConfig):
+        return config
+    from core.training.automatic import explain
+
+    try:
+        _, choices = explain(example, workspace)
+    except StudioError:
+        return config  # Shards elsewhere are opened by the trials.
+    derived = {name: one.value for name, one in choices.items() if name not in config.options}
+    return config.model_copy(update={"base": {**config.base, **derived}})
 
 
 def checked(config: SweepConfig, workspace: Workspace) -> SweepConfig:
