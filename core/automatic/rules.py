@@ -10,7 +10,7 @@ _LEAST_VOCABULARY = 256
 MOST_VOCABULARY = 16_384
 _VOCABULARY_STEP = 32
 # Tokens, besides the alphabet, for each square root of a character.
-_TOKENS_PER_ROOT = 4.5
+_TOKENS_PER_ROOT = 3.5
 
 # Held-out text that gives a steady figure, and the limits of its share.
 _VALIDATION_BYTES = 500_000

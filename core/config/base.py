@@ -140,7 +140,7 @@ class StageConfig(BaseModel):
         return fingerprint_of(self._identity(self.fields_outside_identity()))
 
     def _identity(self, excluded: Collection[str] = ()) -> dict[str, Any]:
-        """Returns plain values, without later fields at their default."""
+        """Returns plain values, without later fields that are as earlier configs imply."""
         values = self.model_dump(mode="json", exclude=set(excluded))
         for name in list(values):
             field, value = type(self).model_fields[name], getattr(self, name)
@@ -148,7 +148,7 @@ class StageConfig(BaseModel):
                 values[name] = value._identity()
             elif isinstance(value, tuple) and value:
                 values[name] = [one._identity() for one in value]
-            elif field_extra(field)["is_later"] and value == field.default:
+            elif field_extra(field)["is_later"] and value == field_extra(field)["earlier"]:
                 del values[name]
         return values
 

@@ -102,6 +102,7 @@ def option(
     slider: tuple[float, float, float] | None = None,
     needs: str = "",
     automatic: bool = False,
+    earlier: Any = None,
     **bounds: Any,
 ) -> Any:
     """Declares an option as a config field.
@@ -112,7 +113,8 @@ def option(
         artifact, artifacts: Kind of the artifact that it names, or of several; see `split_names`.
         path: Whether the web app confines it as a local path.
         identity: Whether it affects the result and fingerprint.
-        is_later: Whether older configs lack it; fingerprinted only if not default.
+        is_later: Whether older configs lack it; fingerprinted only if not default, or not
+            `earlier`, the value that they imply, if that is set.
         secret: Whether it is never stored, logged or shown.
         is_list: Whether its value is a list of names, for which a flag may be repeated.
         is_numbers: Whether its text is numbers, of which a sweep may vary one, or lists of them.
@@ -143,6 +145,7 @@ def option(
         "slider": list(slider or ()),
         "needs": needs,
         "automatic": automatic,
+        "earlier": default if earlier is None else earlier,
     }
     return Field(default, title=title or None, description=help, json_schema_extra=extra, **bounds)
 
@@ -199,6 +202,7 @@ def field_extra(field: FieldInfo) -> dict[str, Any]:
         "slider": [],
         "needs": "",
         "automatic": False,
+        "earlier": None,
     }
     extra = field.json_schema_extra
     return {**defaults, **extra} if isinstance(extra, dict) else defaults

@@ -509,6 +509,7 @@ class TrainConfig(StageConfig):
         title="Intra-document masking",
         group="Objective",
         is_later=True,
+        earlier=False,
     )
     mean_noise_span_length: float | None = option(
         None,

@@ -16,6 +16,13 @@ from core.config import (
 )
 
 FILES = {"source": "files", "path": "data/*.txt", "text_unit": "paragraph", "limit": 100}
+_EARLIER_TRAINING = {"size": "mini", "intra_document_masking": False}
+_EARLIER_FAST = {
+    "per_replica_batch_size": 32,
+    "num_train_epochs": 1.0,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+}
 # Config model, values, and their fingerprint in earlier versions.
 KNOWN: list[tuple[type[StageConfig], dict[str, Any], str]] = [
     (CorpusConfig, {}, "829daf32f53bb460"),
@@ -97,4 +104,18 @@ KNOWN: list[tuple[type[StageConfig], dict[str, Any], str]] = [
 def test_fingerprints_equal_those_of_earlier_versions(
     model: type[StageConfig], values: dict[str, Any], fingerprint: str
 ) -> None:
-    assert model(**values).fingerprint() == fingerprint
+    assert model.parse(with_earlier_defaults(model, values)).fingerprint() == fingerprint
+
+
+def with_earlier_defaults(model: type[StageConfig], values: dict[str, Any]) -> dict[str, Any]:
+    """Adds the values of what is automatic by default since."""
+    corpus = {"validation_percent": 5.0}
+    if model is CorpusConfig:
+        return {**corpus, **values}
+    if model in (TokenizerConfig, ShardConfig):
+        classic = {"preset": "classic", **values}
+        return {**classic, "corpus": {**corpus, **values.get("corpus", {})}}
+    if issubclass(model, TrainConfig):
+        is_fast = "preset" not in values
+        return {**_EARLIER_TRAINING, **(_EARLIER_FAST if is_fast else {}), **values}
+    return values

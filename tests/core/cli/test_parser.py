@@ -107,4 +107,4 @@ def test_fish_script_names_every_command(capsys: pytest.CaptureFixture[str]) -> 
     script = capsys.readouterr().out
     for stage in STAGES:
         assert f" -a {stage}\n" in script
-    assert " -l size -x -a 'tiny mini small" in script
+    assert " -l size -x -a 'auto tiny mini small" in script

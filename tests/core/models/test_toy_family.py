@@ -89,7 +89,7 @@ def test_toy_family_is_configured(toy: str) -> None:
 
 def test_toy_family_has_its_own_presets_and_recipe(toy: str) -> None:
     assert TrainConfig(family=toy).mlm_probability == 0.25
-    assert TokenizerConfig(family=toy).vocab_size == 500
+    assert TokenizerConfig(family=toy, preset="classic").vocab_size == 500
     write_up = write_up_of("classic", toy)
     assert write_up is not None and write_up.source == "toy.txt"
     assert write_up_of("flax", toy) is None
