@@ -10,10 +10,14 @@ import gradio as gr
 from core.config import EvaluateConfig
 from core.evaluation.documents import check_is_named, check_text
 from core.evaluation.pairs import check_pairs
+from core.evaluation.previewing import preview_evaluation_apart
 from core.evaluation.unused import check_used
 from core.finetuning.subjects import check_pretrained
 from core.workspace import Artifact, Workspace
 from ui.parts import markup
+from ui.parts.data_picker import DataPicker, PickedFile
+from ui.parts.examples import architecture_of, tokenizer_of
+from ui.parts.expected_time import evaluation_time
 from ui.parts.result_list import render_results, results_table
 from ui.parts.results import headline, results_of
 from ui.parts.stage import Forecast, Launcher, main_column, side_column, workbench
@@ -35,10 +39,19 @@ def render(workspace: Workspace, line: gr.HTML) -> Launcher:
     form = SubjectForm(
         EvaluateConfig, "evaluate", workspace, check=lambda config: _check(config, workspace)
     )
-    launcher = Launcher("evaluate", form, workspace, _forecast, _summarize)
+    picker = DataPicker(
+        form, workspace, [PickedFile("path", "Upload files", is_multiple=True)],
+        lambda config, _: preview_evaluation_apart(config), lambda config: str(config.dataset),
+    )  # fmt: skip
+
+    def forecast(config: EvaluateConfig) -> Forecast:
+        return _forecast(config, picker, workspace)
+
+    launcher = Launcher("evaluate", form, workspace, forecast, _summarize)
     with workbench():
         with main_column(), gr.Column(elem_classes=["ps-card"]):
-            form.render()
+            form.render(before={"Data": picker.render_zones}, after={"Data": picker.render_preview})
+            picker.connect()
         with side_column():
             launcher.render_facts()
             launcher.render_start("Evaluate")
@@ -63,9 +76,14 @@ def _check(config: EvaluateConfig, workspace: Workspace) -> None:
         check(config)
 
 
-def _forecast(config: EvaluateConfig) -> Forecast:
+def _forecast(config: EvaluateConfig, picker: DataPicker, workspace: Workspace) -> Forecast:
+    seen, model = picker.known(config, "path"), architecture_of(config.model, workspace)
     summary = f"{_TASKS[config.task]} · {_data_of(config)}"
-    return Forecast(_summarize(config), summary=summary)
+    if not seen or not model:
+        return Forecast(_summarize(config), summary=summary)
+    time = evaluation_time(config, seen, model, tokenizer_of(config.model, workspace))
+    facts = markup.tiles([("time, roughly", time)])
+    return Forecast(_summarize(config), facts, f"{time} · {summary}")
 
 
 def _summarize(config: EvaluateConfig) -> str:

@@ -8,15 +8,20 @@ from pathlib import PurePath
 import gradio as gr
 
 from core.config import FinetuneConfig
+from core.corpus.table_preview import TablePreview
 from core.errors import ConfigError
 from core.finetuning.data import check_files
-from core.finetuning.glue import with_glue
+from core.finetuning.glue import GLUE, with_glue
 from core.finetuning.heads import Kind
 from core.finetuning.names import is_of_finetuning
+from core.finetuning.previewing import preview_examples_apart
 from core.finetuning.search import count_trainings
 from core.finetuning.subjects import check_tunable
 from core.workspace import Artifact, Workspace
 from ui.parts import markup
+from ui.parts.data_picker import DataPicker, PickedFile
+from ui.parts.examples import architecture_of, tokenizer_of
+from ui.parts.expected_time import finetuning_time
 from ui.parts.result_list import render_results, results_table
 from ui.parts.results import finetuning_headline, results_of
 from ui.parts.stage import Forecast, Launcher, main_column, side_column, workbench
@@ -30,6 +35,13 @@ _TASKS = {
 _NONE_YET = markup.empty_state(
     "No fine-tuned model yet",
     "Its metrics appear here, beside those of the majority class and of random weights.",
+)
+
+
+_FILES = (
+    PickedFile("train_path", "Training file"),
+    PickedFile("validation_path", "Development file"),
+    PickedFile("test_path", "Test file"),
 )
 
 
@@ -51,10 +63,16 @@ def render(workspace: Workspace, line: gr.HTML) -> Launcher:
     form = _TuningForm(
         FinetuneConfig, "finetune", workspace, check=lambda config: _check(config, workspace)
     )
-    launcher = Launcher("finetune", form, workspace, _forecast, _summarize)
+    picker = DataPicker(form, workspace, _FILES, _preview, _dataset_of)
+
+    def forecast(config: FinetuneConfig) -> Forecast:
+        return _forecast(config, picker, workspace)
+
+    launcher = Launcher("finetune", form, workspace, forecast, _summarize)
     with workbench():
         with main_column(), gr.Column(elem_classes=["ps-card"]):
-            form.render()
+            form.render(before={"Data": picker.render_zones}, after={"Data": picker.render_preview})
+            picker.connect()
         with side_column():
             launcher.render_facts()
             launcher.render_start("Fine-tune")
@@ -83,15 +101,30 @@ def _check(config: FinetuneConfig, workspace: Workspace) -> None:
     check_files(config)
 
 
-def _forecast(config: FinetuneConfig) -> Forecast:
+def _preview(config: FinetuneConfig, field: str) -> TablePreview:
+    return preview_examples_apart(config, field.removesuffix("_path"))
+
+
+def _dataset_of(config: FinetuneConfig) -> str:
+    return GLUE if config.glue else config.dataset_name
+
+
+def _forecast(config: FinetuneConfig, picker: DataPicker, workspace: Workspace) -> Forecast:
     rates, seeds = len(config.rates), config.num_seeds
+    seen, model = picker.known(config, "train_path"), architecture_of(config.model, workspace)
+    time = (
+        finetuning_time(config, seen, model, tokenizer_of(config.model, workspace))
+        if seen and model
+        else "unknown"
+    )
     figures = [
+        ("time, roughly", time),
         ("learning rates", markup.count(rates)),
         ("seeds", markup.count(seeds)),
         ("trainings, half from random weights", markup.count(2 * count_trainings(config))),
-        ("epochs at most", markup.count(config.num_train_epochs)),
     ]
-    summary = f"{2 * count_trainings(config)} trainings · {_TASKS[config.task]}"
+    known = f"{time} · " if seen else ""
+    summary = f"{known}{2 * count_trainings(config)} trainings · {_TASKS[config.task]}"
     return Forecast(_summarize(config), markup.tiles(figures), summary)
 
 

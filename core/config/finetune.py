@@ -84,6 +84,7 @@ class FinetuneConfig(StageConfig):
         "Development set for early stopping; empty: part of the training examples.",
         title="Development file",
         group="Data",
+        basic=True,
         path=True,
     )
     test_path: str = option(
@@ -95,7 +96,11 @@ class FinetuneConfig(StageConfig):
         path=True,
     )
     dataset_name: str = option(
-        "", "Dataset on the Hub, if there is no training file.", title="Dataset", group="Hub"
+        "",
+        "Dataset on the Hub, if there is no training file.",
+        title="Dataset",
+        group="Data",
+        basic=True,
     )
     dataset_config: str = option(
         "", "Configuration of the dataset; empty means its only one.", title="Configuration",

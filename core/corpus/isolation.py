@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from core.children import with_module_paths
+import orjson
+
+from core.children import module_command, with_module_paths
 from core.errors import ConfigError, CorpusError, StudioError
 
 MEMORY_BYTES = 1_500_000_000
+TIMEOUT_SECONDS = 90.0
 # The rest of the environment is withheld.
 _PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "SYSTEMROOT", "PYTHONUTF8")
 _FRUGAL = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
@@ -54,3 +60,57 @@ def raise_error(answer: Mapping[str, Any]) -> None:
     """Raises the error of a child process, if its answer is one."""
     if "error" in answer:
         raise (ConfigError if answer["is_config"] else CorpusError)(**answer["error"])
+
+
+def ask_child(
+    module: str, question: Mapping[str, Any], timeout_seconds: float = TIMEOUT_SECONDS
+) -> dict[str, Any]:
+    """Asks a module that reads untrusted files, in a process of its own.
+
+    Args:
+        module: Reads JSON from its standard input, and writes JSON.
+
+    Raises:
+        CorpusError: The process crashed or took too long.
+    """
+    try:
+        process = subprocess.run(
+            module_command(module),
+            input=orjson.dumps(question), capture_output=True, env=child_environment(),
+            timeout=timeout_seconds, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise CorpusError(
+            "The preview took too long", expected=f"an answer within {timeout_seconds:.0f} s",
+            received="none", field="path",
+            fix="check that the file is the right one; a run has no such limit",
+        ) from error  # fmt: skip
+    return _answer_of(process)
+
+
+def _answer_of(process: subprocess.CompletedProcess[bytes]) -> dict[str, Any]:
+    try:
+        return dict(orjson.loads(process.stdout))
+    except ValueError:
+        last = process.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
+        raise CorpusError(
+            "The preview failed", expected="a file that can be read",
+            received=last[0][:200] if last else f"the exit code {process.returncode} of its "
+            "process",
+            fix="check that the file is the right one, or exclude it", field="path",
+        ) from None  # fmt: skip
+
+
+def answer_parent(read: Callable[[dict[str, Any]], Any]) -> None:
+    """Answers `ask_child` with a dataclass as `preview`, or with an error.
+
+    Args:
+        read: Takes the question; may raise StudioError.
+    """
+    question = orjson.loads(sys.stdin.buffer.read())
+    limit_memory(MEMORY_BYTES)
+    try:
+        answer: dict[str, Any] = {"preview": asdict(read(question))}
+    except (StudioError, MemoryError) as error:
+        answer = describe_error(explain_error(error, MEMORY_BYTES))
+    sys.stdout.buffer.write(orjson.dumps(answer))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -13,7 +12,6 @@ from typing import Any
 
 import orjson
 
-from core.children import module_command
 from core.config import AnalyseConfig, CleanConfig, CorpusConfig
 from core.corpus.addresses import has_address, with_local_files
 from core.corpus.cleaning.preview import (
@@ -25,7 +23,8 @@ from core.corpus.cleaning.preview import (
 from core.corpus.files import FilesSource
 from core.corpus.isolation import (
     MEMORY_BYTES,
-    child_environment,
+    TIMEOUT_SECONDS,
+    ask_child,
     describe_error,
     explain_error,
     limit_memory,
@@ -46,7 +45,6 @@ from core.errors import CorpusError, StudioError
 from core.events import Reporter
 from core.workspace import Workspace
 
-TIMEOUT_SECONDS = 90.0
 ANALYSIS_SECONDS = 180.0
 # After this time, counts are lower bounds.
 _SCAN_SECONDS = 10.0
@@ -267,32 +265,7 @@ def _question(config: CorpusConfig, workspace: Workspace, memory_bytes: int) -> 
 
 
 def _ask(question: dict[str, Any], timeout_seconds: float) -> dict[str, Any]:
-    try:
-        process = subprocess.run(
-            module_command("core.corpus.previewing"),
-            input=orjson.dumps(question), capture_output=True, env=child_environment(),
-            timeout=timeout_seconds, check=False,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired as error:
-        raise CorpusError(
-            "The preview took too long", expected=f"an answer within {timeout_seconds:.0f} s",
-            received="none", field="path",
-            fix="check that the file is the right one; a run has no such limit",
-        ) from error  # fmt: skip
-    return _answer(process)
-
-
-def _answer(process: subprocess.CompletedProcess[bytes]) -> dict[str, Any]:
-    try:
-        return dict(orjson.loads(process.stdout))
-    except ValueError:
-        last = process.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
-        raise CorpusError(
-            "The preview failed", expected="a file that can be read",
-            received=last[0][:200] if last else f"the exit code {process.returncode} of its "
-            "process",
-            fix="check that the file is the right one, or exclude it", field="path",
-        ) from None  # fmt: skip
+    return ask_child("core.corpus.previewing", question, timeout_seconds)
 
 
 def _main() -> None:

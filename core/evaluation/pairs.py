@@ -45,9 +45,16 @@ def read_pairs(config: EvaluateConfig, reporter: Reporter | None = None) -> list
         ConfigError: A field is missing, or both sentences are read from the same.
         CorpusError: The data are unreadable, empty, or a sentence isn't text.
     """
+    pairs = list(iterate_pairs(config, reporter))
+    if not pairs:
+        raise _no_pairs(config)
+    return pairs
+
+
+def iterate_pairs(config: EvaluateConfig, reporter: Reporter | None = None) -> Iterator[Pair]:
+    """Yields the pairs; see `read_pairs`."""
     reporter = reporter or Reporter()
     _check_fields(config)
-    pairs: list[Pair] = []
     counts: Counter[str] = Counter()
     for number, record in enumerate(_records(config)):
         if number % _ROWS_BETWEEN_REPORTS == 0:
@@ -56,10 +63,7 @@ def read_pairs(config: EvaluateConfig, reporter: Reporter | None = None) -> list
         pair = _pair(record, config)
         counts[pair.paradigm] += 1
         if config.limit is None or counts[pair.paradigm] <= config.limit:
-            pairs.append(pair)
-    if not pairs:
-        raise _no_pairs(config)
-    return pairs
+            yield pair
 
 
 def check_pairs(config: EvaluateConfig) -> None:

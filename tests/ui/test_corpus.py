@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from core.config import CorpusConfig
+from core.corpus.previewing import CheckedFiles
 from core.store import Store
 from core.workspace import Workspace
 from tests.texts import write_sentences
 from tests.ui.browser import Visitor, running_app, visiting
-from ui import corpus
+from ui.parts import uploads
 
 _SECONDS = 60.0
 
@@ -128,23 +128,23 @@ def test_the_upload_zone_shows_all_its_text_and_its_buttons_have_names(
         assert zone.locator(".wrap").evaluate("one => one.scrollHeight <= one.clientHeight + 1")
     upload(visitor, write_sentences(tmp_path / "a.txt", 5))
     listed(visitor, "1 of 1")
-    visitor.page.get_by_role("button", name="Upload files of text").wait_for()
+    visitor.page.get_by_role("button", name="Upload files", exact=True).wait_for()
     assert not visitor.page.locator('[aria-label="common.upload"]').count()
 
 
 def test_uploads_that_a_queued_run_reads_are_kept(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path / "workspace")
     path = write_sentences(tmp_path / "a.txt", 5)
-    kept = corpus.keep_uploads([str(path)], CorpusConfig(source="files"), workspace)
+    kept = uploads.keep_uploads([str(path)], lambda _: CheckedFiles({}, []), workspace)
     store = Store.open(workspace)
     store.add_request("submit", {"config": {"corpus": {"path": kept.path}}})
-    corpus._remove(str(kept.folder), workspace)
+    uploads.remove_uploads(str(kept.folder), workspace)
     assert kept.folder.exists()
     number = store.pending_requests()[0].id
     store.finish_request(number)
     store.close()
-    corpus._remove(str(tmp_path), workspace)
+    uploads.remove_uploads(str(tmp_path), workspace)
     assert tmp_path.exists()
-    corpus._remove(str(kept.folder), workspace)
+    uploads.remove_uploads(str(kept.folder), workspace)
     assert not kept.folder.exists()
     assert path.exists()

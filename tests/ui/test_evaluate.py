@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import pytest
 
 from core.config import EvaluateConfig, FinetuneConfig
 from core.demo import MOST_CHARACTERS, Demo
-from core.errors import ConfigError
+from core.errors import ConfigError, CorpusError
+from core.evaluation.previewing import preview_evaluation
 from core.finetuning.heads import body_mappings, find_head, head_mappings
+from core.finetuning.previewing import preview_examples_apart
 from core.finetuning.saving import ClassifierConfig, write_classifier, write_tokenizer
 from core.models.architecture import Architecture
 from core.models.families import find_family
@@ -126,6 +129,21 @@ def test_files_are_checked_before_a_run_is_queued(workspace: Workspace, tmp_path
     finetune._check(FinetuneConfig(model="reader", glue="cola"), workspace)
 
 
+def test_data_are_previewed_with_columns_rows_and_classes(tmp_path: Path) -> None:
+    write_data(tmp_path)
+    tuning = FinetuneConfig(train_path=str(tmp_path / "train.tsv"))
+    seen = preview_examples_apart(tuning, "train")
+    assert (seen.columns, seen.count, seen.complete) == (["text", "label"], 80, True)
+    assert len(seen.rows) == 5 and seen.groups == {"long": 50, "short": 30}
+    regression = tuning.model_copy(update={"task": "regression"})
+    with pytest.raises(CorpusError, match="no number"):
+        preview_examples_apart(regression, "train")
+    pairs = preview_evaluation(EvaluateConfig(path=str(tmp_path / "pairs.jsonl")))
+    assert pairs.groups == {"order_0": 15, "order_1": 15} and pairs.columns[-1] == "UID"
+    text = preview_evaluation(EvaluateConfig(task="text", path=str(tmp_path / "train.tsv")))
+    assert text.count == 80 and text.rows[0][1] == seen.rows[0][0]
+
+
 def test_a_menu_without_a_choice_means_none(workspace: Workspace) -> None:
     form = rendered(SubjectForm(FinetuneConfig, "finetune", workspace))
     assert form.parse({"model": "reader", "glue": ""}).glue == ""
@@ -185,6 +203,13 @@ def write_data(folder: Path) -> None:
     (folder / "train.tsv").write_text("text\tlabel\n" + "\n".join(lines) + "\n")
 
 
+def upload(visitor: Visitor, field: str, path: Path) -> None:
+    """Drops a file; the workspace keeps it."""
+    visitor.page.locator(f"#{field}-upload input[type=file]").set_input_files(str(path))
+    box = visitor.field(field)
+    visitor.wait_for(lambda: box.input_value().endswith(f"/{path.name}"), 60, "the path")
+
+
 @pytest.mark.slow(30)
 @pytest.mark.long
 def test_two_fine_tuned_models_answer_side_by_side(workspace: Workspace) -> None:
@@ -231,7 +256,9 @@ def test_a_model_is_evaluated_fine_tuned_and_tried_in_the_web_app(workspace: Wor
         page.get_by_role("button", name="Evaluate reader on me/texts").wait_for()
         visitor.pick("evaluate-task", "Minimal pairs")
         visitor.type("evaluate-dataset_name", "")
-        visitor.type("evaluate-path", str(folder / "pairs.jsonl"))
+        upload(visitor, "evaluate-path", folder / "pairs.jsonl")
+        chosen = page.locator("#evaluate-data")
+        visitor.see(chosen, "30 examples", "2 paradigms", "order_1", "sentence_bad")
         page.get_by_role("button", name="Evaluate reader on pairs.jsonl").wait_for()
         visitor.start("evaluate")
         table = page.get_by_role("table", name="Accuracy by phenomenon")
@@ -243,10 +270,16 @@ def test_a_model_is_evaluated_fine_tuned_and_tried_in_the_web_app(workspace: Wor
 
         visitor.open("Fine-tune")
         visitor.choose("finetune-model", "reader")
-        visitor.type("finetune-train_path", str(folder / "train.tsv"))
+        upload(visitor, "finetune-train_path", folder / "train.tsv")
+        chosen = page.locator("#finetune-data")
+        visitor.see(chosen, "Training file: train.tsv", "80 examples", "2 classes", "text, label")
+        assert chosen.locator("tbody tr").count() == 5
+        assert chosen.locator(".ps-data-groups li").count() == 2
         visitor.type("finetune-learning_rates", "1e-3")
         visitor.type("finetune-num_train_epochs", "1")
         page.get_by_role("button", name="Fine-tune reader on train.tsv").wait_for()
+        time = page.locator("#tab-finetune .ps-facts .ps-tiles > div", has_text="time, roughly")
+        visitor.wait_for(lambda: re.match(r"\d", time.inner_text()), 60, "the expected time")
         visitor.start("finetune")
         metrics = page.get_by_role("table", name="Metrics beside the baselines")
         link = page.locator("[data-go='playground/reader-train']", has_text="Open in Playground")

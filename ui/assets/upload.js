@@ -1,8 +1,8 @@
-// Sets the accessible name of the upload zone, which Gradio leaves untranslated.
-const zone = document.getElementById("corpus-upload");
+// Sets the accessible name of an upload zone, which Gradio leaves untranslated.
+const zone = document.getElementById(props.zone);
 const name = () =>
   zone.querySelectorAll('[aria-label="common.upload"]').forEach((button) =>
-    button.setAttribute("aria-label", "Upload files of text"));
+    button.setAttribute("aria-label", props.label));
 if (zone) {
   name();
   new MutationObserver(name).observe(zone, { childList: true, subtree: true, attributes: true, attributeFilter: ["aria-label"] });
