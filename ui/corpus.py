@@ -19,7 +19,7 @@ from ui.parts.events import QUIET
 from ui.parts.sources import CorpusForm
 from ui.parts.stage import main_column, side_column, workbench
 from ui.parts.text_choice import TextForm
-from ui.parts.uploads import Check, UploadZone, connect_zone, offer_columns, render_zone
+from ui.parts.upload_zone import UploadZone, connect_zone, offer_columns, render_zone
 
 if TYPE_CHECKING:
     from core.corpus.reading import CorpusPreview
@@ -89,7 +89,7 @@ def render(workspace: Workspace, line: gr.HTML) -> CorpusForm:
         api_visibility="private",
     )
     connect_zone(
-        zone, form, "path", _check_function(form, workspace), workspace,
+        zone, form, "path", _reading_function(form), workspace,
         when=[form.components[name].change for name in _READING_OPTIONS],
         offered={"text_column": column},
     )  # fmt: skip
@@ -138,17 +138,14 @@ def _column_menu(config: CorpusConfig, workspace: Workspace) -> Any:
     return offer_columns(list_columns(config, workspace))
 
 
-def _check_function(form: Form[CorpusConfig], workspace: Workspace) -> Callable[..., Check]:
-    from core.corpus.previewing import check_files
-
-    def check(*raw: Any) -> Check:
+def _reading_function(form: Form[CorpusConfig]) -> Callable[..., CorpusConfig]:
+    def config_of(*raw: Any) -> CorpusConfig:
         try:
-            config = form.parse(*raw)
+            return form.parse(*raw)
         except StudioError:
-            config = CorpusConfig(source="files")  # The form shows its own errors.
-        return lambda paths: check_files(paths, config, workspace)
+            return CorpusConfig(source="files")  # The form shows its own errors.
 
-    return check
+    return config_of
 
 
 def _forget_when_changed(form: Form[CorpusConfig], shown: gr.HTML) -> None:

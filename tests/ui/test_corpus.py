@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from core.corpus.previewing import CheckedFiles
+from core.config import CorpusConfig
 from core.store import Store
 from core.workspace import Workspace
 from tests.texts import write_sentences
@@ -135,16 +135,16 @@ def test_the_upload_zone_shows_all_its_text_and_its_buttons_have_names(
 def test_uploads_that_a_queued_run_reads_are_kept(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path / "workspace")
     path = write_sentences(tmp_path / "a.txt", 5)
-    kept = uploads.keep_uploads([str(path)], lambda _: CheckedFiles({}, []), workspace)
+    kept = uploads.keep_uploads([str(path)], CorpusConfig(source="files"), workspace)
     store = Store.open(workspace)
     store.add_request("submit", {"config": {"corpus": {"path": kept.path}}})
-    uploads.remove_uploads(str(kept.folder), workspace)
+    uploads.remove_upload(str(kept.folder), workspace)
     assert kept.folder.exists()
     number = store.pending_requests()[0].id
     store.finish_request(number)
     store.close()
-    uploads.remove_uploads(str(tmp_path), workspace)
+    uploads.remove_upload(str(tmp_path), workspace)
     assert tmp_path.exists()
-    uploads.remove_uploads(str(kept.folder), workspace)
+    uploads.remove_upload(str(kept.folder), workspace)
     assert not kept.folder.exists()
     assert path.exists()

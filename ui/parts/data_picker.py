@@ -17,7 +17,6 @@ from typing import Any
 import gradio as gr
 
 from core.config import StageConfig, field_extra
-from core.corpus.previewing import CheckedFiles
 from core.corpus.table_preview import TablePreview
 from core.errors import StudioError
 from core.workspace import Workspace
@@ -25,7 +24,7 @@ from ui.assets import script
 from ui.forms import Form
 from ui.parts import markup
 from ui.parts.events import QUIET
-from ui.parts.uploads import UploadZone, connect_zone, render_zone
+from ui.parts.upload_zone import UploadZone, connect_zone, render_zone
 from ui.present import error_card, escape
 
 _MOST_KEPT = 32
@@ -106,7 +105,7 @@ class DataPicker:
             elem_classes=["ps-unseen"], form=form.id, fields=[one.field for one in self._files],
         )  # fmt: skip
         for one, zone in zip(self._files, self._zones, strict=True):
-            connect_zone(zone, form, one.field, _no_check, self._workspace, is_listed=False)
+            connect_zone(zone, form, one.field, None, self._workspace)
             zone.upload.change(lambda: self._offered(), None, offered, **QUIET)
         fresh = gr.JSON(visible=False)
         outputs = [shown, ask, fresh]
@@ -194,11 +193,6 @@ class DataPicker:
         paths = (path for path in self._workspace.uploads.glob("*/*") if path.is_file())
         newest = sorted(paths, key=lambda path: path.parent.name, reverse=True)
         return [str(path) for path in newest[:_MOST_OFFERED]]
-
-
-def _no_check(*raw: Any) -> Callable[[Sequence[Path]], CheckedFiles]:
-    """The preview below shows the problems."""
-    return lambda paths: CheckedFiles({}, [])
 
 
 def _name_of(config: Any, one: PickedFile, dataset: str) -> str:

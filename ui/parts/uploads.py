@@ -1,4 +1,4 @@
-"""Uploaded files: a drop zone, the list of its files, and their folder in the workspace."""
+"""Uploaded files, kept in the workspace."""
 
 from __future__ import annotations
 
@@ -8,130 +8,19 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import gradio as gr
 
 from core.config import CorpusConfig
-from core.corpus.previewing import CheckedFiles
 from core.errors import CorpusError, StudioError
 from core.store import Store
 from core.workspace import Workspace
 from core.workspace.places import make_folder
-from ui import present
-from ui.assets import script
-from ui.forms import Form
-from ui.parts import markup
-from ui.parts.events import QUIET
-from ui.parts.labels import relabel
 
 _KEPT_FOR_RUNS = ("queued", "running", "stopping", "stopped", "failed", "lost")
 _JSON = re.compile(r"\.json(\.\w+)?$", re.IGNORECASE)
 _UNSAFE = re.compile(r"[^\w.-]+")
-
-# Returns the problems of files, and the first table's columns.
-Check = Callable[[Sequence[Path]], CheckedFiles]
-
-
-@dataclass(frozen=True)
-class UploadZone:
-    """A drop zone.
-
-    Attributes:
-        listing: The kept files, with their problems.
-        held: Path and folder of the kept files.
-    """
-
-    upload: gr.File
-    listing: gr.HTML
-    held: gr.JSON
-
-
-def render_zone(
-    id: str, label: str, *, classes: Sequence[str] = (), is_multiple: bool = True, height: int = 150
-) -> UploadZone:
-    """Renders a drop zone.
-
-    Args:
-        id: Prefix of element ids.
-        height: In pixels.
-    """
-    # Any suffix: unreadable files are listed, the rest used.
-    upload = gr.File(
-        label=label,
-        file_count="multiple" if is_multiple else "single",
-        height=height,
-        elem_id=f"{id}-upload",
-        elem_classes=["ps-upload", *classes],
-    )
-    listing = gr.HTML(
-        "",
-        js_on_load=script("upload.js"),
-        elem_id=f"{id}-files",
-        elem_classes=["ps-upload-files", *classes],
-        zone=f"{id}-upload",
-        label=label,
-    )
-    return UploadZone(upload, listing, gr.JSON({}, visible=False))
-
-
-def connect_zone(
-    zone: UploadZone,
-    form: Form[Any],
-    field: str,
-    check: Callable[..., Check],
-    workspace: Workspace,
-    *,
-    when: Sequence[Any] = (),
-    offered: Mapping[str, Any] | None = None,
-    is_listed: bool = True,
-) -> None:
-    """Keeps uploaded files in the workspace and shows their path in a field.
-
-    Args:
-        check: Takes the form's inputs and returns the check of the files.
-        when: More triggers.
-        offered: Menus of columns, by any name.
-        is_listed: Whether the files are listed with their sizes and problems.
-    """
-    path, menus = form.components[field], list((offered or {}).values())
-
-    def follow(files: Any, held: Any, *raw: Any) -> list[Any]:
-        before = held if isinstance(held, dict) else {}
-        skipped = [gr.skip()] * len(menus)
-        if not files and not before:
-            return [gr.skip()] * 3 + skipped
-        if not files:
-            is_shown = form.shown(raw[0])[field] == before.get("path")
-            remove_uploads(str(before.get("folder", "")), workspace)
-            return ["" if is_shown else gr.skip(), {}, "", *skipped]
-        listed = [files] if isinstance(files, str) else files
-        kept = keep_uploads(listed, check(*raw), workspace)
-        remove_uploads(str(before.get("folder", "")), workspace)
-        found = offer_columns(kept.columns)
-        return [
-            kept.path,
-            {"path": kept.path, "folder": str(kept.folder)},
-            _list(kept) if is_listed else "",
-            *[found] * len(menus),
-        ]
-
-    gr.on(
-        [getattr(zone.upload, "change"), *when],  # noqa: B009
-        present.guarded(follow),
-        [zone.upload, zone.held, *form.inputs],
-        [path, zone.held, zone.listing, *menus],
-        trigger_mode="always_last",
-        **QUIET,
-    )
-
-
-def offer_columns(columns: Sequence[str]) -> Any:
-    """Returns the update of a menu of columns."""
-    return gr.update(choices=list(columns)) if columns else gr.skip()
 
 
 @dataclass(frozen=True)
@@ -152,14 +41,16 @@ class KeptUploads:
     columns: list[str]
 
 
-def keep_uploads(files: Sequence[str], check: Check, workspace: Workspace) -> KeptUploads:
+def keep_uploads(files: Sequence[str], config: CorpusConfig, workspace: Workspace) -> KeptUploads:
     """Keeps uploaded files, unreadable ones apart."""
-    path = _keep(files, workspace)
+    from core.corpus.previewing import CheckedFiles, check_files
+
+    path = keep_files(files, workspace)
     folder = Path(path) if Path(path).is_dir() else Path(path).parent
     kept = sorted(folder.iterdir())
     sizes = {one.name: one.stat().st_size for one in kept}
     try:
-        found = check(kept)
+        found = check_files(kept, config, workspace)
     except StudioError as error:
         found = CheckedFiles(dict.fromkeys(kept, str(error)), [])
     problems = {one.name: text for one, text in found.problems.items()}
@@ -177,21 +68,8 @@ def _set_aside(folder: Path, names: Iterable[str]) -> None:
         (folder / name).rename(refused / name)
 
 
-def _list(kept: KeptUploads) -> str:
-    read = len(kept.sizes) - len(kept.problems)
-    rows = [
-        (name, markup.byte_count(size), relabel(kept.problems.get(name, "Ready"), CorpusConfig))
-        for name, size in kept.sizes.items()
-    ]
-    total = f"{read} of {len(rows)} uploaded {'file' if len(rows) == 1 else 'files'}"
-    return (
-        f'<p class="ps-note"><b>{total} can be read.</b> Add more files above; × removes one.</p>'
-        + markup.table(("File", "Size", "Status"), rows, label="Uploaded files")
-    )  # fmt: skip
-
-
-def remove_uploads(folder: str, workspace: Workspace) -> None:
-    """Removes a folder of uploads unless a run that may still start reads it."""
+def remove_upload(folder: str, workspace: Workspace) -> None:
+    """Removes kept files, unless a run may read them."""
     path = Path(folder)
     if not folder or path.parent != workspace.uploads or path.is_symlink() or not path.is_dir():
         return
@@ -209,12 +87,13 @@ def _is_used(folder: str, workspace: Workspace) -> bool:
     return any(folder in json.dumps(one, ensure_ascii=False) for one in configs)
 
 
-def _keep(files: Sequence[str] | None, workspace: Workspace) -> str:
+def keep_files(files: Sequence[str] | None, workspace: Workspace) -> str:
+    """Keeps files in a new folder; returns their path for a form."""
     if not files:
         raise CorpusError("No file came with the upload", fix="choose the files again")
     folder = _new_folder(workspace.uploads / time.strftime("%Y%m%d-%H%M%S"))
     for source in map(Path, files):
-        name = _safe_name(source.name)
+        name = safe_name(source.name)
         _take_over(source, _free_path(folder / (_beside_others(name) if len(files) > 1 else name)))
     return _path_of(folder)
 
@@ -258,5 +137,6 @@ def _free_path(path: Path) -> Path:
     return next(candidate for candidate in candidates if not candidate.exists())
 
 
-def _safe_name(name: str) -> str:
+def safe_name(name: str) -> str:
+    """Returns a file name without special characters."""
     return _UNSAFE.sub("_", name).lstrip(".") or "file.txt"
