@@ -364,6 +364,9 @@ def test_alert_is_shown_once_on_any_tab(workspace: Workspace, store: Store) -> N
         toast = visitor.page.locator(".ps-toast")
         reporter.warn("The loss jumped to 9.9", alert="loss_spike", step=3)
         toast.get_by_text("The loss jumped").wait_for()
+        # Nothing lies below it: it has a place of its own in the page.
+        panel = visitor.page.locator(".ps-toasts")
+        assert panel.evaluate("one => getComputedStyle(one).position") == "static"
         assert visitor.page.evaluate("document.documentElement.scrollWidth") <= 390
         toast.get_by_role("button", name="Close").click()
         visitor.reload()

@@ -101,31 +101,35 @@ let searched = 0;
 const placeOf = ({ run }) => found.get(run.id) ?? Infinity;
 const asked = () => ({ filter: search.elements.filter.value.trim(), sort: search.elements.sort.value });
 
-const find = async () => {
+// While a filter is being typed it may be incomplete, which is no error: one quiet line says so, and
+// the list stays as it is. Enter shows the whole problem.
+const told = search.querySelector(".ps-search-problem");
+const tell = (...nodes) => told.replaceChildren(...nodes);
+const find = async ({ isWhole = false } = {}) => {
   const question = asked();
-  const box = search.querySelector(".ps-search-problem");
   searched = performance.now();
   if (!question.filter && !question.sort) {
     found = null;
-    box.replaceChildren();
+    tell();
     return takeRows([]);
   }
   const answer = await studio.ask(server.search_runs, question);
   if (JSON.stringify(question) !== JSON.stringify(asked())) return undefined;
-  if (answer.problem) return redrawQuietly(box, answer.problem, () => [studio.problemCard(answer.problem)]);
+  if (answer.problem) return isWhole ? tell(studio.problemCard(answer.problem)) : tell("Not a whole filter yet; Enter says why.");
   found = new Map(answer.ids.map((id, place) => [id, place]));
-  redrawQuietly(box, answer.ids.length, () => [question.filter ? `${number(answer.ids.length)} ${answer.ids.length === 1 ? "run fits" : "runs fit"}.` : ""]);
+  tell(question.filter ? `${number(answer.ids.length)} ${answer.ids.length === 1 ? "run fits" : "runs fit"}.` : "");
   return takeRows(answer.runs);
 };
-const findAgain = () => (asked().filter || asked().sort ? performance.now() - searched > SEARCH_MILLISECONDS && find() : undefined);
+const findAgain = () => (asked().filter || asked().sort ? performance.now() - searched > SEARCH_MILLISECONDS && find({ isWhole: Boolean(told.querySelector(".ps-error")) }) : undefined);
 let typing = 0;
 search.addEventListener("input", () => {
   clearTimeout(typing);
-  typing = setTimeout(find, 300);
+  typing = setTimeout(() => find(), 300);
 });
 search.addEventListener("submit", (event) => {
   event.preventDefault();
-  find();
+  clearTimeout(typing);
+  find({ isWhole: true });
 });
 search.querySelector(".ps-help-inline").addEventListener("click", (event) => {
   const help = search.querySelector("#ps-search-help");
