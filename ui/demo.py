@@ -157,8 +157,13 @@ def _source(demo: Demo) -> str:
 
 
 def _figures(demo: Demo) -> list[tuple[str, str]]:
-    said = [(name, f"{value:.4g}") for name, value in demo.card.figures.items()]
+    said = [(name, _figure(name, value)) for name, value in demo.card.figures.items()]
     return [("Parameters", markup.short_count(demo.num_parameters)), *said]
+
+
+def _figure(name: str, value: float) -> str:
+    is_share = name == "Accuracy" and 0 <= value <= 1
+    return f"{100 * value:.1f} %" if is_share else f"{value:.4g}"
 
 
 def _for_programs(demo: Demo, address: str) -> str:

@@ -237,8 +237,15 @@ class FinetuneConfig(StageConfig):
     webhook: str = webhook_option()
     webhook_format: WebhookFormat = webhook_format_option()
     engine: Literal["auto", "tensorflow", "jax"] = option(
-        "auto", "Library that computes.", group="Device", identity=False
-    )
+        "auto",
+        "Library that computes.",
+        options={
+            "auto": ("Automatic", ""), "tensorflow": ("TensorFlow", ""), "jax": ("JAX", ""),
+        },
+        title="Backend",
+        group="Device",
+        identity=False,
+    )  # fmt: skip
     device: Literal["auto", "cpu", "gpu", "tpu"] = option(
         "auto", "Device that computes; fine-tuning uses one.", group="Device", identity=False
     )

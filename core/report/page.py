@@ -116,7 +116,8 @@ def _figures(results: dict[str, Any], accuracy: str = "Accuracy") -> Iterator[tu
         if isinstance(value, str) and (not value or "\n" in value):
             continue
         if isinstance(value, int | float | str) and not isinstance(value, bool):
-            yield title, _number(value), unit
+            is_share = name.endswith("accuracy") and isinstance(value, float)
+            yield title, f"{value:.1%}" if is_share else _number(value), unit
 
 
 def _number(value: float | str) -> str:

@@ -73,9 +73,10 @@ def test_text_is_shown_by_source_and_escaped() -> None:
 
 def test_metrics_have_their_spread_and_both_baselines() -> None:
     shown = results_of("finetune", FINETUNED)
-    for words in ("0.912 ± 0.01", "0.61 ± 0.02", "Majority class", "2 seeds", "0.0003", "0.924"):
+    for words in ("91.2 % ± 1.0 %", "61.0 % ± 2.0 %", "Majority class", "2 seeds", "0.0003"):
         assert words in shown
-    assert finetuning_headline(FINETUNED) == "Accuracy 0.912 ± 0.01"
+    assert "92.4 %" in shown and "0.924" not in shown
+    assert finetuning_headline(FINETUNED) == "Accuracy 91.2 % ± 1.0 %"
 
 
 @pytest.mark.parametrize(

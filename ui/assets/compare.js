@@ -170,7 +170,7 @@ studio.Comparison ??= class Comparison {
       group(settings.length ? "Settings that differ" : "The settings do not differ"),
       ...settings.map(([name, values]) => line(name, values, Comparison.#setting)),
       group("Figures"),
-      ...figures.map(([name, values, best]) => line(name, values, Comparison.#figure, best)),
+      ...figures.map(([name, values, best, isShare]) => line(name, values, isShare ? Comparison.#percent : Comparison.#figure, best)),
     ];
     const old = this.tableBox.querySelector(".ps-table-box")?.scrollLeft ?? 0;
     const box = h("div", { class: "ps-table-box", tabindex: "0", role: "region", "aria-label": "Settings and figures of the runs" }, h("table", { class: "ps-values ps-compare-table" }, h("thead", {}, head), h("tbody", {}, ...rows)));
@@ -179,5 +179,6 @@ studio.Comparison ??= class Comparison {
   }
 
   static #setting = (value) => (Array.isArray(value) || typeof value === "object" ? JSON.stringify(value) : String(value));
+  static #percent = (value) => `${(100 * value).toFixed(1)} %`;
   static #figure = (value) => (Number.isInteger(value) ? studio.number(value) : Math.abs(value) >= 1000 ? studio.number(value, 1) : studio.compact(value));
 };

@@ -45,7 +45,12 @@ def comparison_function(workspace: Workspace, store: Store) -> Answer:
                 [title_of_option(name), values] for name, values in found.settings.items()
             ],
             "figures": [
-                [metric_title(name), found.figures[name], _best(name, found.figures[name])]
+                [
+                    metric_title(name),
+                    found.figures[name],
+                    _best(name, found.figures[name]),
+                    name.endswith("accuracy"),
+                ]
                 for name in in_order(found.figures)
             ],
         }

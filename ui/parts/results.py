@@ -171,7 +171,7 @@ def _finetuning(figures: Figures) -> str:
             METRICS[name],
             _with_spread(figures, name),
             _with_spread(figures, f"{RANDOM_INIT}{name}"),
-            _number(figures, f"majority_{name}"),
+            _metric(name, figures.get(f"majority_{name}")),
         )
         for name in names
     ]
@@ -212,7 +212,8 @@ def _rates(figures: Figures) -> str:
     tried = figures.get("learning_rates")
     if not isinstance(tried, Mapping) or len(tried) < 2:
         return ""
-    rows = [(str(rate), _write(value)) for rate, value in list(tried.items())[:_MOST_ROWS]]
+    metric = str(figures.get("metric", ""))
+    rows = [(str(rate), _metric(metric, value)) for rate, value in list(tried.items())[:_MOST_ROWS]]
     table = markup.table(("Learning rate", "Development set"), rows, label="Learning rates")
     chosen = _write(figures.get("learning_rate"))
     return _folded(f"Learning rates tried; {chosen} was chosen", table)
@@ -226,7 +227,7 @@ def _seeds(seeds: Sequence[Figures], names: Sequence[str]) -> str:
     for number, one in enumerate(seeds[:_MOST_ROWS]):
         found = one.get("test")
         values: Figures = found if isinstance(found, Mapping) else one
-        cells = (_write(values.get(name)) for name in names)
+        cells = (_metric(name, values.get(name)) for name in names)
         rows.append((str(one.get("seed", number)), str(one.get("epoch", "–")), *cells))
     return _folded("Each seed", markup.table(headings, rows, label="Results by seed"))
 
@@ -234,8 +235,13 @@ def _seeds(seeds: Sequence[Figures], names: Sequence[str]) -> str:
 def _with_spread(figures: Figures, name: str) -> str:
     spread = figures.get(f"{name}_std")
     # More digits of a few seeds' spread are chance.
-    shown = f" ± {_write(float(f'{spread:.2g}'))}" if _is(spread) else ""
-    return _number(figures, name) + shown
+    shown = f" ± {_metric(name, float(f'{spread:.2g}'))}" if _is(spread) else ""
+    return _metric(name, figures.get(name)) + shown
+
+
+def _metric(name: str, value: Any) -> str:
+    """Formats an accuracy as a percentage, as everywhere, and other metrics as they are."""
+    return _percent(value) if name.endswith("accuracy") else _write(value)
 
 
 def _block(parts: Sequence[str]) -> str:
