@@ -86,6 +86,13 @@ class Host:
             and (not user or _USER.fullmatch(user))
             and parts.password is None
         )
+        if parts.scheme == "ssh" and not parts.netloc:
+            raise ConfigError(
+                "No machine is named yet",
+                expected="a host, as for the ssh command",
+                received="nothing",
+                fix="enter user@host or an alias of ~/.ssh/config",
+            )
         if not is_valid:
             raise ConfigError(
                 "That can't be the address of a machine",
@@ -102,6 +109,13 @@ class Host:
         port = f":{self.port}" if self.port else ""
         name = f"[{self.name}]" if ":" in self.name else self.name
         return f"ssh://{user}{name}{port}"
+
+    @property
+    def command(self) -> str:
+        """The ssh command for people, with user and port."""
+        port = f"-p {self.port} " if self.port else ""
+        user = f"{self.user}@" if self.user else ""
+        return f"ssh {port}{user}{self.name}"
 
 
 class Ssh:
@@ -208,13 +222,13 @@ class Ssh:
     def _unavailable(self, received: str) -> UnavailableError:
         fix = "check the network; it is tried again"
         if "Host key verification failed" in received or "host key" in received.lower():
-            fix = f"connect once by hand and accept its key: ssh {self.host.name}"
+            fix = f"connect once by hand and accept its key: {self.host.command}"
         elif "Permission denied" in received:
             fix = "set up a key that needs no passphrase here: ssh-copy-id; for keys in an agent, "
             fix += "start this program with STUDIO_PASS_ENVIRONMENT=SSH_AUTH_SOCK"
         return UnavailableError(
             f"{self.host.name} can't be reached with ssh",
-            expected=f"a login without a question: ssh {self.host.name} true",
+            expected=f"a login without a question: {self.host.command} true",
             received=received or "no answer",
             fix=fix,
         )
