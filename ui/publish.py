@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 
 from core.config import PushConfig
-from core.errors import StudioError
+from core.errors import HubError, StudioError
 from core.hub import push
 from core.hub.cards import CURVES_FILE
 from core.hub.client import Account, is_signed_in, sign_in
@@ -121,7 +121,8 @@ def _wire_choice(form: Form[PushConfig]) -> None:
 def _check(config: PushConfig, workspace: Workspace) -> None:
     push.check(config, workspace)
     if not config.dry_run and not is_signed_in():
-        sign_in(attempts=1)  # Fails without asking the Hub.
+        # The account's line above says how.
+        raise HubError("Sign in to publish")
 
 
 def _sign_in(config: PushConfig) -> None:

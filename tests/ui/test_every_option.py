@@ -56,7 +56,7 @@ NO_VALUE = re.compile(r"""^\s*[\[{]|\[object |__type__|\bundefined\b|\bNaN\b""")
 # Expected problems: choices that the few artifacts of this workspace don't fit, or that need a
 # sign-in, or have no effect with the other values. Any other problem is a bug.
 CAUSED = re.compile(
-    "too few sentinels|no sentinels|fewer training sequences than one step|You are not signed in|"
+    "too few sentinels|no sentinels|fewer training sequences than one step|Sign in to publish|"
     "only evaluate|evaluate_only|[Nn]o path|a path|dataset_name|needs? a checkpoint|config.json|"
     "The checkpoint belongs to another family|can't train with the objective|lacks a special token|"
     "doesn.t fit|can't learn from|isn't attached|No usable GPU|No usable TPU|There is no|"
@@ -104,7 +104,7 @@ SHOWN = """
     return box ? box.checked : block.querySelector("input, textarea").value;
   };
   const beside = [...panel.querySelectorAll(".ps-problem")];
-  const problems = [...beside, ...document.querySelectorAll(".toast-body")];
+  const problems = [...beside, ...document.querySelectorAll(".ps-message")];
   const values = {};
   for (const [form, names] of forms) {
     const blocks = names.map((name) => [name, document.getElementById(`${form}-${name}`)]);

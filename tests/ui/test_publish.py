@@ -93,6 +93,6 @@ def test_signed_out_user_is_told_how_to_sign_in(
     monkeypatch.delenv("HF_TOKEN")
     assert "hf auth login" in publish._who()
     (tmp_path / "model.safetensors").write_bytes(b"")
-    with pytest.raises(HubError, match="You are not signed in"):
+    with pytest.raises(HubError, match="Sign in to publish"):
         publish._check(PushConfig(model=str(tmp_path)), Workspace(tmp_path))
     assert hub.count("whoami") == 2

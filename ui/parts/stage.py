@@ -235,7 +235,7 @@ class Launcher:
         problem = self._problem(stages)
         return {
             **choices,
-            self._facts: (self._hint(problem) if problem else "") + forecast.facts,
+            self._facts: (self._hint(problem) if problem and problem.fix else "") + forecast.facts,
             self._summary: _summary(forecast, len(stages)),
             self._start: self._disabled(problem) if problem else _enabled(forecast.button),
             self._command: self._commands(_configs(stages)),
@@ -279,12 +279,6 @@ class Launcher:
         self._check(stages)
         self._ask(stages[-1][1])
         runs = submit_chain(self._workspace, _configs(stages))
-        gr.Info(
-            "The run is queued. It goes on when this page is closed."
-            if len(runs) == 1
-            else "The runs are queued, each waiting for the one before it. They go on when this "
-            "page is closed."
-        )
         # Kept, it would be refused as taken by the run just started.
         return {self._answer: _started(runs), **dict.fromkeys(self._used_names(stages), "")}
 
@@ -378,7 +372,8 @@ def _started(runs: Sequence[str]) -> str:
     go = f"runs/{escape(runs[0])}"
     return (
         f'<p class="ps-started" role="status" data-runs="{escape(" ".join(runs))}">'
-        f"Queued as {names}. "
+        f"Queued as {names}; {'it goes' if len(runs) == 1 else 'they go'} on when this page is "
+        "closed. "
         f'<a href="#runs" data-go="{go}">Watch {"it" if len(runs) == 1 else "them"} in Runs →</a>'
         "</p>"
     )
