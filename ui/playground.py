@@ -18,6 +18,8 @@ from ui.parts import artifacts, classifying, markup, prompts, scoring
 from ui.parts.events import QUIET
 from ui.parts.examples import (
     architecture_of,
+    comparable,
+    describe_model,
     examples,
     fills,
     head_of,
@@ -83,6 +85,7 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
                 allow_custom_value=True,
             )
             fetched = gr.HTML(elem_id="playground-fetched")
+            about = gr.HTML(elem_id="playground-about")
             chips = prompts.render_chips()
         asked = prompts.Asked(
             client,
@@ -107,7 +110,7 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
         return {
             nothing: gr.update(visible=not names),
             model: gr.update(choices=names, value=value),
-            second: gr.update(choices=["", *names]),
+            second: gr.update(choices=["", *comparable(value, names, workspace)]),
             known: names,
         }
 
@@ -123,9 +126,17 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
             return "", []
         return f'<p class="ps-note">Fetched {present.escape(name)} from the Hub.</p>', [name]
 
-    def suit(name: str | None) -> tuple[Any, ...]:
+    def suit(name: str | None, other: str | None) -> tuple[Any, ...]:
         found, head = architecture_of(name, workspace), head_of(name, workspace)
+        rivals = comparable(name, artifacts.list_names(workspace, "model"), workspace)
+        stays = not other or other in rivals or bool(comparable(name, [other], workspace))
+        tokenizer = tokenizer_of(name, workspace) if fills(name, workspace) else None
         return (
+            _about(describe_model(name, workspace)),
+            gr.update(choices=["", *rivals])
+            if stays
+            else gr.update(choices=["", *rivals], value=""),
+            (tokenizer.mask_token or "") if tokenizer else "",
             examples(name, workspace),
             gr.update(visible=fills(name, workspace)),
             gr.update(visible=writes(name, workspace)),
@@ -143,9 +154,9 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
             gr.update(visible=False),
         )
 
-    def suit_what_arrived(name: str | None, arrived: list[str]) -> Any:
+    def suit_what_arrived(name: str | None, other: str | None, arrived: list[str]) -> Any:
         # Another may be chosen meanwhile.
-        return suit(name) if name in arrived else [gr.skip()] * len(suited)
+        return suit(name, other) if name in arrived else [gr.skip()] * len(suited)
 
     line.artifacts(
         present.guarded(refresh),
@@ -153,7 +164,11 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
         [nothing, model, second, known],
         **QUIET,
     )
+    assert masks.words is not None
     suited = [
+        about,
+        second,
+        masks.words,
         chips,
         masks.column,
         writing.column,
@@ -171,7 +186,7 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
     # First, so that no running answer overwrites the new state.
     forms = (masks, writing, score, texts, words)
     model.change(None, cancels=[event for form in forms for event in form.events], **QUIET)
-    model.change(present.guarded(suit), model, suited, **QUIET)
+    model.change(present.guarded(suit), [model, second], suited, **QUIET)
     # Separate, so that downloads don't wait for each other.
     arrived = gr.JSON([], visible=False)
     model.change(
@@ -186,7 +201,7 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
         concurrency_limit=_FETCHED_AT_ONCE,
     ).then(
         present.guarded(suit_what_arrived),
-        [model, arrived],
+        [model, second, arrived],
         suited,
         **QUIET,
     )
@@ -202,6 +217,11 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
     for form in forms:
         form.text.change(None, model, kept, js="(name) => [[name]]", **QUIET)
     _offer_to_programs(client)
+
+
+def _about(text: str) -> str:
+    """Renders what a model is."""
+    return f'<p class="ps-note">{present.escape(text)}</p>' if text else ""
 
 
 def _offer_to_programs(client: PlaygroundClient) -> None:

@@ -88,6 +88,11 @@ def check_files(config: FinetuneConfig) -> None:
             _read(config, part, lambda items: islice(items, _CHECKED))
 
 
+def read_beginning(config: FinetuneConfig, part: str, count: int) -> Found:
+    """Reads the first examples of a part: train, validation or test; raises as `read_splits`."""
+    return _read(config, part, lambda items: islice(items, count)).examples
+
+
 def _note_unknown_tags(splits: Splits, note: Callable[[str], Any]) -> None:
     known = _tags_of(splits.train)
     parts = {"development": splits.validation, "test": splits.test}

@@ -27,7 +27,7 @@ from tests.ui.browser import Visitor, find_chromium, running_app, visiting
 from ui import evaluate, finetune
 from ui.demo import OFFERED, ROUTES, build_demo
 from ui.parts import answers
-from ui.parts.examples import fills, head_of, writes
+from ui.parts.examples import comparable, fills, head_of, writes
 from ui.parts.subjects import SubjectForm, list_checkpoints
 
 
@@ -150,6 +150,14 @@ def test_a_menu_without_a_choice_means_none(workspace: Workspace) -> None:
     assert form.parse({"model": "reader", "glue": "cola"}).glue == "cola"
 
 
+def test_models_are_compared_with_those_that_answer_the_same_question(
+    workspace: Workspace,
+) -> None:
+    names = [one.name for one in workspace.list("model")]
+    assert comparable("token", names, workspace) == ["token-rival"]
+    assert comparable("train-one@newest", names, workspace) == ["reader"]
+
+
 def test_fine_tuned_models_neither_fill_nor_write(workspace: Workspace) -> None:
     assert head_of("sequence", workspace) == "sequence" and head_of("token", workspace) == "token"
     assert not fills("sequence", workspace) and not writes("token", workspace)
@@ -231,9 +239,12 @@ def test_two_fine_tuned_models_answer_side_by_side(workspace: Workspace) -> None
             titles = page.locator(f"{place} .ps-beside-answers h4").all_inner_texts()
             assert titles == [kind, f"{kind}-rival"]
             assert page.evaluate("document.documentElement.scrollWidth") <= 390
-        visitor.choose("playground-second", "reader")
-        page.locator("#playground-tag").click()
-        visitor.see(page.locator("#playground-tags"), "isn't fine-tuned for classification")
+        # A model that can't answer the same question is not offered.
+        visitor.field("playground-second").click()
+        page.get_by_role("option", name="token-rival", exact=True).wait_for()
+        assert page.get_by_role("option", name="reader", exact=True).count() == 0
+        page.keyboard.press("Escape")
+        visitor.see(page.locator("#playground-about"), "RoBERTa")
         assert visitor.errors == []
 
 

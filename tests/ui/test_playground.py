@@ -141,12 +141,17 @@ def test_generated_text_streams_into_the_browser_until_it_is_stopped(tmp_path: P
         assert not visitor.page.locator("#playground-stop").is_visible()
         # A new model doesn't replace the chosen one.
         shelf = workspace.folder("model")
-        with workspace.new_artifact("model", "newcomer") as draft:
+        with workspace.new_artifact("model", "writer-newcomer") as draft:
             shutil.copytree(shelf / "reader", draft.folder, dirs_exist_ok=True)
         chosen.click()
-        newcomer = visitor.page.get_by_role("option", name="newcomer", exact=True)
+        newcomer = visitor.page.get_by_role("option", name="writer-newcomer", exact=True)
         newcomer.wait_for()
         visitor.page.keyboard.press("Tab")
+        visitor.page.wait_for_timeout(500)
+        assert chosen.input_value() == "writer"
+        # A name typed in full means that model, not a newer one whose name contains it.
+        chosen.fill("writer")
+        chosen.press("Enter")
         visitor.page.wait_for_timeout(500)
         assert chosen.input_value() == "writer"
         assert visitor.page.locator("#playground-written .ps-written").inner_text() == text
@@ -167,6 +172,7 @@ def test_generated_text_streams_into_the_browser_until_it_is_stopped(tmp_path: P
         visitor.page.locator("#playground-examples button").first.click()
         bars = visitor.page.locator("#playground-answer .ps-predictions li")
         visitor.wait_for(lambda: bars.count() == 5, 90, "five predictions")
+        mask_a_word(visitor)
         ask_with_enter(visitor)
         visitor.type("playground-scored", "The old house <i>sleeps</i>.")
         visitor.field("playground-scored").press("Enter")
@@ -174,6 +180,19 @@ def test_generated_text_streams_into_the_browser_until_it_is_stopped(tmp_path: P
         scored.wait_for(timeout=60_000)
         assert "<i>sleeps</i>" in scored.inner_text().replace("\n", "")
         assert visitor.errors == visitor.outside == []
+
+
+def mask_a_word(visitor: Visitor) -> None:
+    """Checks that a click on a word masks it and asks, and a click on the mask shows it again."""
+    box, words = visitor.field("playground-text"), visitor.page.locator("#playground-words")
+    visitor.see(words, "or write <mask> in its place")
+    box.fill("The old house sleeps.")
+    words.get_by_role("button", name="Mask house").click()
+    shown = visitor.page.locator("#playground-answer .ps-predictions small")
+    visitor.wait_for(lambda: "old house" not in shown.first.inner_text(), 90, "predictions")
+    assert box.input_value() == "The old <mask> sleeps."
+    words.get_by_role("button", name="Show house").click()
+    visitor.wait_for(lambda: box.input_value() == "The old house sleeps.", 20, "the word")
 
 
 def ask_with_enter(visitor: Visitor) -> None:

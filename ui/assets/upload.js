@@ -1,8 +1,9 @@
 // Sets the accessible name of an upload zone, which Gradio leaves untranslated.
-const zone = document.getElementById(props.zone);
+const { zone: id, label } = props;
+const zone = document.getElementById(id);
 const name = () =>
   zone.querySelectorAll('[aria-label="common.upload"]').forEach((button) =>
-    button.setAttribute("aria-label", props.label));
+    button.setAttribute("aria-label", label));
 if (zone) {
   name();
   new MutationObserver(name).observe(zone, { childList: true, subtree: true, attributes: true, attributeFilter: ["aria-label"] });

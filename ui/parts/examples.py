@@ -1,33 +1,46 @@
-"""Examples from a model's validation documents, or plain English."""
+"""Examples for a model from its card, validation documents or labelled texts, and its facts."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
+from core.config import CorpusConfig, FinetuneConfig
+from core.demo import read_card
 from core.errors import CheckpointError, StudioError
 from core.evaluation.subject import find_checkpoint
+from core.finetuning.examples import Example, Sentence
 from core.finetuning.heads import Kind
+from core.finetuning.names import is_of_finetuning
 from core.finetuning.saving import is_classifier, read_classifier_config
 from core.hub.pull import find_fetched
 from core.inference import fills_masks
 from core.models import hf
 from core.models.architecture import Architecture
+from core.models.families import title_of_family
 from core.models.finding import is_on_hub, must_be_fetched
 from core.models.hf import CONFIG_FILE
-from core.workspace import Artifact, Workspace
+from core.workspace import Artifact, Manifest, Workspace
+from ui.parts.markup import short_count
 
 if TYPE_CHECKING:
     from core.tokenizer import StudioTokenizer
 
 _HOLE = "{mask}"
-_SENTENCES_TRIED = 12
+_SENTENCES_TRIED = 60
 _EXAMPLES_SHOWN = 4
-_WORD = re.compile(r"[^\W\d_]+")
+_EXAMPLES_READ = 500
+_LONGEST_EXAMPLE = 200
+# No part of a compound or of a name in code: neither z-loss nor utf_8.
+_WORD = re.compile(r"(?<![\w\-/.@:'’=])[^\W\d_]+(?![\w\-/@:=(\[]|[.'’]\w)")
+_PLAIN_WORD = re.compile(r"[\"'“‘«(]*[^\W\d_]+(?:[-'’][^\W\d_]+)*[.,;:!?…)\"'”’»]*")
+_INNER_CAPITAL = re.compile(r"[^\W\d_A-Z][A-Z]|[A-Z]{2}")
+_FEWEST_WORDS = 5
 _SHORTEST_WORD = 3
+_CLASSES_SHOWN = 12
 _WITH_HOLES = (
     "Returns the {mask} of the array.",
     "If {mask} is not given, the default is used.",
@@ -98,15 +111,31 @@ def fills(name: str | None, workspace: Workspace) -> bool:
 
 
 def examples(name: str | None, workspace: Workspace) -> list[str]:
-    """Returns example sentences, masked unless the model is a decoder."""
+    """Returns example sentences, masked unless the model is a decoder or classifies."""
     found = architecture_of(name, workspace)
-    if not name or found is None or head_of(name, workspace):
+    if not name or found is None:
         return []
     if is_on_hub(name, workspace) or find_checkpoint(name, workspace):
-        return general_examples(found, _folder_of(name, workspace))
-    model = workspace.find("model", name)
-    cut = str if found.kind == "decoder" else with_hole
-    return general_examples(found, model.path, _own_texts(model, workspace, cut))
+        folder, model = _folder_of(name, workspace), None
+    else:
+        model = workspace.find("model", name)
+        folder = model.path
+    own = list(read_card(folder).examples)
+    if head_of(name, workspace):
+        return own or (_labelled_texts(model, workspace) if model else [])
+    if not own and model:
+        cut = str if found.kind == "decoder" else with_hole
+        own = _own_texts(model, workspace, cut)
+    return general_examples(found, folder, own)
+
+
+def is_fluent(sentence: str) -> bool:
+    """Returns whether a sentence reads like prose, unlike names, code and figures."""
+    words = sentence.split()
+    if not all(map(_PLAIN_WORD.fullmatch, words)) or _INNER_CAPITAL.search(sentence):
+        return False
+    # Scripts without spaces have few and long words.
+    return len(words) >= _FEWEST_WORDS or any(ord(one) >= 0x2E80 for one in sentence)
 
 
 def general_examples(
@@ -184,5 +213,106 @@ def _own_texts(model: Artifact, workspace: Workspace, cut: Callable[[str], str])
         found = validation_sentences(shards, tokenizer, _SENTENCES_TRIED)
     except StudioError:
         return []
-    texts = (cut(sentence) for sentence in found if _HOLE not in sentence)
-    return [text for text in texts if text][:_EXAMPLES_SHOWN]
+    # Fluent sentences first, each kind in its order.
+    ordered = sorted((one for one in found if _HOLE not in one), key=lambda one: not is_fluent(one))
+    return list(filter(None, map(cut, ordered)))[:_EXAMPLES_SHOWN]
+
+
+def _labelled_texts(model: Artifact, workspace: Workspace) -> list[str]:
+    """Returns a short text of each class, from the files that the model was tuned on."""
+    from core.finetuning.data import read_beginning
+
+    try:
+        config = FinetuneConfig.parse(model.manifest.config)
+        for name in ("test_path", "validation_path", "train_path"):
+            if path := str(getattr(config, name)):
+                workspace.confine(path, field=name)
+                found = read_beginning(config, name.removesuffix("_path"), _EXAMPLES_READ)
+                return _one_of_each(found)
+    except StudioError:
+        return []
+    return []
+
+
+def _one_of_each(found: Sequence[Example | Sentence]) -> list[str]:
+    chosen: dict[object, str] = {}
+    for one in found:
+        text = " ".join(one.texts[:1] if isinstance(one, Example) else one.words)
+        key = one.label if isinstance(one, Example) else text
+        if key not in chosen and len(text) <= _LONGEST_EXAMPLE:
+            chosen[key] = text
+    return list(chosen.values())[:_EXAMPLES_SHOWN]
+
+
+def comparable(name: str | None, names: Sequence[str], workspace: Workspace) -> list[str]:
+    """Returns those of some models that can answer the same questions as a model."""
+    kind = _abilities(name, workspace)
+    return [one for one in names if one != name and kind & _abilities(one, workspace)]
+
+
+def _abilities(name: str | None, workspace: Workspace) -> set[str]:
+    if head := head_of(name, workspace):
+        return {head}
+    found = {"fills": fills(name, workspace), "writes": writes(name, workspace)}
+    return {ability for ability, has_it in found.items() if has_it}
+
+
+def describe_model(name: str | None, workspace: Workspace) -> str:
+    """Says in a sentence what a model of the workspace is and was trained on; "" if unknown."""
+    found = architecture_of(name, workspace)
+    if not name or found is None:
+        return ""
+    size = f"{title_of_family(found.model_type)}, {_millions(found)} parameters"
+    if is_on_hub(name, workspace) or find_checkpoint(name, workspace):
+        return f"{size}."
+    made = workspace.find("model", name).manifest
+    if is_of_finetuning(made):
+        counts = made.counts
+        classes = [str(one) for one in counts.get("labels") or ()]
+        data = made.config.get("glue") or made.config.get("train_path") or ""
+        data = PurePath(str(data or made.config.get("dataset_name", ""))).name
+        parts = [size, f"fine-tuned from {counts.get('model')}", f"on {data}" if data else ""]
+        shown = f" Predicts: {', '.join(classes[:_CLASSES_SHOWN])}." if classes else ""
+        return f"{_sentence(parts)}{shown}"
+    return _sentence([size, _trained_on(made, workspace)])
+
+
+def _sentence(parts: Sequence[str]) -> str:
+    return ", ".join(filter(None, parts)) + "."
+
+
+def _millions(found: Architecture) -> str:
+    from core.models.registry import count_parameters
+
+    return short_count(count_parameters(found))
+
+
+def _trained_on(made: Manifest, workspace: Workspace) -> str:
+    name = str(made.config.get("shards") or "")
+    if not name:
+        return ""
+    try:
+        workspace.confine_artifact("shards", name, field="shards")
+        shards = workspace.find("shards", name).manifest
+    except StudioError:
+        return f"trained on the shards {name}"
+    tokens = shards.counts.get("tokens") or shards.counts.get("train_tokens")
+    size = f", {short_count(tokens)} tokens" if isinstance(tokens, int) else ""
+    text = _corpus_of(shards.config.get("corpus"))
+    return f"trained on {text or name}{size}"
+
+
+def _corpus_of(values: object) -> str:
+    if not isinstance(values, dict):
+        return ""
+    try:
+        config = CorpusConfig.parse(values)
+    except StudioError:
+        return ""
+    kinds = {
+        "docs": "the documentation of Python packages",
+        "files": PurePath(config.path).name,
+        "hub": config.dataset_name,
+        "corpus": f"the cleaned corpus {config.corpus_name}",
+    }
+    return kinds.get(config.source, "") or ", ".join(one.name for one in config.sources)

@@ -143,6 +143,7 @@ class AskForm:
         column: Visible for suitable models.
         nothing: Content of `answer` before requests.
         events: Run a model.
+        words: Buttons that mask a word; their value is the mask token.
     """
 
     column: gr.Column
@@ -151,6 +152,7 @@ class AskForm:
     nothing: str
     events: Sequence[Any]
     buttons: Sequence[gr.Button] = ()
+    words: gr.HTML | None = None
 
 
 def render_chips(sentences: Sequence[str] = ()) -> gr.HTML:
@@ -175,13 +177,18 @@ def render_masks(asked: Asked, chips: gr.HTML, *, visible: bool = True) -> AskFo
         with gr.Column(elem_classes=["ps-card"]):
             text = gr.Textbox(
                 label="Text",
-                info=f"Write {asked.mask} for a masked word."
-                if asked.mask
-                else "Write the model's mask token for each masked word.",
                 lines=2,
                 max_lines=6,
                 elem_id="playground-text",
                 submit_btn=False,
+            )
+            words = gr.HTML(
+                asked.mask,
+                html_template='<div class="ps-mask-words"></div>',
+                js_on_load=script("mask_words.js"),
+                elem_id="playground-words",
+                box="playground-text",
+                button="playground-ask",
             )
             with gr.Row(elem_classes=["ps-inline"]):
                 top_k = render_slider(
@@ -234,7 +241,7 @@ def render_masks(asked: Asked, chips: gr.HTML, *, visible: bool = True) -> AskFo
         gr.on([top_k.release, *(menu.input for menu in dtype)], **answering(fill_again)),
         chips.pick(picked, None, text, **QUIET).then(**answering(fill_if_suitable)),
     ]
-    return AskForm(column, text, answer, _NOTHING_ASKED, events)
+    return AskForm(column, text, answer, _NOTHING_ASKED, events, words=words)
 
 
 def render_writing(

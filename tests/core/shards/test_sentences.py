@@ -13,7 +13,7 @@ from core.shards.sentences import validation_sentences
 from core.tokenizer import load, train
 from core.workspace import Workspace
 from tests.texts import sentences
-from ui.parts.examples import with_hole
+from ui.parts.examples import is_fluent, with_hole
 
 NAMES = ("Dr. Stone", "Mr. Silver", "the captain", "Ms. Green")
 
@@ -98,8 +98,26 @@ def test_sentences_of_a_script_without_spaces_are_found(tmp_path: Path) -> None:
         ("The small captain never reads the letter.", "The small captain {mask} reads the letter."),
         ("Old ships, however, sleep.", "Old ships, {mask}, sleep."),
         ("a = b + c", ""),
+        ("The router z-loss keeps utf_8 names.", "The router z-loss {mask} utf_8 names."),
         ("", ""),
     ],
 )
 def test_mask_replaces_one_word_of_the_sentence(sentence: str, expected: str) -> None:
     assert with_hole(sentence) == expected
+
+
+@pytest.mark.parametrize(
+    ("sentence", "expected"),
+    [
+        ("The small captain never reads the letter.", True),
+        ("Han bor i Oslo, og hun reiser hjem.", True),
+        ("고양이는 집에서 잠을 잔다.", True),
+        ("山川花月風雪海空。", True),
+        ("Returns the router z_loss of a batch.", False),
+        ("See utils/io.py for the details here.", False),
+        ("Call getItem before the next step begins.", False),
+        ("Only three words.", False),
+    ],
+)
+def test_prose_is_told_from_names_and_code(sentence: str, expected: bool) -> None:
+    assert is_fluent(sentence) is expected
