@@ -25,10 +25,10 @@ class TablePreview:
         rows: One text per column.
         count: Examples read; all of them if `complete`.
         groups: Examples per class, tag, paradigm or file; the most frequent first.
-        grouped_by: What the groups are.
+        grouped_by: The kind of the groups, such as class.
         texts: Some texts as the model reads them.
-        characters: Of the texts of all examples read.
-        longest: Characters of the longest text.
+        characters: Total length of all texts read.
+        longest: Length of the longest text, in characters.
     """
 
     columns: list[str] = field(default_factory=list)
