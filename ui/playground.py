@@ -220,7 +220,7 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
 
 
 def _about(text: str) -> str:
-    """Renders what a model is."""
+    """Renders the description of a model."""
     return f'<p class="ps-note">{present.escape(text)}</p>' if text else ""
 
 

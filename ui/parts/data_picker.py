@@ -128,7 +128,7 @@ class DataPicker:
         fresh.change(None, None, form.rest, js=_REST % json.dumps(form.id), **QUIET)
 
     def known(self, config: StageConfig, field: str) -> TablePreview | None:
-        """Returns what was found before, without reading anything."""
+        """Returns an earlier preview of the same data, if any; reads nothing."""
         found = self._known.get(self._key(config, field))
         return found if isinstance(found, TablePreview) else None
 

@@ -258,7 +258,7 @@ def _abilities(name: str | None, workspace: Workspace) -> set[str]:
 
 
 def describe_model(name: str | None, workspace: Workspace) -> str:
-    """Says in a sentence what a model of the workspace is and was trained on; "" if unknown."""
+    """Describes a model: family, parameters, and the data of its training; "" if unknown."""
     found = architecture_of(name, workspace)
     if not name or found is None:
         return ""
