@@ -9,7 +9,6 @@ import re
 import reprlib
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import partial
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
@@ -34,7 +33,7 @@ from core.errors import ConfigError, StudioError
 from core.workspace import Workspace
 from ui import present
 from ui.assets import script
-from ui.parts.artifacts import follow_newest, list_names
+from ui.parts.artifacts import list_names
 from ui.parts.events import QUIET, listen
 from ui.parts.labels import relabel
 
@@ -47,6 +46,10 @@ _BASE = "(base)"
 # The same problem shown twice must change the value.
 _numbers = itertools.count(1)
 
+_RELATIVE = "A relative path starts in the workspace, {}."
+# Paths that a run writes.
+_WRITTEN = ("output", "output_dir", "mirror")
+
 ConfigT = TypeVar("ConfigT", bound=StageConfig)
 Problems = dict[str, str]
 Otherwise = Mapping[Any, Any] | Callable[[StudioError], Mapping[Any, Any]]
@@ -58,7 +61,22 @@ _KEEP = "(typed) => [Object.fromEntries(%s.filter((n) => n in typed).map((n) => 
 _CHOSEN = "(...all) => [...all.slice(0, -1), studio.changed(%s, all[1], %s)]"
 _NOTED = "(value) => void studio.noted(%s, value)"
 # If nothing was kept, the user may be typing already.
+_APPLY = "() => studio.wanted(%s, %s)"
 _RECALL = '(kept) => %s.map((name) => kept?.[name] ?? { __type__: "update" })'
+
+
+class OtherFormError(ConfigError):
+    """An error in the form of an earlier stage.
+
+    Attributes:
+        form: The form that marks it.
+    """
+
+    def __init__(self, error: StudioError, problem: str, form: Form[Any]) -> None:
+        parts = {**error.to_dict(), "problem": problem}
+        super().__init__(parts.pop("problem"), **parts)
+        self.form = form
+        self.__cause__ = error.__cause__
 
 
 class Form(Generic[ConfigT]):
@@ -75,6 +93,9 @@ class Form(Generic[ConfigT]):
         base: Form of the extended config model; its fields aren't repeated, its name isn't
             inherited.
         check: Raises StudioError if the run would fail at the start.
+
+    Attributes:
+        related: Forms of earlier stages, whose errors a start may reveal.
     """
 
     def __init__(
@@ -96,6 +117,7 @@ class Form(Generic[ConfigT]):
         self.problems: gr.HTML
         self.typed: gr.JSON
         self.rest: Any
+        self.related: list[Form[Any]] = []
         self._workspace = workspace
         self._check = check
 
@@ -123,7 +145,7 @@ class Form(Generic[ConfigT]):
     @property
     def problem_outputs(self) -> list[gr.HTML]:
         """Returns the components that show problems."""
-        return [form.problems for form in self._forms().values()]
+        return [form.problems for form in self._forms()]
 
     def render(
         self,
@@ -164,7 +186,31 @@ class Form(Generic[ConfigT]):
             elem_classes=["ps-unseen"],
             form=self.id,
             help=self._help(),
+            presets=self._presets(),
         )
+        names = json.dumps(list(self.components))
+        code = _APPLY % (json.dumps(self.id), names)
+        self.problems.apply(None, None, list(self.components.values()), js=code, **QUIET)
+
+    def _presets(self) -> dict[str, Any]:
+        """Returns what the form needs to mark values that differ from the preset's."""
+        fields = self.model.model_fields
+        first = {name: component.value for name, component in self.components.items()}
+        by_preset: dict[str, dict[str, dict[str, Any]]] = {}
+        if "preset" in first:
+            for preset in choices_of(fields["preset"]):
+                variants = self._variants() if self.model.variant else [""]
+                filled = {variant: self._filled(preset, variant) for variant in variants}
+                by_preset[preset] = {
+                    variant: {n: value for n, value in values.items() if value != first[n]}
+                    for variant, values in filled.items()
+                }
+        return {
+            "first": first,
+            "presets": by_preset,
+            "variant": self.model.variant,
+            "inputs": [name for name in first if _is_input(name, fields[name])],
+        }
 
     def _help(self) -> dict[str, dict[str, Any]]:
         found = {}
@@ -173,7 +219,7 @@ class Form(Generic[ConfigT]):
             extra = field_extra(field)
             options = {value: texts for value, texts in extra["options"].items() if texts[1]}
             # An explanation replaces the help line.
-            more = [field.description if options else "", extra["details"]]
+            more = [field.description if options else "", extra["details"], self._places(extra)]
             if any(more) or extra["slider"]:
                 found[component.elem_id] = {
                     "title": component.label,
@@ -184,6 +230,9 @@ class Form(Generic[ConfigT]):
                     "optional": plain_type(field)[1],
                 }
         return found
+
+    def _places(self, extra: Mapping[str, Any]) -> str:
+        return _RELATIVE.format(self._workspace.root) if extra["path"] else ""
 
     def _gather(self) -> None:
         self.typed, self.rest = gr.JSON({}, visible=False), gr.JSON(visible=False)
@@ -209,7 +258,11 @@ class Form(Generic[ConfigT]):
         return config
 
     def _values(self, typed: Any) -> dict[str, Any]:
-        return {name: self._to_value(name, raw) for name, raw in self.shown(typed).items()}
+        values = {name: self._to_value(name, raw) for name, raw in self.shown(typed).items()}
+        fields = self.model.model_fields
+        paths = {name: values[name] for name in values if field_extra(fields[name])["path"]}
+        found = {name: self._workspace.resolve_path(path) for name, path in paths.items()}
+        return {**values, **found}
 
     def shown(self, typed: Any) -> dict[str, Any]:
         """Returns field values by name.
@@ -233,7 +286,29 @@ class Form(Generic[ConfigT]):
     def check(self, config: ConfigT) -> None:
         """Raises StudioError if the run would fail at the start."""
         self.check_nested(config)
+        self._check_paths(config)
         self._check(config)
+
+    def _check_paths(self, config: StageConfig) -> None:
+        """Raises ConfigError for a file to read that doesn't exist."""
+        for name in self.components:
+            extra = field_extra(self.model.model_fields[name])
+            path = getattr(config, name) if extra["path"] and name not in _WRITTEN else ""
+            if path and self._has_effect(name, config) and not self._workspace.has_path(path):
+                raise ConfigError(
+                    f"No file matches {path}",
+                    expected="a file, a folder or a pattern",
+                    received="nothing there",
+                    fix="correct the path, or upload the file",
+                    field=name,
+                )
+
+    def _has_effect(self, name: str, config: StageConfig) -> bool:
+        """Returns whether the form shows a field with these choices."""
+        group = _as_choice(field_extra(self.model.model_fields[name])["group"])
+        return all(
+            getattr(config, by) == group for by, choice in self._conditions() if choice == group
+        )
 
     def check_nested(self, config: ConfigT) -> None:
         """Checks the nested configs only."""
@@ -261,22 +336,38 @@ class Form(Generic[ConfigT]):
             return gr.update(value=_to_raw(field, value), choices=labelled(field, choices))
         return gr.update(value=_to_raw(field, value))
 
-    def follow_artifacts(self, line: gr.HTML, *, moves: bool = True, fills: bool = True) -> None:
-        """Keeps artifact menus up to date.
-
-        Basic fields move to the newest artifact unless the user chose another.
+    def follow_artifacts(self, line: gr.HTML, *, fills: bool = True) -> None:
+        """Keeps artifact menus up to date, and offers a new artifact instead of the chosen one.
 
         Args:
             line: Its `artifacts` event reports changes.
-            moves: Whether basic fields leave an existing artifact.
-            fills: Whether empty basic fields get an artifact.
+            fills: Whether basic fields get an artifact while they are empty.
         """
-        follow_basic = (_follow_newest if moves else _stay) if fills else _follow_choices
-        for name, component in self.components.items():
-            extra = field_extra(self.model.model_fields[name])
-            if extra["artifact"]:
-                follow = follow_basic if extra["basic"] else _follow_choices
-                _connect_menu(component, line, partial(self._names, extra["artifact"]), follow)
+        kinds = {
+            name: extra["artifact"]
+            for name in self.components
+            if (extra := field_extra(self.model.model_fields[name]))["artifact"]
+        }
+        basic = [
+            name for name in kinds if fills and field_extra(self.model.model_fields[name])["basic"]
+        ]
+        menus = [self.components[name] for name in kinds]
+        # In the browser: the server forgets sessions after an hour away.
+        known = gr.HTML(
+            {}, html_template="", js_on_load=script("offers.js"), elem_classes=["ps-unseen"],
+            form=self.id,
+        )  # fmt: skip
+
+        def refresh(*values: Any) -> list[Any]:
+            *chosen, before = values
+            names = {name: self._names(kind) for name, kind in kinds.items()}
+            updates = [
+                _follow(names[name], value, _known(before, name), fills=name in basic)
+                for name, value in zip(kinds, chosen, strict=True)
+            ]
+            return [*updates, {"names": names, "before": {n: _known(before, n) for n in basic}}]
+
+        listen(line.artifacts, refresh, [*menus, known], [*menus, known])
 
     def _names(self, kind: str) -> list[str]:
         return list_names(self._workspace, kind)
@@ -305,9 +396,6 @@ class Form(Generic[ConfigT]):
                 if not live and not beside:
                     with present.sent_by_user(raw):
                         raise present.notice(error) from error
-                if not live and (elsewhere := self._elsewhere(beside)):
-                    place = elsewhere.place.capitalize()
-                    gr.Warning(present.escape(f"In {place}: {relabel(error.problem)}"))
                 return {
                     **self._shown(beside, reveal=not live, live=live),
                     **_updates(otherwise, error),
@@ -347,32 +435,25 @@ class Form(Generic[ConfigT]):
         """Returns updates that show an error beside its field."""
         return self._shown(self._beside(error), reveal=True)
 
-    def place_of(self, error: StudioError) -> str:
-        """Returns the id of an error's form, or ""."""
-        forms = self._forms()
-        return next((forms[name].place for name in self._beside(error)), "")
+    def shown_live(self, error: StudioError) -> dict[gr.HTML, Any]:
+        """Returns updates that show an error beside its field without going there."""
+        return self._shown(self._beside(error), live=True)
 
-    def describe_problem(self, error: StudioError) -> str:
-        """Returns an error in a few words, with its field."""
-        for name, problems in self._beside(error).items():
-            form = self._forms()[name]
-            place = f"{form.place.capitalize()}: " if form is self._elsewhere([name]) else ""
-            for field in problems:
-                title = title_of(field, form.model.model_fields[field])
-                is_value = isinstance(error.__cause__, ValidationError)
-                words = problems[field] if is_value else relabel(error.problem, form.model)
-                return f"{place}{title}: {_sentence(words)}"
-        return _sentence(relabel(error.problem, self.model))
+    def form_of(self, error: StudioError) -> Form[Any] | None:
+        """Returns the form that marks an error."""
+        return next(iter(self._beside(error)), None)
 
-    def _forms(self) -> dict[str, Form[Any]]:
-        found = {"": self, **self.nested, **({_BASE: self.base} if self.base else {})}
-        for name, form in self.nested.items():
-            found |= {f"{name}/{key}": one for key, one in form._forms().items() if key}
-        return found
+    def count_problems(self, error: StudioError) -> tuple[int, str]:
+        """Returns how many fields an error marks, and the place of another tab's form, or ""."""
+        for form, problems in self._beside(error).items():
+            return len(problems), "" if form in (self, self.base) else form.place
+        return 0, ""
 
-    def _elsewhere(self, names: Collection[str]) -> Form[Any] | None:
-        """Returns the first of these forms that is neither this one nor its base."""
-        return next((self._forms()[name] for name in names if name not in ("", _BASE)), None)
+    def _forms(self) -> list[Form[Any]]:
+        """Returns this form and all whose problems it shows, the nearest first."""
+        others = [*([self.base] if self.base else []), *self.nested.values(), *self.related]
+        found = [self, *(form for other in others for form in other._forms())]
+        return list(dict.fromkeys(found))
 
     def _all(self) -> list[Form[Any]]:
         others = [*self.nested.values(), *([self.base] if self.base else [])]
@@ -388,24 +469,27 @@ class Form(Generic[ConfigT]):
         return self.base.parse(*raw).model_dump(exclude=set(self.model.not_inherited))
 
     def _shown(
-        self, beside: dict[str, Problems], *, reveal: bool = False, live: bool = False
+        self, beside: Mapping[Form[Any], Problems], *, reveal: bool = False, live: bool = False
     ) -> dict[gr.HTML, Any]:
-        """While typing, a base form shows its own problems."""
-        forms = {name: form for name, form in self._forms().items() if name != _BASE or not live}
+        """While typing, a base form and those of earlier stages show their own problems."""
+        own = (self, *self.nested.values())
         return {
             form.problems: {
                 "form": form.id,
-                "problems": beside.get(name, {}),
+                "place": form.place,
+                "problems": beside.get(form, {}),
                 "reveal": reveal,
                 "number": next(_numbers),
             }
-            for name, form in forms.items()
+            for form in self._forms()
+            if form in own or not live
         }
 
-    def _beside(self, error: StudioError) -> dict[str, Problems]:
-        found = {name: form._own_problems(error) for name, form in self._forms().items()}
-        first = next((name for name, problems in found.items() if problems), None)
-        return {} if first is None else {first: found[first]}
+    def _beside(self, error: StudioError) -> dict[Form[Any], Problems]:
+        """Returns the problems of the form that an error concerns."""
+        forms = [error.form] if isinstance(error, OtherFormError) else self._forms()
+        found = {form: form._own_problems(error) for form in forms}
+        return next(({form: problems} for form, problems in found.items() if problems), {})
 
     def _own_problems(self, error: StudioError) -> Problems:
         if isinstance(error.__cause__, ValidationError):
@@ -511,7 +595,7 @@ class Form(Generic[ConfigT]):
 
         def fill(preset: str, variant: str = "") -> list[Any]:
             found = self._filled(preset, variant)
-            return [found[name] if found else gr.skip() for name in names]
+            return [found[name] for name in names]
 
         listen(self.components["preset"].input, fill, deciding, outputs)
         if self.model.variant:
@@ -547,7 +631,7 @@ class Form(Generic[ConfigT]):
         found, shown = self._filled(preset, variant), self.shown(typed)
         left = [self._filled(preset, one) for one in self._variants()]
         return [
-            found[name] if found and shown[name] in [one[name] for one in left] else gr.skip()
+            found[name] if shown[name] in [one[name] for one in left] else gr.skip()
             for name in self.model.preset_fields()
         ]
 
@@ -555,8 +639,6 @@ class Form(Generic[ConfigT]):
         return choices_of(self.model.model_fields[self.model.variant])
 
     def _filled(self, preset: str, variant: str) -> dict[str, Any]:
-        if preset not in self.model.presets:
-            return {}
         settled = {"preset": preset, **({self.model.variant: variant} if variant else {})}
         config = self.model.parse(settled)
         return {
@@ -600,31 +682,28 @@ def _is_typed(typed: Any, names: Collection[str]) -> bool:
     )
 
 
-def _follow_newest(names: list[str], chosen: str, known: list[str]) -> Any:
-    return gr.update(choices=names, value=follow_newest(names, chosen, known))
+def _known(before: Any, name: str) -> list[str]:
+    """Returns the names that a menu offered before, from the browser."""
+    names = before.get("names") if isinstance(before, dict) else None
+    found = names.get(name) if isinstance(names, dict) else None
+    return [str(one) for one in found] if isinstance(found, list) else []
 
 
-def _stay(names: list[str], chosen: str, known: list[str]) -> Any:
+def _follow(names: list[str], chosen: str, known: list[str], *, fills: bool) -> Any:
     is_gone = chosen in known and chosen not in names
-    value = next(iter(names), "") if is_gone or not chosen else chosen
-    return gr.update(choices=names, value=value)
-
-
-def _follow_choices(names: list[str], chosen: str, known: list[str]) -> Any:
+    if fills and (is_gone or not chosen):
+        return gr.update(choices=names, value=next(iter(names), ""))
     return gr.update(choices=names)
 
 
-def _connect_menu(
-    menu: Component, line: gr.HTML, list_them: Callable[[], list[str]], follow: Callable[..., Any]
-) -> None:
-    # In the browser: the server forgets sessions after an hour away.
-    known = gr.JSON([], visible=False)
-
-    def refresh(chosen: str, before: list[str]) -> list[Any]:
-        names = list_them()
-        return [follow(names, chosen, before), names]
-
-    listen(line.artifacts, refresh, [menu, known], [menu, known])
+def _is_input(name: str, field: FieldInfo) -> bool:
+    """Returns whether a field says what to work on, rather than how."""
+    extra = field_extra(field)
+    return (
+        name in ("name", "preset")
+        or field.default == ()
+        or bool(extra["artifact"] and extra["basic"])
+    )
 
 
 def _render_view_switch(form_id: str) -> None:

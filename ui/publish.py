@@ -63,8 +63,7 @@ def render(workspace: Workspace, line: gr.HTML, tab: gr.Tab) -> Launcher:
     tab.select(_who, None, account, **QUIET)
     _wire_preview(form, workspace, show, listing, card)
     _wire_choice(form)
-    # Nobody must publish another model than the one previewed.
-    form.follow_artifacts(line, moves=False)
+    form.follow_artifacts(line)
     return launcher
 
 

@@ -33,7 +33,7 @@ def render(workspace: Workspace, store: Store, tabs: list[str]) -> gr.HTML:
     """Renders the bar; `artifacts` fires when artifacts change."""
     return gr.HTML(
         html_template=_TEMPLATE,
-        js_on_load=script("menus.js", "messages.js", "strip.js"),
+        js_on_load=script("menus.js", "messages.js", "drawer.js", "strip.js"),
         server_functions=[_status_function(workspace, store)],
         elem_classes=["ps-strip-host"],
         tabs=tabs,

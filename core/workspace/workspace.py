@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import logging
 import os
 import time
@@ -170,6 +171,23 @@ class Workspace:
         fsspec URLs with file:// or :: lead back to this machine.
         """
         confinement.check_readable(path, self.allowed_roots(), field=field)
+
+    def resolve_path(self, path: str) -> str:
+        """Returns a path with a relative one resolved in the workspace.
+
+        If nothing is there, one in the uploads or in an allowed folder is taken if it exists.
+        """
+        if not path or confinement.is_address(path) or path.startswith("~") or os.path.isabs(path):
+            return path
+        folders = [self.root.absolute(), self.uploads.absolute(), *self.allowed_roots()[1:]]
+        places = [str(folder / path) for folder in folders]
+        return next(filter(self.has_path, places), places[0])
+
+    def has_path(self, path: str) -> bool:
+        """Returns whether a path or pattern names something; addresses are not looked at."""
+        if confinement.is_address(path) or expand_path(path).exists():
+            return True
+        return next(glob.iglob(str(expand_path(path)), recursive=True), None) is not None
 
     def confine_artifact(self, kind: str, reference: str, *, field: str) -> None:
         """Raises ConfigError for a reference to a forbidden folder."""

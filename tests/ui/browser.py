@@ -223,8 +223,9 @@ class Visitor:
         self.page.get_by_role("option", name=choice, exact=True).click()
 
     def show_all_settings(self, form: str) -> None:
-        """Switches a form to its advanced view."""
+        """Switches a form to its advanced view and opens its groups."""
         self.page.locator(f"#{form}-view").get_by_text("Advanced", exact=True).click()
+        self.page.locator(f"#{form}").get_by_role("button", name="Open all groups").click()
 
     def expand(self, section: str) -> None:
         """Opens a closed section."""

@@ -81,7 +81,7 @@ CONTROLS = """
     const radios = [...group.querySelectorAll("input[type=radio]")];
     if (seen(group) && radios.length) add("radio", radios[0], radios.map((one) => one.value));
   }
-  for (const box of panel.querySelectorAll("input[type=checkbox]"))
+  for (const box of panel.querySelectorAll("input[type=checkbox]:not(search *)"))
     if (seen(box.closest("label"))) add("checkbox", box, ["on", "off"]);
   for (const menu of panel.querySelectorAll("input[role=combobox]"))
     if (seen(menu)) add("menu", menu, []);
@@ -182,6 +182,9 @@ class Chooser:
         switches = self.page.locator(f"#{panel_of(tab)} .ps-view")
         for number in range(switches.count()):
             switches.nth(number).get_by_text(view, exact=True).click()
+        groups = self.page.locator(f"#{panel_of(tab)} .ps-open-all:visible")
+        for number in range(groups.count()):
+            groups.nth(number).click()
         commands = self.page.locator(f"#{panel_of(tab)} .ps-command > button:not(.open)")
         for number in reversed(range(commands.count())):
             commands.nth(number).click()

@@ -22,7 +22,7 @@ from core.errors import ConfigError, TokenizerError
 from core.presets import Preset
 from core.stages.registry import STAGES
 from core.workspace import Workspace
-from ui.forms import Form
+from ui.forms import Form, _to_raw
 
 ALL_CONFIGS = [CorpusConfig, *(stage.config for stage in STAGES.values())]
 
@@ -290,7 +290,10 @@ def test_a_preset_fills_its_fields(workspace: Workspace) -> None:
     filled = dict(zip(names, fill("flax", "roberta"), strict=True))
     assert filled["learning_rate"] == "0.0003"
     assert filled["warmup_steps"] == "1000"
-    assert all(value == gr.skip() for value in fill("custom", "roberta"))
+    custom = dict(zip(names, fill("custom", "roberta"), strict=True))
+    plain = TrainConfig(preset="custom")
+    assert custom["per_replica_batch_size"] == ui_raw("per_replica_batch_size", plain)
+    assert custom["num_train_epochs"] == ui_raw("num_train_epochs", plain)
     # Another family replaces the preset's values, but no typed ones.
     shown = {**filled, "per_replica_batch_size": "7"}
     assert all(value == gr.skip() for value in follow("flax", "t5", shown, False))
@@ -298,6 +301,10 @@ def test_a_preset_fills_its_fields(workspace: Workspace) -> None:
     assert followed["learning_rate"] == "0.005"
     assert followed["optimizer"] == "adafactor"
     assert followed["per_replica_batch_size"] == gr.skip()
+
+
+def ui_raw(name: str, config: TrainConfig) -> Any:
+    return _to_raw(TrainConfig.model_fields[name], getattr(config, name))
 
 
 @pytest.mark.parametrize("fields", [1, 2, 3])

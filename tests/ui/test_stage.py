@@ -86,9 +86,8 @@ def test_missing_or_requested_tokenizer_is_trained_first(
 
 def test_invalid_setting_in_another_tab_is_reported_with_that_tab(shards: Launcher) -> None:
     raw = values(shards, tokenizer_vocab_size="3")
-    with pytest.raises(StudioError, match="In the Tokenizer tab: ") as error:
+    with pytest.raises(StudioError, match="In the Tokenizer tab: "):
         shards._stages(raw)
-    assert error.value.field == ""
     assert "In the Tokenizer tab" in words_of(shards._estimate(*raw))
 
 
@@ -108,17 +107,27 @@ def start_of(launcher: Launcher, **changed: Any) -> dict[str, Any]:
     return dict(handler(*values(launcher, **changed))[launcher._start])
 
 
-def test_start_button_is_disabled_with_the_reason_if_the_start_would_be_refused(
-    shards: Launcher,
-) -> None:
-    wrong = start_of(shards, shards_tokenizer="words", shards_max_seq_length="many")
-    assert not wrong["interactive"]
-    assert wrong["value"].endswith("length: Enter a whole number, such as 1000")
-    mended = start_of(shards, shards_tokenizer="words", shards_max_seq_length="64")
-    assert mended["interactive"] and mended["value"] == "Alone"
+def test_start_button_counts_the_settings_to_fix_and_starts_nothing(shards: Launcher) -> None:
+    wrong = {"shards_tokenizer": "words", "shards_max_seq_length": "many"}
+    assert start_of(shards, **wrong)["value"] == "Fix 1 setting"
+    assert start_of(shards, **wrong, shards_shard_size="-1")["value"] == "Fix 2 settings"
+    assert start_of(shards, **wrong, shards_shard_size="-1")["variant"] == "secondary"
+    right = {"shards_tokenizer": "words", "shards_max_seq_length": "64"}
+    assert start_of(shards, **right)["value"] == "Alone"
     elsewhere = start_of(shards, tokenizer_vocab_size="3")
-    assert not elsewhere["interactive"]
-    assert elsewhere["value"].startswith("Check the Tokenizer tab: ")
+    assert elsewhere["value"] == "Fix 1 setting in Tokenizer"
+    # The setting was fixed a moment ago: the button starts only what it names.
+    assert shards._submit(*values(shards, **right), "Fix 1 setting") == {}
+    assert not list(shards._workspace.root.glob("runs/*"))
+
+
+def test_pressing_fix_goes_to_the_field_in_its_tab(shards: Launcher) -> None:
+    press = shards.form.guarded(shards._submit)
+    updates = press(*values(shards, tokenizer_vocab_size="3"), "Fix 1 setting in Tokenizer")
+    assert shards._earlier is not None
+    shown = updates[shards._earlier.launcher.form.problems]
+    assert shown["place"] == "tokenizer" and shown["reveal"]
+    assert "greater than or equal to 16" in shown["problems"]["vocab_size"]
 
 
 def test_a_name_that_is_taken_is_reported_before_the_start(shards: Launcher) -> None:
@@ -127,10 +136,10 @@ def test_a_name_that_is_taken_is_reported_before_the_start(shards: Launcher) -> 
     with shards._workspace.new_artifact("shards", "rows"):
         pass
     own = start_of(shards, shards_tokenizer="words", shards_name="rows")
-    assert not own["interactive"] and "taken" in own["value"]
+    assert own["value"] == "Fix 1 setting"
     made_first = start_of(shards, tokenizer_name="words", tokenizer_vocab_size="300")
-    assert not made_first["interactive"] and "Check the Tokenizer tab" in made_first["value"]
-    assert start_of(shards, shards_tokenizer="words", shards_name="others")["interactive"]
+    assert made_first["value"] == "Fix 1 setting in Tokenizer"
+    assert start_of(shards, shards_tokenizer="words", shards_name="others")["value"] == "Alone"
 
 
 def test_a_name_is_taken_from_the_form_that_started_a_run_with_it(shards: Launcher) -> None:
@@ -141,7 +150,7 @@ def test_a_name_is_taken_from_the_form_that_started_a_run_with_it(shards: Launch
     values_of = {"corpus_source": "files", "corpus_path": str(text), "shards_name": "rows"}
     raw = values(shards, tokenizer_vocab_size="100", **values_of)
     try:
-        updates = shards._submit(*raw)
+        updates = shards._submit(*raw, "Alone")
     finally:
         stop_worker(workspace)
     assert [component for component in names.values() if component in updates] == [
@@ -150,6 +159,5 @@ def test_a_name_is_taken_from_the_form_that_started_a_run_with_it(shards: Launch
     assert updates[names["shards-name"]] == ""
     with pytest.raises(StudioError, match="is taken"):
         shards._estimate(*raw)
-    assert start_of(shards, tokenizer_vocab_size="100", **{**values_of, "shards_name": ""})[
-        "interactive"
-    ]
+    renamed = {**values_of, "shards_name": ""}
+    assert not start_of(shards, tokenizer_vocab_size="100", **renamed)["value"].startswith("Fix")

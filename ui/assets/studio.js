@@ -134,7 +134,7 @@ window.studio ??= (() => {
 
   // Shows problems beside the fields of a form: {field: sentence}.
   const painted = new Map();
-  const paint = (form, problems, reveal) => {
+  const paint = (form, problems, reveal, tab) => {
     // Screen readers shouldn't announce a shown problem again.
     const shown = document.querySelectorAll(`[data-problem-of="${form}"]`).length;
     const same = JSON.stringify(painted.get(form) ?? {}) === JSON.stringify(problems);
@@ -148,42 +148,70 @@ window.studio ??= (() => {
         control.removeAttribute("aria-describedby");
       });
     });
-    const blocks = Object.entries(problems).map(([field, sentence]) => paintOne(form, field, sentence));
-    if (reveal && blocks[0]) revealBlock(blocks[0]);
+    Object.entries(problems).forEach(([field, sentence]) => paintOne(form, field, sentence, reveal));
+    const [first] = Object.keys(problems);
+    if (reveal && first) revealField(form, first, tab);
   };
-  const paintOne = (form, field, sentence) => {
+  const paintOne = (form, field, sentence, reveal) => {
     const block = document.getElementById(`${form}-${field}`);
-    if (!block) return null;
+    if (!block) return;
     const id = `${form}-${field}-problem`;
     block.classList.add("ps-wrong");
-    block.append(h("p", { class: "ps-problem", id, role: "alert", "data-problem-of": form }, sentence));
+    // A field that still has to be filled in is no alarm before a start is tried.
+    const isOpen = !reveal && [...controlsOf(block)].every((one) => one.type !== "radio" && one.type !== "checkbox" && !one.value);
+    block.classList.toggle("ps-open", isOpen);
+    block.append(h("p", { class: "ps-problem", id, role: isOpen ? "note" : "alert", "data-problem-of": form }, sentence));
     controlsOf(block).forEach((control) => {
       control.setAttribute("aria-invalid", "true");
       control.setAttribute("aria-describedby", id);
     });
-    return block;
   };
   const controlsOf = (block) => block.querySelectorAll("input, textarea");
   const revealBlock = (block) => {
     block.scrollIntoView({ block: "center", behavior: "smooth" });
     controlsOf(block)[0]?.focus({ preventScroll: true });
   };
+  // Goes to a field, in its tab, which may have to be opened first.
+  const revealField = async (form, field, tab) => {
+    const find = () => document.getElementById(`${form}-${field}`);
+    const panel = find()?.closest("[role=tabpanel][id^=tab-]");
+    if (!find() || !isShown(find())) go(panel ? panel.id.slice(4) : tab);
+    for (let tries = 0; tries < 100 && !(find() && isShown(find())); tries += 1) await new Promise((resolve) => setTimeout(resolve, 50));
+    if (!find()) return;
+    if (!find().classList.contains("ps-wrong")) repaint();
+    revealBlock(find());
+  };
   const repaint = () => painted.forEach((problems, form) => paint(form, problems, false));
 
   // The typed values of forms. They are sent at once, before any button press; if several fields
   // change together, the first one sends the values of all.
   const forms = {};
+  const heard = new Set(); // listeners to typed values: (form, field)
   const formOf = (id) => (forms[id] ??= { values: {}, asked: false, changes: 0 });
   const typed = async (id, field, value) => {
     const form = formOf(id);
     form.values[field] = value;
     explain(`${id}-${field}`, value);
+    heard.forEach((listener) => listener(id, field));
     if (form.asked) return undefined;
     form.asked = true;
     await null;
     form.asked = false;
     return [{ ...form.values }];
   };
+  // The values that a form starts with, and the ones typed since.
+  let starts;
+  const startOf = (id) => {
+    starts ??= new Map((window.gradio_config?.components ?? []).filter(({ props }) => props.props?.presets).map(({ props }) => [props.props.form, props.props.presets]));
+    return starts.get(id);
+  };
+  const valueOf = (id, field) => formOf(id).values[field] ?? startOf(id)?.first[field];
+  // Sets fields of a form to values as its components have them: {field: value}.
+  const fill = (id, values) => {
+    formOf(id).wanted = values;
+    formOf(id).apply?.();
+  };
+  const wanted = (id, names) => names.map((name) => formOf(id).wanted?.[name] ?? { __type__: "update" });
   // Resolves to a new number if the form doesn't change for 150 ms, otherwise to undefined.
   const rest = async (id) => {
     const changes = (formOf(id).changes += 1);
@@ -373,5 +401,5 @@ window.studio ??= (() => {
   });
   mend();
 
-  return { h, ask, poll, isShown, number, compact, duration, ago, place, compared, go, typed, rest, relay, changed, noted, paint, repaint, problemCard, viewing: "" };
+  return { h, ask, poll, isShown, number, compact, duration, ago, place, compared, go, typed, heard, formOf, startOf, valueOf, fill, wanted, rest, relay, changed, noted, paint, repaint, reveal: revealField, problemCard, viewing: "" };
 })();

@@ -9,31 +9,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from textwrap import shorten
 from typing import Any, Literal
 
 import gradio as gr
 
 from core.config import StageConfig
-from core.errors import ConfigError, StudioError
+from core.errors import StudioError
 from core.redaction import redact
 from core.runs.chain import link_stages, submit_chain
 from core.runs.client import check_name_is_free
 from core.runs.commands import python_script, shell_line
 from core.workspace import Workspace
 from ui.assets import script
-from ui.forms import Form
+from ui.forms import Form, OtherFormError
 from ui.parts import markup
 from ui.parts.events import QUIET
 from ui.parts.labels import relabel
-from ui.present import error_card, escape
+from ui.present import escape
 
 _IN_ONE_GO = (
     '<p class="ps-note">Queued together; each run waits for the one before it and uses the '
     "settings of its tab:</p>"
 )
-_IN_ITS_TAB = "In the "
-_LONGEST_REASON = 100
+_FIX, _BLOCKED = "Fix ", "Can't start yet"
 _UNRESOLVED = '<p class="ps-note">Fix the marked settings first.</p>'
 
 Stages = Sequence[tuple["Launcher", StageConfig]]
@@ -41,11 +39,13 @@ Stages = Sequence[tuple["Launcher", StageConfig]]
 
 @dataclass(frozen=True)
 class Forecast:
-    """Summary of a form: button text, HTML facts, short text for phones."""
+    """Summary of a form: button text, HTML facts, short text for phones, time and price."""
 
     button: str
     facts: str = ""
     summary: str = ""
+    seconds: float | None = None
+    price_per_hour: float | None = None
 
 
 @dataclass(frozen=True)
@@ -94,10 +94,12 @@ class Launcher:
         self.stage = stage
         self.form = form
         self._workspace = workspace
-        self._forecast = forecast
+        self.forecast = forecast
         self.summarize = summarize
         self._earlier = earlier
         self._ask = ask
+        if earlier:
+            form.related.append(earlier.launcher.form)
         # Opened when the form shows another config.
         self.section: gr.Accordion | None = None
         self._choice: gr.Checkbox | None = None
@@ -126,6 +128,7 @@ class Launcher:
         with gr.Column(elem_classes=["ps-start-bar"]):
             self._summary = gr.HTML(elem_classes=["ps-summary-host"])
             self._start = gr.Button(button, variant=variant, elem_id=f"{self.stage}-start")
+        self._variant = variant
         self._answer = gr.HTML(elem_classes=["ps-answer"])
         with gr.Accordion("Show the command", open=False, elem_classes=["ps-command"]):
             self._command = gr.HTML()
@@ -134,6 +137,7 @@ class Launcher:
             js_on_load=script("again.js"),
             elem_classes=["ps-unseen"],
             button=f"{self.stage}-start",
+            blocked=[_FIX, _BLOCKED],
         )
         shown = [self._facts, self._summary, self._start, self._command, *self._choices]
         self.form.on_change(
@@ -151,7 +155,7 @@ class Launcher:
         )
         self._start.click(
             self.form.guarded(self._submit),
-            inputs=self.inputs,
+            inputs=[*self.inputs, self._start],
             outputs=[self._answer, *self._names, *self.form.problem_outputs],
             **QUIET,
         )
@@ -230,15 +234,23 @@ class Launcher:
         try:
             stages = [*self._stages_before(raw, config), (self, config)]
         except StudioError as error:
-            return {**choices, **self._show_unresolved(error), self._facts: error_card(error)}
-        forecast = self._forecast(config) if len(stages) == 1 else _forecast_of_all(stages)
+            return {**choices, **self._show_unresolved(error), self._facts: self._hint(error)}
+        forecast = self.forecast(config) if len(stages) == 1 else _forecast_of_all(stages)
         problem = self._problem(stages)
-        return {
+        shown = {
             **choices,
-            self._facts: (self._hint(problem) if problem and problem.fix else "") + forecast.facts,
+            self._facts: forecast.facts,
             self._summary: _summary(forecast, len(stages)),
-            self._start: self._disabled(problem) if problem else _enabled(forecast.button),
+            self._start: gr.update(value=forecast.button, variant=self._variant),
             self._command: self._commands(_configs(stages)),
+        }
+        if problem is None:
+            return shown
+        return {
+            **shown,
+            self._facts: self._hint(problem) + forecast.facts,
+            self._start: self._blocked(problem),
+            **self.form.shown_live(problem),
         }
 
     def _problem(self, stages: Stages) -> StudioError | None:
@@ -250,19 +262,24 @@ class Launcher:
 
     def _show_unresolved(self, error: StudioError) -> dict[Any, Any]:
         return {
-            self._facts: "",
+            self._facts: self._hint(error),
             self._summary: "",
             self._command: _UNRESOLVED,
-            self._start: self._disabled(error),
+            self._start: self._blocked(error),
         }
 
-    def _disabled(self, error: StudioError) -> Any:
-        words = redact(self.form.describe_problem(error))
-        if words.startswith(_IN_ITS_TAB):
-            words = f"Check the {words.removeprefix(_IN_ITS_TAB)}"
-        return gr.update(value=shorten(words, _LONGEST_REASON, placeholder="…"), interactive=False)
+    def _blocked(self, error: StudioError) -> Any:
+        """Returns the button that goes to the problem instead of starting."""
+        count, place = self.form.count_problems(error)
+        words = f"{_FIX}{count} setting{'' if count == 1 else 's'}" if count else _BLOCKED
+        where = f" in {place.capitalize()}" if place else ""
+        return gr.update(value=words + where, variant="secondary")
 
     def _hint(self, error: StudioError) -> str:
+        """Returns a problem that no field of this tab shows."""
+        count, place = self.form.count_problems(error)
+        if count and not place:
+            return ""
         fix = f" {_upper(error.fix)}." if error.fix else ""
         words = relabel(f"{error.problem.removesuffix('.')}.{fix}", self.form.model)
         return f'<p class="ps-warning ps-hint" role="status">{escape(redact(words))}</p>'
@@ -273,7 +290,12 @@ class Launcher:
         there_is_one = bool(getattr(config, self._earlier.field))
         return {choice: gr.update(visible=there_is_one) for choice in self._choices}
 
-    def _submit(self, *raw: Any) -> dict[Any, Any]:
+    def _submit(self, *inputs: Any) -> dict[Any, Any]:
+        *raw, button = inputs
+        if str(button).startswith((_FIX, _BLOCKED)):
+            # Shows the problem. If it is gone by now, the button says so before a start.
+            self._check(self._stages(raw))
+            return {}
         # `submit_chain` checks the names.
         stages = self._stages(raw, check_names=False)
         self._check(stages)
@@ -306,16 +328,14 @@ class Launcher:
 def _in_its_tab(form: Form[Any]) -> Iterator[None]:
     try:
         yield
+    except OtherFormError:
+        raise
     except StudioError as error:
-        place = form.place_of(error)
-        if not place:
+        found = form.form_of(error)
+        if found is None:
             raise
-        raise ConfigError(
-            f"{_IN_ITS_TAB}{place.capitalize()} tab: {error.problem}",
-            expected=error.expected,
-            received=error.received,
-            fix=error.fix,
-        ) from None
+        problem = f"In the {found.place.capitalize()} tab: {error.problem}"
+        raise OtherFormError(error, problem, found) from error.__cause__
 
 
 @contextmanager
@@ -339,10 +359,6 @@ def _summary(forecast: Forecast, stages: int) -> str:
     words = f"{stages} runs, one after another" if stages > 1 else forecast.summary
     first, _, rest = words.partition(" · ")
     return f'<p class="ps-summary"><b>{escape(first)}</b>{escape(rest)}</p>' if words else ""
-
-
-def _enabled(button: str) -> Any:
-    return gr.update(value=button, interactive=True)
 
 
 def _upper(words: str) -> str:
