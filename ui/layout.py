@@ -65,7 +65,7 @@ def build_page(workspace: Workspace) -> gr.Blocks:
             with _tab("runs", "Queued, running and finished runs."):
                 board = runs.render(workspace, store)
             with _tab("sweeps", "Trials of a stage with varied settings, and the best of them."):
-                trials = sweeps.render(workspace, store)
+                trials = sweeps.render(workspace, store, recipe)
             with _tab("evaluate", "Measures a model on minimal pairs or on held-out text."):
                 measure = evaluate.render(workspace, line)
             with _tab("finetune", "Trains a model further on labelled examples.", "Fine-tune"):

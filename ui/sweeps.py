@@ -26,31 +26,13 @@ from core.sweeps.view import config_of_trial, describe_sweep, list_sweeps
 from core.workspace import Workspace
 from ui.assets import script
 from ui.forms import confine, confine_value
-from ui.parts import markup
+from ui.parts import markup, sweep_form
 from ui.parts.events import QUIET
 from ui.parts.stage import Launcher
 from ui.present import answering, escape, guarded
 
 _MOST_SWEEPS = 200
 _LONGEST_TEXT = 1 << 16
-_EXAMPLE = """name = "rates"
-method = "random"        # or grid, qmc, tpe, gp, cmaes
-max_runs = 12
-pruner = "median"        # or halving, none
-
-[base]
-shards = "{shards}"
-size = "mini"
-num_train_steps = 2000
-
-[options.learning_rate]
-min = 0.001
-max = 0.1
-log = true
-
-[options.optimizer]
-values = ["adamw", "muon"]
-"""
 _TEMPLATE = f"""
 <div class="ps-sweeps">
   <div class="ps-sweeps-empty" hidden>
@@ -68,32 +50,30 @@ _TEMPLATE = f"""
   </div>
   <details class="ps-card ps-sweep-new" hidden>
     <summary>New sweep</summary>
-    <form>
-      <label>Settings in TOML
-      <textarea rows="17" spellcheck="false" autocomplete="off" maxlength="{_LONGEST_TEXT}">
-{{example}}</textarea></label>
-      <p class="ps-note">The table base holds what all trials share, and options what varies:
-      values = […], or min and max, with log = true for a logarithmic range.</p>
-      <div class="ps-sweep-problem" aria-live="polite"></div>
-      <button class="ps-button primary">Start the sweep</button>
-    </form>
+    <form novalidate></form>
   </details>
 </div>
 """
 
 
-def render(workspace: Workspace, store: Store) -> gr.HTML:
+def render(workspace: Workspace, store: Store, training: Launcher) -> gr.HTML:
     """Renders the tab and returns its board, for `connect`."""
-    shards = next((one.name for one in workspace.list("shards")), "my-shards")
+    form = training.form
     return gr.HTML(
-        html_template=_TEMPLATE.replace("{example}", escape(_EXAMPLE.format(shards=shards))),
-        js_on_load=script("sweeps.js"),
+        html_template=_TEMPLATE,
+        js_on_load=script("sweeps.js", "sweep_new.js"),
         server_functions=[
             _list_function(workspace),
             _show_function(workspace, store),
             _action_function(workspace),
             _start_function(workspace),
+            _compose_function(workspace, training),
+            _read_function(workspace),
         ],
+        form=form.id,
+        fields=sweep_form.list_fields(),
+        settings=sweep_form.list_settings(),
+        longest=_LONGEST_TEXT,
     )
 
 
@@ -182,6 +162,22 @@ def _start_function(workspace: Workspace) -> Answer:
         return {"sweep": folder.name}
 
     return start_new_sweep
+
+
+def _compose_function(workspace: Workspace, training: Launcher) -> Answer:
+    @answering
+    def compose_sweep(question: dict[str, Any]) -> dict[str, Any]:
+        return sweep_form.compose(question, training.form, training.forecast, workspace)
+
+    return compose_sweep
+
+
+def _read_function(workspace: Workspace) -> Answer:
+    @answering
+    def read_sweep(question: dict[str, Any]) -> dict[str, Any]:
+        return sweep_form.read(str(question["text"])[:_LONGEST_TEXT], workspace)
+
+    return read_sweep
 
 
 def _confine(config: SweepConfig, workspace: Workspace) -> None:

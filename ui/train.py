@@ -307,6 +307,8 @@ def _forecast(config: TrainConfig, workspace: Workspace) -> Forecast:
         f"Train {_model(config)} ({size}) for {steps}{_elsewhere(config)}",
         _facts(config, inputs, plan, parameters, _describe_time(seconds, hours), hours),
         " · ".join(filter(None, [_describe_time(seconds, hours), size, steps])),
+        seconds or (3600 * max(hours) if hours else None),
+        where.known_price(config) if config.target else None,
     )
 
 

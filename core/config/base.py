@@ -32,12 +32,14 @@ from core.config.options import (
     field_extra,
     plain_type,
 )
+from core.config.spelling import suggest_names
 from core.config.workers import CLUSTER_PATTERN
 from core.errors import ConfigError
 from core.presets import Preset
 from core.redaction import HIDDEN
 from core.suggestions import did_you_mean
 
+_ANY_FIELD = "a name that docs/flags.md lists"
 _WORDS_OF_PATTERNS = {
     HUB_ID_PATTERN: "a name like my-model or owner/my-model, with letters, digits, and . _ - "
     "inside",
@@ -186,7 +188,7 @@ def config_error(model: type[StageConfig], error: ValidationError) -> ConfigErro
     if first["type"] == "extra_forbidden":
         return ConfigError(
             f"{model.__name__} has no field {where}{more}",
-            expected="one of " + ", ".join(model.model_fields),
+            expected=suggest_names(where, model.model_fields, _ANY_FIELD),
             received=where,
             field=name,
             fix="check the spelling",

@@ -38,18 +38,24 @@ class SweepConfig(StageConfig):
     seed: int = option(0, "Seeds the choice of settings.", ge=0, lt=1 << 31)
     max_runs: int = option(20, "Trials at most.", title="Runs at most", ge=1, le=MOST_TRIALS)
     max_hours: float | None = option(
-        None, "Hours of all trials together; empty: no limit.", gt=0, le=1_000_000
+        None,
+        "Hours of all trials together; empty: no limit.",
+        title="Hours at most",
+        gt=0,
+        le=1_000_000,
     )
     max_cost: float | None = option(
         None,
         "US dollars of all trials together; empty: no limit.",
         details="Needs a target with a price.",
+        title="Dollars at most",
         gt=0,
         le=10_000_000,
     )
     parallel: int | None = option(
         None,
         "Trials at a time; empty: the workspace's number of runs, one on other machines.",
+        title="Runs at a time",
         ge=1,
         le=MOST_PARALLEL,
     )

@@ -29,6 +29,14 @@ def check_packages(config: SweepConfig) -> None:
         _check("optuna", "pruner", config.pruner)
 
 
+def missing_packages(field: str, value: str) -> list[str]:
+    """Returns the packages that a method or pruner needs and that aren't installed."""
+    packages = _PACKAGES.get(value, ()) if field == "method" else ()
+    if field == "pruner" and value != "none":
+        packages = ("optuna",)
+    return [package for package in packages if not find_spec(package)]
+
+
 def import_optuna() -> Any:
     """Imports Optuna and silences its notes."""
     optuna = importlib.import_module("optuna")

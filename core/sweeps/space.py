@@ -10,6 +10,7 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from core.config import StageConfig, field_extra, plain_type
+from core.config.spelling import suggest_names
 from core.errors import ConfigError
 
 MOST_OPTIONS = 32
@@ -130,13 +131,18 @@ def parse_space(
     return space
 
 
+def can_vary(model: type[StageConfig], name: str) -> bool:
+    """Returns whether a sweep may vary an option."""
+    return name in model.model_fields and name not in _FIXED and _is_plain(model, name)
+
+
 def _check_option(model: type[StageConfig], base: Mapping[str, Any], name: str) -> None:
     key = f"options.{name}"
-    known = [one for one in model.model_fields if one not in _FIXED and _is_plain(model, one)]
+    known = [one for one in model.model_fields if can_vary(model, one)]
     if name in _FIXED:
         raise _error(key, "an option that no sweep varies", "another option", name, "leave it out")
     if name not in known:
-        shown = "one of " + ", ".join(known)
+        shown = suggest_names(name, known, "an option of the stage, as its --help lists them")
         raise _error(key, "an unknown option", shown, name, "check the spelling")
     if name in base:
         raise _error(

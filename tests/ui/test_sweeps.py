@@ -235,9 +235,38 @@ def test_a_phone_shows_the_sweep_without_overflow(address: str) -> None:
         page: Any = visit("/#sweeps").page
         page.get_by_role("img", name="Parallel coordinates of 10 trials").wait_for()
         page.get_by_text("New sweep", exact=True).tap()
+        page.get_by_text("Edit as text").tap()
         page.get_by_label("Settings in TOML").fill("method = 1")
-        page.get_by_role("button", name="Start the sweep").tap()
         page.get_by_text("method has an invalid value").wait_for()
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
-        for name in ("Start the sweep", "Use the best settings in Training"):
+        for name in ("Fix 1 setting", "Use the best settings in Training"):
             assert page.get_by_role("button", name=name).bounding_box()["height"] >= 44
+
+
+@pytest.mark.long
+@pytest.mark.slow(20)
+def test_sweep_is_composed_beside_the_train_form_and_as_text(address: str) -> None:
+    with visiting(address) as visit:
+        visitor: Visitor = visit("/#sweeps")
+        page = visitor.page
+        page.get_by_text("New sweep", exact=True).click()
+        page.get_by_role("switch", name="Vary Learning rate").click()
+        values = page.get_by_label("Values of Learning rate")
+        values.fill("0.01, many")
+        row = page.locator("[data-vary=learning_rate]")
+        visitor.see(row, "a number, such as 0.1")
+        values.fill("0.01, 0.02, 0.04")
+        page.get_by_role("switch", name="Vary Optimizer").click()
+        page.get_by_label("AdamW").check()
+        # The Train form has no shards yet: the button leads there.
+        visitor.see(page.locator(".ps-sweep-problem"), "hards")
+        page.get_by_text("Edit as text").click()
+        text = page.get_by_label("Settings in TOML")
+        assert "values = [0.01, 0.02, 0.04]" in text.input_value()
+        text.fill('base.shards = "rows"\noptions.learnin_rate = [1]')
+        visitor.see(page.locator(".ps-sweep-problem"), '"learning_rate"')
+        text.fill('base.shards = "rows"\noptions.seed = {min = 1, max = 9}')
+        visitor.wait_for(
+            lambda: page.get_by_label("Seed to").input_value() == "9", 20, "the row follows"
+        )
+        assert visitor.errors == []

@@ -4,7 +4,6 @@ const choice = element.querySelector(".ps-sweep-choice select");
 const board = element.querySelector(".ps-sweeps-board");
 const detail = element.querySelector(".ps-sweep");
 const form = element.querySelector(".ps-sweep-new form");
-const formProblem = element.querySelector(".ps-sweep-problem");
 let selected = "";
 let seen = "";
 let shown = null;
@@ -263,24 +262,6 @@ choice.addEventListener("change", () => {
   studio.go("sweeps", choice.value);
   select(choice.value);
   refresh();
-});
-
-form.addEventListener("submit", async (event) => {
-  event.preventDefault();
-  const start = form.querySelector("button");
-  if (start.disabled) return;
-  start.disabled = true;
-  try {
-    const answer = await studio.ask(server.start_new_sweep, { text: form.querySelector("textarea").value });
-    formProblem.replaceChildren(...(answer.problem ? [studio.problemCard(answer.problem)] : []));
-    if (!answer.problem) {
-      form.parentElement.open = false;
-      studio.go("sweeps", answer.sweep);
-      await refresh();
-    }
-  } finally {
-    start.disabled = false;
-  }
 });
 
 let width = 0;

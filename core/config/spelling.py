@@ -1,0 +1,19 @@
+"""Suggests names for a misspelled one."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+_MOST = 3
+
+
+def suggest_names(name: str, known: Iterable[str], otherwise: str) -> str:
+    """Returns the known names nearest to a wrong one, in quotes; `otherwise` if none is near.
+
+    In quotes, the web app doesn't replace them by labels, which a file or program can't use.
+    """
+    plain = list(known)
+    near = difflib.get_close_matches(name.replace("-", "_").lower(), plain, n=_MOST, cutoff=0.5)
+    near += [one for one in plain if name.lower() in one and one not in near and len(name) > 2]
+    return " or ".join(f'"{one}"' for one in near[:_MOST]) or otherwise
