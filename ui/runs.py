@@ -40,6 +40,7 @@ from ui.parts.run_rows import (
     describe_alert,
     ending_of,
     metric_of,
+    remake_of,
     summarize,
 )
 from ui.parts.stage import Launcher
@@ -276,6 +277,7 @@ def _detail_function(workspace: Workspace, store: Store) -> Answer:
         return {
             "error": row.error,
             "ending": ending_of(row),
+            "remake": remake_of(row, store),
             "log_end": _log_end(workspace, row),
             "figures": _figures(row),
             "has_samples": bool(row.config.get("sample_predictions")),

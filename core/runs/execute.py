@@ -94,8 +94,8 @@ def describe_failure(error: BaseException) -> dict[str, Any]:
             advice = StudioError(_PROBLEMS[reason], received=_short(error), fix=ADVICE[reason])
             return {"reason": reason, "error": advice.to_dict()}
     unknown = StudioError(
-        f"The stage failed with {type(error).__name__}",
-        received=_short(error),
+        "The stage failed with an unexpected error",
+        received=f"{type(error).__name__}: {_short(error)}",
         fix="read the end of the log; this error is unexpected",
     )
     return {"reason": "error", "error": unknown.to_dict()}

@@ -12,7 +12,7 @@ from typing import Any
 import gradio as gr
 import pytest
 
-from core.config import TokenizerConfig
+from core.config import TokenizerConfig, TrainConfig
 from core.errors import StudioError
 from core.runs.execute import describe_artifact
 from core.runs.folder import RunFolder
@@ -20,7 +20,7 @@ from core.store import RunRow, Store
 from core.workspace import Workspace
 from ui import layout, runs, status_bar
 from ui.parts import artifacts, disk
-from ui.parts.run_rows import alert_kinds, ending_of, label_of, notices_of
+from ui.parts.run_rows import alert_kinds, ending_of, label_of, notices_of, remake_of
 from ui.present import run_of
 
 ROOT = Path(__file__).parent.parent.parent
@@ -270,6 +270,33 @@ def test_label_of_a_stopped_run_says_whether_it_was_saved(
 ) -> None:
     add_run(store, "run", "stopped", stage=stage, reason=reason)
     assert label_of(store.find_run("run")) == label
+
+
+@pytest.mark.parametrize(
+    ("reason", "label"),
+    [
+        ("ShardError", "failed: shards"),
+        ("RunError", "failed"),
+        ("KeyError", "failed: unexpected error"),
+        ("out_of_memory", "failed: out of memory"),
+    ],
+)
+def test_reason_of_a_failure_names_no_class(store: Store, reason: str, label: str) -> None:
+    error = {"problem": "The shards are damaged", "fix": "restore the file"}
+    add_run(store, "run", "failed", reason=reason, error=error)
+    row = store.find_run("run")
+    assert label_of(row) == label
+    assert notices_of(row)[0]["message"] == "The shards are damaged. Restore the file."
+
+
+def test_run_failed_by_its_input_offers_to_make_it_again(tmp_path: Path, store: Store) -> None:
+    add_run(store, "made", stage="shards", name="rows")
+    config = TrainConfig(shards="rows").model_dump(mode="json")
+    add_run(store, "run", "failed", stage="train", reason="ShardError", config=config)
+    detail = answers(Workspace(tmp_path), store)["run_detail"]({"run": "run"})
+    assert detail["remake"] == {"run": "made", "tab": "shards", "words": "Build these shards again"}
+    add_run(store, "other", "failed", stage="train", reason="out_of_memory", config=config)
+    assert remake_of(store.find_run("other"), store) is None
 
 
 def test_alerts_are_reported_by_kind_and_number(store: Store) -> None:

@@ -648,7 +648,9 @@ const ending = (run, known) => {
   const when = run.ended && new Date(run.ended * 1000).toLocaleString("en", { dateStyle: "medium", timeStyle: "short" });
   const facts = [run.label, known.ending, run.progress && `at ${run.progress}`, when].filter(Boolean).join(" · ");
   const log = known.log_end && [h("p", {}, h("b", {}, "Last lines of the log:")), h("pre", { tabindex: "0", "aria-label": "The end of the log" }, known.log_end)];
-  return [studio.problemCard(known.error, h("p", { class: "ps-ending" }, facts), ...(log || []))];
+  const { remake } = known;
+  const again = remake && h("div", { class: "ps-actions" }, button(remake.words, "primary", () => cloneRun({ id: remake.run, tab: remake.tab })));
+  return [studio.problemCard(known.error, h("p", { class: "ps-ending" }, facts), ...(log || []), ...(again ? [again] : []))];
 };
 
 const SHOWN_WARNINGS = 3;

@@ -16,6 +16,27 @@ from ui.parts.markup import count
 BAD_ENDINGS = ("failed", "lost")
 
 
+# Classes of errors without "Error", as stored in a run's reason.
+_KINDS_OF_ERRORS = {
+    "Config": "settings",
+    "Corpus": "text",
+    "Tokenizer": "tokenizer",
+    "Shard": "shards",
+    "Device": "device",
+    "Checkpoint": "checkpoint",
+    "Hub": "Hub",
+    "Run": "",
+    "Studio": "",
+}
+# By reason of a failure: the stage, and setting, of the input to make again.
+_REMADE = {
+    "ShardError": ("shards", "Build these shards again"),
+    "data_missing": ("shards", "Build these shards again"),
+    "TokenizerError": ("tokenizer", "Train this tokenizer again"),
+}
+_SEARCHED = 1000
+
+
 def summarize(row: RunRow, workspace: Workspace) -> dict[str, Any]:
     """Summarises a run; browsers poll this every second."""
     return {
@@ -64,6 +85,18 @@ def metric_of(row: RunRow, store: Store) -> str:
     return ""
 
 
+def remake_of(row: RunRow, store: Store) -> dict[str, Any] | None:
+    """Returns the run that made the input which failed a run, and the words to make it again."""
+    stage, words = _REMADE.get(row.reason, ("", ""))
+    name = str(row.config.get(stage) or "")
+    if row.state != "failed" or not name:
+        return None
+    for one in store.list_runs(limit=_SEARCHED, states=("done",)):
+        if (one.stage, one.name) == (stage, name):
+            return {"run": one.id, "tab": tab_of(stage), "words": words}
+    return None
+
+
 def tab_of(stage: str) -> str:
     """Returns a stage's tab id, or ""."""
     return STAGES[stage].tab if stage in STAGES else ""
@@ -83,8 +116,16 @@ def label_of(row: RunRow) -> str:
     """Returns the state with its reason: failed, out of memory."""
     if (row.state, row.reason) == ("stopped", "aborted"):
         return "stopped without saving" if row.saves else "stopped"
-    reason = row.reason.replace("_", " ")
+    reason = _words_of_reason(row.reason)
     return f"{row.state}: {reason}" if reason else row.state
+
+
+def _words_of_reason(reason: str) -> str:
+    """Returns a reason in words; a run that failed with an error stores the error's class."""
+    kind = reason.removesuffix("Error")
+    if kind == reason:
+        return reason.replace("_", " ")
+    return _KINDS_OF_ERRORS.get(kind, "unexpected error")
 
 
 def ending_of(row: RunRow) -> str:
@@ -118,7 +159,8 @@ def notices_of(row: RunRow) -> list[dict[str, Any]]:
     ]
     if row.state in BAD_ENDINGS and row.reason != "dependency":
         error = row.error or {}
-        message = ". ".join(filter(None, (error.get("problem"), error.get("fix"))))
+        parts = filter(None, (error.get("problem"), error.get("fix")))
+        message = " ".join(f"{one[:1].upper()}{one[1:].removesuffix('.')}." for one in parts)
         notices.append({**_notice(row, label_of(row), row.attempt, message), "bad": True})
     return notices
 
