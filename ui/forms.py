@@ -333,8 +333,8 @@ class Form(Generic[ConfigT]):
     def _shown_as(self, field: FieldInfo, name: str, value: Any) -> Any:
         choices = self._offered(name, choices_of(field))
         if len(choices) > _MOST_BUTTONS:
-            return gr.update(value=_to_raw(field, value), choices=labelled(field, choices))
-        return gr.update(value=_to_raw(field, value))
+            return gr.update(value=to_raw(field, value), choices=labelled(field, choices))
+        return gr.update(value=to_raw(field, value))
 
     def follow_artifacts(self, line: gr.HTML, *, fills: bool = True) -> None:
         """Keeps artifact menus up to date, and offers a new artifact instead of the chosen one.
@@ -439,6 +439,10 @@ class Form(Generic[ConfigT]):
         """Returns updates that show an error beside its field without going there."""
         return self._shown(self._beside(error), live=True)
 
+    def form_with(self, name: str) -> Form[Any] | None:
+        """Returns the form among this one and those it reads that has a field."""
+        return next((form for form in self._all() if name in form.components), None)
+
     def form_of(self, error: StudioError) -> Form[Any] | None:
         """Returns the form that marks an error."""
         return next(iter(self._beside(error)), None)
@@ -514,7 +518,7 @@ class Form(Generic[ConfigT]):
         kind = field_extra(field)["artifact"]
         names = self._names(kind) if kind else field_extra(field)["choices"]
         choices = self._offered(name, choices_of(field))
-        return _make_component(field, _to_raw(field, value), common, names, choices)
+        return _make_component(field, to_raw(field, value), common, names, choices)
 
     def _offered(self, name: str, choices: Sequence[str]) -> list[str]:
         """Returns the choices that the form offers."""
@@ -642,7 +646,7 @@ class Form(Generic[ConfigT]):
         settled = {"preset": preset, **({self.model.variant: variant} if variant else {})}
         config = self.model.parse(settled)
         return {
-            name: _to_raw(self.model.model_fields[name], getattr(config, name))
+            name: to_raw(self.model.model_fields[name], getattr(config, name))
             for name in self.model.preset_fields()
         }
 
@@ -751,7 +755,8 @@ def _keyboard(annotation: Any) -> list[str]:
     return {int: ["ps-integer"], float: ["ps-decimal"]}.get(annotation, [])
 
 
-def _to_raw(field: FieldInfo, value: Any) -> Any:
+def to_raw(field: FieldInfo, value: Any) -> Any:
+    """Returns a value as the field's component has it."""
     annotation, optional = plain_type(field)
     if annotation is bool:
         return value if not optional else {None: "", True: "yes", False: "no"}[value]

@@ -22,7 +22,7 @@ from core.errors import ConfigError, TokenizerError
 from core.presets import Preset
 from core.stages.registry import STAGES
 from core.workspace import Workspace
-from ui.forms import Form, _to_raw
+from ui.forms import Form, to_raw
 
 ALL_CONFIGS = [CorpusConfig, *(stage.config for stage in STAGES.values())]
 
@@ -304,7 +304,7 @@ def test_a_preset_fills_its_fields(workspace: Workspace) -> None:
 
 
 def ui_raw(name: str, config: TrainConfig) -> Any:
-    return _to_raw(TrainConfig.model_fields[name], getattr(config, name))
+    return to_raw(TrainConfig.model_fields[name], getattr(config, name))
 
 
 @pytest.mark.parametrize("fields", [1, 2, 3])

@@ -23,14 +23,17 @@ from core.workspace import Workspace
 from ui.assets import script
 from ui.forms import Form, OtherFormError
 from ui.parts import markup
+from ui.parts.advice import explain_form
 from ui.parts.events import QUIET
 from ui.parts.labels import relabel
-from ui.present import escape
+from ui.present import escape, guarded
 
 _IN_ONE_GO = (
     '<p class="ps-note">Queued together; each run waits for the one before it and uses the '
     "settings of its tab:</p>"
 )
+# Stages with settings that follow from the text.
+_EXPLAINED = ("tokenizer", "shards", "train")
 _FIX, _BLOCKED = "Fix ", "Can't start yet"
 _UNRESOLVED = '<p class="ps-note">Fix the marked settings first.</p>'
 
@@ -125,6 +128,8 @@ class Launcher:
         self, button: str, variant: Literal["primary", "secondary"] = "primary"
     ) -> None:
         """Renders start button, answer and command."""
+        if self.stage in _EXPLAINED:
+            self._render_advice()
         with gr.Column(elem_classes=["ps-start-bar"]):
             self._summary = gr.HTML(elem_classes=["ps-summary-host"])
             self._start = gr.Button(button, variant=variant, elem_id=f"{self.stage}-start")
@@ -157,6 +162,25 @@ class Launcher:
             self.form.guarded(self._submit),
             inputs=[*self.inputs, self._start],
             outputs=[self._answer, *self._names, *self.form.problem_outputs],
+            **QUIET,
+        )
+
+    def _render_advice(self) -> None:
+        """Renders what automatic settings will be, and what keeps a run from learning."""
+        advice = gr.HTML({}, html_template="", js_on_load=script("advice.js"))
+
+        def explain(*raw: Any) -> dict[str, Any]:
+            try:
+                return explain_form(self.stage, self.form, raw, self._workspace)
+            except StudioError:
+                return {}  # The form shows its own errors.
+
+        gr.on(
+            self.form.changes,
+            guarded(explain),
+            self.form.inputs,
+            advice,
+            trigger_mode="always_last",
             **QUIET,
         )
 
