@@ -1,4 +1,4 @@
-"""The Corpus tab: text source, uploads and preview."""
+"""The Data tab: text source, uploads and preview."""
 
 from __future__ import annotations
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import gradio as gr
 
@@ -14,6 +15,7 @@ from ui import (
     corpus,
     evaluate,
     finetune,
+    home,
     playground,
     publish,
     runs,
@@ -24,27 +26,25 @@ from ui import (
     train,
 )
 from ui import workspace as workspace_tab
+from ui.parts import navigation
 from ui.parts.events import separate_events
-from ui.parts.markup import MARK, heading
+from ui.parts.markup import heading
 from ui.parts.text_choice import TextForm, link_choices, offer
-from ui.present import escape
 
 _TITLE = "Pretrain Studio"
 # Gradio's copies of uploads: seconds between checks, seconds kept.
 _UPLOADS_KEPT = (3600, 24 * 3600)
-_TABS = (
-    "corpus", "clean", "tokenizer", "shards", "train", "runs", "sweeps", "evaluate", "finetune",
-    "playground", "publish", "workspace",
-)  # fmt: skip
 
 
 def build_page(workspace: Workspace) -> gr.Blocks:
     """Builds the web app of a workspace. Imports no backend, starts nothing."""
     store = Store.open(workspace)
     with gr.Blocks(title=_TITLE, analytics_enabled=False, delete_cache=_UPLOADS_KEPT) as page:
-        gr.HTML(_header(workspace))
-        line = status_bar.render(workspace, store, list(_TABS))
+        gr.HTML(navigation.render_header(workspace, _TITLE), elem_classes=["ps-header"])
+        line = status_bar.render(workspace, store)
         with gr.Tabs(elem_id="tabs", overflow_behavior="wrap"):
+            with _tab("home"):
+                home.render(workspace, store)
             with _tab("corpus", "The text to train on. The tokenizer and the shards read it."):
                 text = corpus.render(workspace, line)
             with _tab(
@@ -62,13 +62,13 @@ def build_page(workspace: Workspace) -> gr.Blocks:
                 rows = shards.render(workspace, for_rows, pieces, line)
             with _tab("train", "Trains a model from scratch on your shards."):
                 recipe, check = train.render(workspace, store, rows, line)
-            with _tab("runs", "Queued, running and finished runs."):
-                board = runs.render(workspace, store)
             with _tab("sweeps", "Trials of a stage with varied settings, and the best of them."):
                 trials = sweeps.render(workspace, store, recipe)
+            with _tab("runs", "Queued, running and finished runs."):
+                board = runs.render(workspace, store)
             with _tab("evaluate", "Measures a model on minimal pairs or on held-out text."):
                 measure = evaluate.render(workspace, line)
-            with _tab("finetune", "Trains a model further on labelled examples.", "Fine-tune"):
+            with _tab("finetune", "Trains a model further on labelled examples."):
                 tune = finetune.render(workspace, line)
             with _tab("playground", "Fill masked tokens, continue a text, classify or tag it."):
                 playground.render(workspace, line)
@@ -90,15 +90,17 @@ def build_page(workspace: Workspace) -> gr.Blocks:
 
 
 @contextmanager
-def _tab(name: str, text: str, title: str = "") -> Iterator[gr.Tab]:
-    title = title or name.capitalize()
+def _tab(name: str, text: str = "") -> Iterator[gr.Tab]:
+    title = navigation.TITLES[name]
     with gr.Tab(title, id=name, elem_id=f"tab-{name}") as tab:
-        gr.HTML(heading(title, text))
+        if text:
+            gr.HTML(heading(title, text) + navigation.render_within(name))
         yield tab
 
 
-def _header(workspace: Workspace) -> str:
-    return (
-        f'<div class="ps-top"><h1>{MARK}{_TITLE}</h1>'
-        f"<p>Train a language model from nothing but text · {escape(workspace.root)}</p></div>"
-    )
+def first_view(workspace: Workspace) -> Callable[[], dict[str, Any]]:
+    """Returns a function that reads the data for the first paint of the page."""
+    store = Store.open(workspace)
+    status = status_bar.status_function(workspace, store)
+    state = home.state_function(workspace, store)
+    return lambda: {"status": status({}), "home": state({})}

@@ -27,6 +27,7 @@ from ui.parts.examples import (
     tokenizer_of,
     writes,
 )
+from ui.parts.playing import shared_client
 
 _PROGRESS = gr.Progress()
 _FETCHED_AT_ONCE = 4
@@ -63,7 +64,7 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
     Args:
         line: Its `artifacts` event reports new models.
     """
-    client = PlaygroundClient(workspace)
+    client = shared_client(workspace)
     nothing = gr.HTML(_NO_MODEL, visible=not artifacts.list_names(workspace, "model"))
     with gr.Column():
         with gr.Column(elem_classes=["ps-card"]):

@@ -27,14 +27,14 @@ from core.runs.slots import MOST_SLOTS, get_slots
 from core.stages.registry import parse_stage_config, title_of_stage
 from core.store import ACTIVE_STATES, RunRow, Store
 from core.workspace import Workspace
-from ui import charts
-from ui.assets import UPLOT, script
+from ui.assets import script
 from ui.parts import compare, markup, remote
 from ui.parts.cleaning import describe_report as describe_cleaning
 from ui.parts.events import QUIET
 from ui.parts.nodes import nodes_of
 from ui.parts.preflight import describe_report, is_report, take_batch_size
 from ui.parts.results import results_of
+from ui.parts.run_answers import points_function, samples_function
 from ui.parts.run_rows import (
     BAD_ENDINGS,
     describe_alert,
@@ -44,13 +44,13 @@ from ui.parts.run_rows import (
     summarize,
 )
 from ui.parts.stage import Launcher
+from ui.parts.verdicts import describe_verdict
 from ui.present import answering, escape, guarded, is_link, run_of
 
 _FIRST_RUNS = 100
 _LOG_LINES = 200
 _MOST_LOG_BYTES = 8 << 20
 _MOST_SEARCH_CHARACTERS = 200
-_MOST_SAMPLES = 200
 _LINES_OF_A_BAD_END = 12
 _FIGURES = (
     "eval_loss", "eval_perplexity", "eval_accuracy", "frequency_baseline_loss", "best_step",
@@ -118,26 +118,18 @@ def render(workspace: Workspace, store: Store) -> gr.HTML:
     """Renders the tab and returns its board, for `connect`."""
     return gr.HTML(
         html_template=_TEMPLATE,
-        js_on_load=script(
-            UPLOT,
-            "chart.js",
-            "compare.js",
-            "preflight_card.js",
-            "cleaning_card.js",
-            "machines.js",
-            "runs.js",
-        ),
+        js_on_load=script("runs.js"),
         server_functions=[
             _list_function(workspace, store),
             _detail_function(workspace, store),
-            _points_function(workspace, store),
+            points_function(workspace, store),
             compare.comparison_function(workspace, store),
             compare.curves_function(workspace, store),
             compare.table_function(workspace, store),
             _log_function(workspace, store),
             _log_search_function(workspace, store),
             _log_file_function(workspace, store),
-            _samples_function(workspace, store),
+            samples_function(workspace, store),
             _action_function(workspace),
             _search_function(workspace, store),
             _notes_function(workspace),
@@ -278,6 +270,7 @@ def _detail_function(workspace: Workspace, store: Store) -> Answer:
             "error": row.error,
             "ending": ending_of(row),
             "remake": remake_of(row, store),
+            "verdict": describe_verdict(row) if row.has_ended else None,
             "log_end": _log_end(workspace, row),
             "figures": _figures(row),
             "has_samples": bool(row.config.get("sample_predictions")),
@@ -292,16 +285,6 @@ def _detail_function(workspace: Workspace, store: Store) -> Answer:
         }
 
     return run_detail
-
-
-def _points_function(workspace: Workspace, store: Store) -> Answer:
-    @answering
-    def run_points(question: dict[str, Any]) -> dict[str, Any]:
-        after = int(question.get("after", 0))
-        run, shape = run_of(question), str(question.get("shape", ""))
-        return charts.points_since(store, run, after, shape, workspace=workspace)
-
-    return run_points
 
 
 def _log_function(workspace: Workspace, store: Store) -> Answer:
@@ -334,16 +317,6 @@ def _log_file_function(workspace: Workspace, store: Store) -> Answer:
         return {"name": f"{row.id}.log.txt", "text": text}
 
     return log_file
-
-
-def _samples_function(workspace: Workspace, store: Store) -> Answer:
-    @answering
-    def run_samples(question: dict[str, Any]) -> dict[str, Any]:
-        row = store.find_run(run_of(question))
-        found = RunFolder.of(workspace, row.id).samples()[-_MOST_SAMPLES:]
-        return {} if found and found[-1]["time"] == question.get("seen") else {"samples": found}
-
-    return run_samples
 
 
 def _action_function(workspace: Workspace) -> Answer:

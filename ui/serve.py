@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,7 +102,7 @@ def _serve_studio(
     quickstart: bool,
 ) -> None:
     _prepare_environment(workspace.cache / "uploads")
-    from ui.layout import build_page
+    from ui.layout import build_page, first_view
 
     page = build_page(workspace)
     if owners:
@@ -111,7 +111,7 @@ def _serve_studio(
         page,
         host,
         port,
-        _studio_access(logins, owners),
+        _studio_access(logins, owners, first_view(workspace)),
         auth=_login(logins) if logins and not owners else None,
         max_file_size=MOST_UPLOAD_BYTES,
     )
@@ -186,11 +186,13 @@ def _login(logins: list[tuple[str, str]]) -> Callable[[str, str], Awaitable[bool
     return Passwords(logins).fits
 
 
-def _studio_access(logins: list[tuple[str, str]], owners: list[str]) -> _Access:
+def _studio_access(
+    logins: list[tuple[str, str]], owners: list[str], first: Callable[[], Mapping[str, Any]]
+) -> _Access:
     from starlette.middleware import Middleware
 
     from ui.assets import read
-    from ui.parts.frontend import FasterFrontend, faster_asset
+    from ui.parts.frontend import FasterFrontend, faster_asset, script_asset
 
     inner = []
     if owners:
@@ -208,7 +210,8 @@ def _studio_access(logins: list[tuple[str, str]], owners: list[str]) -> _Access:
     )
     linked = _SIGN_IN_PATHS if owners else ()
     outer = _outer_access(local_names_only=not (logins or owners), linked_paths=linked)
-    faster = Middleware(FasterFrontend, asset=faster_asset())
+    assets = [one for one in (faster_asset(), script_asset()) if one]
+    faster = Middleware(FasterFrontend, assets=assets, first=first)
     return _Access(outer, [*inner, faster, limits, Middleware(LocalFilesOnly)])
 
 
@@ -217,6 +220,7 @@ def _demo_access(page: gr.Blocks) -> _Access:
 
     from ui.demo import FULL, MOST_REQUEST_BYTES, MOST_WAITING, OFFERED, ROUTES
     from ui.parts.access_requests import DemoRequests
+    from ui.parts.frontend import FasterFrontend, script_asset
 
     def is_crowded() -> bool:
         return len(page._queue) >= MOST_WAITING // 2
@@ -230,6 +234,7 @@ def _demo_access(page: gr.Blocks) -> _Access:
             is_strict=True,
             seconds=_BODY_SECONDS,
         ),
+        Middleware(FasterFrontend, assets=[script_asset()]),
         Middleware(DemoRequests, page=page, offered=OFFERED, most_characters=MOST_CHARACTERS),
     ]
     return _Access(_outer_access(local_names_only=False), inner)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -13,11 +13,12 @@ import gradio as gr
 from core.config import fingerprint_of
 from core.runs.client import ensure_worker
 from core.runs.slots import MOST_SLOTS
-from core.store import ACTIVE_STATES, Store
+from core.store import ACTIVE_STATES, RunRow, Store
 from core.workspace import Workspace
 from ui.assets import script
 from ui.parts import artifacts
-from ui.parts.run_rows import notices_of, summarize
+from ui.parts.navigation import PARENTS, STEPS, TITLES
+from ui.parts.run_rows import next_step, notices_of, summarize, tab_of
 from ui.present import answering
 
 _WORKER_CHECK_SECONDS = 5.0
@@ -29,20 +30,24 @@ _TEMPLATE = """
 """
 
 
-def render(workspace: Workspace, store: Store, tabs: list[str]) -> gr.HTML:
+def render(workspace: Workspace, store: Store) -> gr.HTML:
     """Renders the bar; `artifacts` fires when artifacts change."""
     return gr.HTML(
         html_template=_TEMPLATE,
-        js_on_load=script("menus.js", "messages.js", "drawer.js", "strip.js"),
-        server_functions=[_status_function(workspace, store)],
+        js_on_load=script("strip.js"),
+        server_functions=[status_function(workspace, store)],
         elem_classes=["ps-strip-host"],
-        tabs=tabs,
+        tabs=list(TITLES),
+        parents=PARENTS,
+        steps=list(STEPS),
         workspace=fingerprint_of(str(workspace.root)),
     )
 
 
-def _status_function(workspace: Workspace, store: Store) -> Callable[..., dict[str, Any]]:
+def status_function(workspace: Workspace, store: Store) -> Callable[..., dict[str, Any]]:
+    """Returns a function that describes what runs, waits and has ended."""
     keep_worker = _WorkerKeeper(workspace)
+    steps = Steps(workspace)
     # A restarted app refuses menu choices it didn't offer, so open tabs must notice.
     app = uuid4().hex
 
@@ -61,6 +66,8 @@ def _status_function(workspace: Workspace, store: Store) -> Callable[..., dict[s
             "last": summarize(last, workspace) if last else None,
             "notices": [one for row in [*running, *ended] for one in notices_of(row)],
             "artifacts": artifacts.revision(workspace),
+            "steps": steps(running, ended),
+            "ended": {row.id: [row.state, *next_step(row)] for row in ended},
             "app": app,
         }
 
@@ -81,3 +88,37 @@ class _WorkerKeeper:
                 return
             self._next_check = time.monotonic() + _WORKER_CHECK_SECONDS
         ensure_worker(self._workspace)
+
+
+class Steps:
+    """States of the way's steps: done, running, failed or none."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._seen = ""
+        self._done: dict[str, str] = {}
+
+    def __call__(self, active: Sequence[RunRow], ended: Sequence[RunRow]) -> dict[str, str]:
+        """Returns the states by tab.
+
+        Args:
+            ended: The newest first.
+        """
+        states = dict(self._made())
+        for row in reversed([*active, *ended]):
+            tab = tab_of(row.stage)
+            if tab in STEPS and row.stage != "preflight":
+                state = "running" if row.state in ACTIVE_STATES else row.state
+                states[tab] = state if state in ("running", "done") else states.get(tab, "")
+        return {tab: states.get(tab, "") for tab in STEPS}
+
+    def _made(self) -> dict[str, str]:
+        """Reads the folders only if something has changed."""
+        now = artifacts.revision(self._workspace, "corpus", "tokenizer", "shards", "model")
+        if now != self._seen or not self._done:
+            kinds = {"tokenizer": "tokenizer", "shards": "shards", "train": "model"}
+            has = {tab: bool(self._workspace.list(kind)) for tab, kind in kinds.items()}
+            has["corpus"] = any(has.values()) or bool(self._workspace.list("corpus"))
+            self._done = {tab: "done" if there else "" for tab, there in has.items()}
+            self._seen = now
+        return self._done

@@ -61,7 +61,7 @@ def render(workspace: Workspace, store: Store, training: Launcher) -> gr.HTML:
     form = training.form
     return gr.HTML(
         html_template=_TEMPLATE,
-        js_on_load=script("sweeps.js", "sweep_new.js"),
+        js_on_load=script("sweeps.js"),
         server_functions=[
             _list_function(workspace),
             _show_function(workspace, store),

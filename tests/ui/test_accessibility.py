@@ -19,11 +19,11 @@ from tests.ui.browser import ROOT, Visitor, find_chromium, panel_of, running_app
 pytestmark = pytest.mark.long
 
 TABS = (
-    "Corpus", "Clean", "Tokenizer", "Shards", "Train", "Runs", "Sweeps", "Evaluate",
+    "Home", "Corpus", "Clean", "Tokenizer", "Shards", "Train", "Runs", "Sweeps", "Evaluate",
     "Fine-tune", "Playground", "Publish", "Workspace",
 )  # fmt: skip
 # The tabs with the most content.
-OFTEN = ("Corpus", "Train", "Runs")
+OFTEN = ("Home", "Corpus", "Train", "Runs")
 # Buttons to press in a tab, after a choice if there is one; one of them can be missing.
 MORE = {
     "Clean": (("Gopher quality rules", ""),),

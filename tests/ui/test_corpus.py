@@ -1,4 +1,4 @@
-"""The Corpus tab in a real browser: uploads, the preview, the upload zone."""
+"""The Data tab in a real browser: uploads, the preview, the upload zone."""
 
 import gzip
 import json

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import brotli
 import pytest
 from gradio.route_utils import BUILD_PATH_LIB
 
-from ui.parts.frontend import Asset, FasterFrontend, faster_asset, with_indexes
+from ui.parts.frontend import Asset, FasterFrontend, faster_asset, script_asset, with_indexes
 
 _TREE = "{id:0,children:[{id:1,children:[{id:2}]},{id:3,children:[]}]}"
 
@@ -23,10 +26,15 @@ def installed_script() -> str:
 
 
 def ask(asset: Asset | None, path: str, method: str = "GET") -> list[dict[str, Any]]:
-    sent: list[dict[str, Any]] = []
-
     async def gradio(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 203, "headers": []})
+
+    scope = {"type": "http", "method": method, "path": path, "headers": []}
+    return sent_by(FasterFrontend(gradio, assets=[asset] if asset else []), scope)
+
+
+def sent_by(app: FasterFrontend, scope: dict[str, Any]) -> list[dict[str, Any]]:
+    sent: list[dict[str, Any]] = []
 
     async def send(message: Any) -> None:
         sent.append(message)
@@ -34,8 +42,7 @@ def ask(asset: Asset | None, path: str, method: str = "GET") -> list[dict[str, A
     async def receive() -> Any:
         return {"type": "http.request", "body": b""}
 
-    scope = {"type": "http", "method": method, "path": path, "headers": []}
-    asyncio.run(FasterFrontend(gradio, asset=asset)(scope, receive, send))
+    asyncio.run(app(scope, receive, send))
     return sent
 
 
@@ -98,3 +105,38 @@ def test_look_ups_find_what_the_searches_found() -> None:
     ]
     assert answers[0] == answers[1]
     assert answers[0][1] == [["change", "input"], ["click"], []]
+
+
+@pytest.mark.parametrize(
+    ("accepted", "unpack"),
+    [("gzip, br", brotli.decompress), ("gzip", gzip.decompress), ("", bytes)],
+)
+def test_page_is_compressed_and_runs_our_script_before_gradios(
+    accepted: str, unpack: Callable[[bytes], bytes]
+) -> None:
+    page = b'<head><script type="module" crossorigin src="./assets/index.js"></script></head>'
+
+    async def gradio(scope: Any, receive: Any, send: Any) -> None:
+        headers = [(b"content-length", str(len(page)).encode()), (b"content-type", b"text/html")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": page[:20], "more_body": True})
+        await send({"type": "http.response.body", "body": page[20:]})
+
+    first = {"text": "</script>" + "x" * 500}
+    app = FasterFrontend(gradio, assets=[script_asset()], first=lambda: first)
+    headers = [(b"accept-encoding", accepted.encode())]
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": headers}
+    start, *bodies = sent_by(app, scope)
+    packed = b"".join(one["body"] for one in bodies)
+    assert int(dict(start["headers"])[b"content-length"]) == len(packed)
+    seen = unpack(packed).decode()
+    assert seen.count("</script>") == 3, "data can't end the script"
+    assert "studioFirst" in seen
+    assert seen.index(script_asset().path) < seen.index("./assets/index.js")
+
+
+def test_scripts_are_kept_by_browsers() -> None:
+    asset = script_asset()
+    start, body = ask(asset, asset.path)
+    assert b"immutable" in dict(start["headers"])[b"cache-control"]
+    assert body["body"] == asset.body

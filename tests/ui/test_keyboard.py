@@ -93,22 +93,22 @@ def test_focused_control_has_a_ring(address: str, kind: str) -> None:
         assert visitor.page.evaluate(RING)
 
 
-def test_arrow_keys_move_between_tabs(address: str) -> None:
+def test_content_and_menu_are_reached_with_the_keyboard(address: str) -> None:
     with visiting(address) as visit:
-        visitor: Visitor = visit("/#corpus")
+        visitor: Visitor = visit("/#shards")
         page = visitor.page
-        page.locator("#tab-corpus-button").focus()
-        assert press(page, "ArrowRight") == "tab-clean-button"
-        page.locator("#clean-start").wait_for()
-        assert press(page, "ArrowLeft", "ArrowLeft") == "tab-workspace-button"
-        assert press(page, "Home") == "tab-corpus-button"
-        assert press(page, "End") == "tab-workspace-button"
+        page.locator("#shards-start").wait_for()
+        press(page, "Tab", "Enter")
+        assert page.evaluate("document.activeElement.id") == "tab-shards", "the way past the links"
+        page.locator(".ps-menu > summary:visible").focus()
+        press(page, "Enter", "Tab")
+        assert page.evaluate("document.activeElement.dataset.go") == "workspace"
+        press(page, "Escape")
+        assert not page.locator(".ps-menu[open]").count()
+        assert page.evaluate("document.activeElement.tagName") == "SUMMARY"
+        press(page, "Enter", "Tab", "Enter")
         page.get_by_text("Import settings").first.wait_for()
-        stops = page.evaluate(
-            "[...document.querySelectorAll('#tabs [role=tab]')].filter((tab) => tab.tabIndex === 0)"
-            ".map((tab) => tab.id)"
-        )
-        assert stops == ["tab-workspace-button"]
+        assert not page.locator(".ps-menu[open]").count()
         assert visitor.errors == []
 
 
@@ -126,9 +126,7 @@ def test_back_and_forward_go_through_the_visited_tabs(address: str) -> None:
         ):
             go()
             page.locator(f"#tab-{tab}").wait_for()
-            assert page.locator("[role=tab][aria-selected=true]").get_attribute("id") == (
-                f"tab-{tab}-button"
-            )
+            assert page.locator(".ps-nav [aria-current]").get_attribute("data-go") == tab
         assert visitor.errors == []
 
 

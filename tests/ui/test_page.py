@@ -20,14 +20,11 @@ from core.store import RunRow, Store
 from core.workspace import Workspace
 from ui import layout, runs, status_bar
 from ui.parts import artifacts, disk
+from ui.parts.navigation import TITLES
 from ui.parts.run_rows import alert_kinds, ending_of, label_of, notices_of, remake_of
 from ui.present import run_of
 
 ROOT = Path(__file__).parent.parent.parent
-TABS = (
-    "corpus", "clean", "tokenizer", "shards", "train", "runs", "sweeps", "evaluate", "finetune",
-    "playground", "publish", "workspace",
-)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -56,14 +53,14 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def test_tabs_are_in_the_order_of_the_workflow(page: gr.Blocks) -> None:
     tabs = [block for block in page.blocks.values() if isinstance(block, gr.Tab)]
-    assert [tab.id for tab in tabs] == list(TABS)
+    assert [tab.id for tab in tabs] == list(TITLES)
 
 
 def test_tabs_do_not_import_each_other() -> None:
-    for tab in TABS:
+    for tab in TITLES:
         tree = ast.parse((ROOT / "ui" / f"{tab}.py").read_text("utf-8"))
         modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-        assert not modules & {f"ui.{other}" for other in TABS}, tab
+        assert not modules & {f"ui.{other}" for other in TITLES}, tab
 
 
 @pytest.mark.slow(9)
@@ -347,7 +344,7 @@ def test_settings_of_another_version_are_not_cloned_into_a_form(store: Store) ->
 
 def status_of(tmp_path: Path, store: Store) -> Callable[..., dict[str, Any]]:
     with gr.Blocks():
-        line = status_bar.render(Workspace(tmp_path), store, list(TABS))
+        line = status_bar.render(Workspace(tmp_path), store)
     [ask] = line.server_fns
     return ask
 

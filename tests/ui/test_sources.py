@@ -1,4 +1,4 @@
-"""Several sources in the Corpus tab, in a real browser."""
+"""Several sources in the Data tab, in a real browser."""
 
 from __future__ import annotations
 

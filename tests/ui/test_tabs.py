@@ -10,6 +10,7 @@ from core.corpus.files import FilesSource
 from core.errors import StudioError
 from core.workspace import Workspace
 from ui import corpus
+from ui.parts import uploads
 from ui.parts.examples import with_hole
 
 
@@ -25,7 +26,7 @@ def uploaded(folder: Path, name: str, text: str) -> str:
 
 
 def test_an_uploaded_file_is_kept_in_the_workspace(tmp_path: Path, workspace: Workspace) -> None:
-    path = Path(corpus._keep([uploaded(tmp_path, "한국어 글.txt", "글")], workspace))
+    path = Path(uploads.keep_files([uploaded(tmp_path, "한국어 글.txt", "글")], workspace))
     assert path.is_relative_to(workspace.uploads)
     assert path.read_text("utf-8") == "글"
     workspace.confine(str(path), field="path")
@@ -33,13 +34,13 @@ def test_an_uploaded_file_is_kept_in_the_workspace(tmp_path: Path, workspace: Wo
 
 def test_uploaded_files_of_one_name_are_all_kept(tmp_path: Path, workspace: Workspace) -> None:
     files = [uploaded(tmp_path / part, "text.txt", part) for part in ("one", "two")]
-    folder = Path(corpus._keep(files, workspace))
+    folder = Path(uploads.keep_files(files, workspace))
     assert sorted(path.read_text("utf-8") for path in folder.iterdir()) == ["one", "two"]
 
 
 def test_uploaded_markdown_is_read_beside_other_files(tmp_path: Path, workspace: Workspace) -> None:
     files = [uploaded(tmp_path, f"{name}", name) for name in ("a.md", "b.txt", "c.md")]
-    config = CorpusConfig(source="files", path=corpus._keep(files, workspace))
+    config = CorpusConfig(source="files", path=uploads.keep_files(files, workspace))
     assert sorted(FilesSource(config).documents("train")) == ["a.md", "b.txt", "c.md"]
 
 
@@ -48,7 +49,7 @@ def test_uploads_within_one_second_are_kept_apart(
 ) -> None:
     monkeypatch.setattr(time, "strftime", lambda *_: "20260303-140500")
     paths = [
-        Path(corpus._keep([uploaded(tmp_path, f"{name}.txt", name)], workspace))
+        Path(uploads.keep_files([uploaded(tmp_path, f"{name}.txt", name)], workspace))
         for name in ("one", "two", "three")
     ]
     assert [path.read_text("utf-8") for path in paths] == ["one", "two", "three"]
@@ -57,7 +58,7 @@ def test_uploads_within_one_second_are_kept_apart(
 
 @pytest.mark.parametrize("name", ["..", ".hidden", "a b.txt", "", "..txt"])
 def test_upload_names_are_safe_file_names(name: str) -> None:
-    safe = corpus._safe_name(name)
+    safe = uploads.safe_name(name)
     assert safe == Path(safe).name
     assert not safe.startswith(".")
 

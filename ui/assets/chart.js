@@ -1,9 +1,9 @@
 // Line charts. uPlot draws them; this file adds the measures of the x axis, smoothing, zoom with more
 // detail from the server, keys, touch, a legend and a table of the values.
-studio.uPlot ??= uPlot;
+studio.uPlot = uPlot;
 
 // The measures of the x axis. `of` maps a point to it; null if the run doesn't have it.
-studio.chartAxes ??= (() => {
+studio.chartAxes = (() => {
   const { compact, number, duration } = studio;
   const round = [1, 2, 5].flatMap((one) => [...Array(16).keys()].map((power) => one * 10 ** power)).sort((a, b) => a - b);
   const spans = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400];
@@ -22,7 +22,7 @@ studio.chartAxes ??= (() => {
   };
 })();
 
-studio.Chart ??= class Chart {
+studio.Chart = class Chart {
   // lines: [{name, label, color: a CSS variable, dashed, faint, dots, level, frame}]
   // A `level` line is a single value, drawn across the whole chart.
   constructor(host, { title, unit = "", lines, tall = false, floor = null, settings, onZoom }) {
@@ -423,10 +423,10 @@ studio.Chart ??= class Chart {
 
 // Several charts with the same controls and the same zoom. `load(chart, steps)` fetches more detail:
 // `steps` maps the name of a line to the first and last step, or is null for the whole curve.
-studio.chartSettings ??= { axis: "step", smoothing: 0, logX: false, logY: false };
+studio.chartSettings = { axis: "step", smoothing: 0, logX: false, logY: false };
 // Noise would hide the differences between many runs.
-studio.comparisonSettings ??= { ...studio.chartSettings, smoothing: 0.4 };
-studio.ChartBoard ??= class ChartBoard {
+studio.comparisonSettings = { ...studio.chartSettings, smoothing: 0.4 };
+studio.ChartBoard = class ChartBoard {
   constructor(load, settings = studio.chartSettings) {
     const { h } = studio;
     Object.assign(this, { load, charts: [], zoom: null, settings });

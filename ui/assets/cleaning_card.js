@@ -1,5 +1,5 @@
 // The report of a cleaned corpus; ui/parts/cleaning.py prepares the text.
-studio.cleaningCard ??= (() => {
+studio.cleaningCard = (() => {
   const { h } = studio;
   const row = ([step, removed, changed]) => h("tr", {}, h("td", {}, step), h("td", {}, removed), h("td", {}, changed));
   const head = h("thead", {}, h("tr", {}, ["Step", "Removed", "Changed"].map((title) => h("th", { scope: "col" }, title))));

@@ -1,5 +1,5 @@
 // The comparison of several runs: their curves together, the settings that differ, and all figures.
-studio.Comparison ??= class Comparison {
+studio.Comparison = class Comparison {
   static #REFRESH_SECONDS = 5;
   static #COLORS = 10;
   static #FIRST = ["loss", "eval_loss"];

@@ -1,6 +1,6 @@
 // A preflight's report as a card; ui/parts/preflight.py prepares the text.
 // `use` is called with the largest batch size that fits, to put it into the form.
-studio.preflightCard ??= (() => {
+studio.preflightCard = (() => {
   const { h } = studio;
 
   const head = (card) =>

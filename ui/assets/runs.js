@@ -315,7 +315,7 @@ const makeView = (id) => {
     id, after: 0, shape: "", charts: [], groups: new Map(), logSeen: "", stateSeen: "", latest: {}, figures: {}, confirming: "", asked: null,
     title: part("ps-detail-title"), progress: part("ps-detail-progress"), control: part("ps-actions ps-control"), tools: part("ps-actions ps-tools"), question: part("ps-question"),
     problem: part("ps-detail-problem"), ending: part("ps-detail-ending"), warnings: part("ps-detail-warnings"),
-    tiles: part("ps-tiles"), verdict: part("ps-verdict", "p"), devices: part("ps-note", "p"), report: part("ps-detail-report"), chartsBox: part("ps-charts"), groupsBox: part("ps-chart-groups"), facts: part("ps-detail-facts"),
+    next: part("ps-detail-next"), tiles: part("ps-tiles"), verdict: part("ps-verdict", "p"), devices: part("ps-note", "p"), report: part("ps-detail-report"), chartsBox: part("ps-charts"), groupsBox: part("ps-chart-groups"), facts: part("ps-detail-facts"),
     log: h("code", {}, ""),
   };
   const back = h("a", { class: "ps-back", href: "#runs", "data-go": "runs" }, "← All runs");
@@ -338,7 +338,7 @@ const makeView = (id) => {
   view.phases = part("ps-phases", "ol");
   view.phasesBox = h("details", { class: "ps-phases-box", hidden: true }, h("summary", {}, "Phases"), view.phases);
   view.phasesBox.addEventListener("toggle", () => view.phasesBox.open && refreshPhases(view));
-  view.root = h("div", {}, view.head, view.progress, view.remote, view.problem, view.ending, view.warnings, view.devices, view.report, view.verdict, view.tiles, view.board.controls, view.chartsBox, view.groupsBox, view.samplesBox, view.phasesBox, view.logBox, view.facts);
+  view.root = h("div", {}, view.head, view.progress, view.next, view.remote, view.problem, view.ending, view.warnings, view.devices, view.report, view.verdict, view.tiles, view.board.controls, view.chartsBox, view.groupsBox, view.samplesBox, view.phasesBox, view.logBox, view.facts);
   view.logBox.addEventListener("toggle", () => view.logBox.open && refreshLog(view));
   return view;
 };
@@ -631,6 +631,7 @@ const build = (node) => (typeof node === "string" ? node : h(node[0], node[1], .
 const drawDetail = (view, run, known) => {
   view.problem.replaceChildren();
   view.ending.replaceChildren(...ending(run, known));
+  view.next.replaceChildren(...nextStep(view, run, known.verdict));
   view.figures = known.figures;
   view.samplesBox.hidden = !known.has_samples;
   view.warnings.replaceChildren(...warnings(known.warnings));
@@ -640,6 +641,23 @@ const drawDetail = (view, run, known) => {
   view.report.replaceChildren(...published, results, ...(known.preflight ? [studio.preflightCard(known.preflight, { use: useBatch })] : []), ...(known.cleaning ? [studio.cleaningCard(known.cleaning)] : []));
   view.facts.replaceChildren(...facts(known));
   if (!run.saves && !ENDED.includes(run.state)) view.logBox.open = true;
+};
+
+// What came of a run, and the one thing to do next.
+const nextStep = (view, run, verdict) => {
+  if (!verdict) return [];
+  const { level, look, sentence, action, label, go } = verdict;
+  const acts = {
+    resume: () => act("resume"),
+    train_longer: run.extendable ? confirmFirst(view, run, "extend") : () => cloneRun(run),
+    lower_rate: () => cloneRun(run),
+    read_log: () => {
+      view.logBox.open = true;
+      view.logBox.scrollIntoView({ block: "start" });
+    },
+  };
+  const next = go ? h("a", { class: "ps-button primary", href: `#${go.split("/")[0]}`, "data-go": go }, label) : acts[action] && button(label, "primary", acts[action]);
+  return [h("p", {}, h("span", { class: `ps-badge ${look}` }, level), ` ${sentence}`), ...(next ? [next] : [])];
 };
 
 // The end of a failed run: the error, the exit of its process, and its log tail.
@@ -737,24 +755,10 @@ const refreshSamples = async (view) => {
   view.samplesSeen = all.at(-1)?.time;
   if (!all.length) return redrawQuietly(view.samples, "none", () => [h("p", { class: "ps-note" }, "No prediction yet: they come with each validation.")]);
   const list = h("ol", { class: "ps-sample-list" });
-  const show = (one) => list.replaceChildren(...one.samples.map((sample) => h("li", {}, ...sampleParts(sample))));
+  const show = (one) => list.replaceChildren(...one.samples.map((sample) => h("li", {}, ...studio.sampleParts(sample))));
   const chosen = h("select", { onchange: () => show(all[chosen.selectedIndex]) }, ...all.map((one, index) => h("option", { selected: index === all.length - 1 }, `step ${number(one.step)}`)));
   show(all.at(-1));
   view.samples.replaceChildren(h("label", { class: "ps-sample-step" }, "At ", chosen), list);
-};
-
-// Masked tokens as predicted, with the text's own where they differ.
-const sampleParts = ({ parts, given, wanted, text }) => {
-  if (parts) {
-    return parts.flatMap((part) => {
-      if (typeof part === "string") return [`${part} `];
-      const [truth, guess] = part;
-      if (truth === guess) return [h("ins", {}, guess), " "];
-      return [h("del", {}, guess), " ", h("small", {}, `(${truth})`), " "];
-    });
-  }
-  const own = wanted && h("p", {}, h("small", {}, "The text: "), wanted);
-  return [h("p", {}, h("span", { class: "given" }, `${given} `), wanted ? "" : h("b", {}, text)), ...(own ? [own, h("p", {}, h("small", {}, "The model: "), h("b", {}, text))] : [])];
 };
 
 const findInLog = async (view, text) => {
@@ -864,6 +868,7 @@ const comparison = new studio.Comparison(comparing, server, {
     refresh();
   },
 });
+studio.scripts["machines.js"](element, trigger, props, server);
 const refresh = studio.poll(element, 1000, ask);
 window.addEventListener("popstate", () => studio.isShown(element) && showComparison());
 window.addEventListener("ps-place", () => studio.place().tab === "runs" && setTimeout(refresh, 50));

@@ -4,7 +4,6 @@ const link = element.querySelector(".ps-strip");
 const tabNames = props.tabs;
 let artifacts = null;
 let app = null;
-let opened = false;
 
 const progressOf = (run) => (run.total ? Math.min(1, run.done / run.total) : null);
 
@@ -26,21 +25,64 @@ const describe = (run) => {
   ];
 };
 
+// Of several active runs the bar shows one that moves on: another stays only while it has moved lately.
+const MOVES_SECONDS = 20;
+const moved = new Map(); // run -> what it said last, and when that changed
+let shown = "";
+const pick = (running) => {
+  const now = performance.now();
+  for (const run of running) {
+    const said = `${run.state} ${run.done} ${run.progress}`;
+    if (moved.get(run.id)?.said !== said) moved.set(run.id, { said, at: moved.has(run.id) ? now : now - 1e9 * (run.done === 0) });
+  }
+  for (const id of moved.keys()) if (!running.some((run) => run.id === id)) moved.delete(id);
+  const since = (run) => now - moved.get(run.id).at;
+  const current = running.find((run) => run.id === shown);
+  if (current && since(current) < 1000 * MOVES_SECONDS) return current;
+  const liveliest = running.reduce((best, run) => (since(run) < since(best) ? run : best));
+  shown = liveliest.id;
+  return liveliest;
+};
+
 // The target of a click on the status bar, and its content.
 const contents = ({ running, queued, last }) => {
-  const waiting = queued > 0 && h("span", { class: "ps-strip-more" }, `${number(queued)} waiting`);
-  if (running.length) return [`runs/${running[0].id}`, ...describe(running[0]), waiting];
-  if (queued) return ["runs", dot("queued"), say("The next run is about to start"), waiting];
-  if (!last) return ["corpus", dot(""), say("Nothing has run here yet. Begin with the text to learn from.")];
-  const ready = last.model && last.state === "done";
-  const [place, next] = ready ? [`playground/${last.model}`, "Try it in the Playground →"] : [`runs/${last.id}`, "See the run →"];
-  return [place, dot(last.state), h("b", {}, last.title), say(`${last.label}. ${next}`)];
+  const run = running.length ? pick(running) : null;
+  const others = [running.length > 1 && `${number(running.length - 1)} more running`, queued > 0 && `${number(queued)} waiting`];
+  const more = others.some(Boolean) && h("span", { class: "ps-strip-more" }, others.filter(Boolean).join(" · "));
+  if (run) return [`runs/${run.id}`, ...describe(run), more];
+  if (queued) return ["runs", dot("queued"), say("The next run is about to start"), more];
+  if (!last) return ["home", dot(""), say("Nothing has run here yet. Begin with the text to learn from.")];
+  return [last.next[0], dot(last.state), h("b", {}, last.title), say(`${last.label}. ${last.next[1]} →`)];
+};
+
+// The states of the steps, for eyes and for screen readers.
+const drawSteps = (steps) => {
+  for (const [tab, state] of Object.entries(steps)) {
+    for (const link of document.querySelectorAll(`.ps-nav ol [data-tab="${tab}"]`)) {
+      if ((link.dataset.state ?? "") === state) continue;
+      link.dataset.state = state;
+      link.title = state;
+    }
+  }
+};
+
+// Below a start button: how its runs have ended, and the next step.
+const drawStarted = (ended) => {
+  for (const node of document.querySelectorAll(".ps-started[data-runs]")) {
+    const last = node.dataset.runs.split(" ").at(-1);
+    const [state, place, words] = ended[last] ?? [];
+    if (!state || node.dataset.state === state) continue;
+    node.dataset.state = state;
+    node.append(h("span", { class: "ps-next" }, dot(state), `${state[0].toUpperCase()}${state.slice(1)}. `, h("a", { href: `#${place.split("/")[0]}`, "data-go": place }, `${words} →`)));
+  }
 };
 
 const draw = (status) => {
   const [place, ...nodes] = contents(status);
   link.dataset.go = place;
   link.replaceChildren(...nodes.filter(Boolean));
+  drawSteps(status.steps);
+  drawStarted(status.ended);
 };
 
 // Alerts: each is shown once, on any tab. Alerts of failed runs stay until they are closed.
@@ -108,41 +150,62 @@ const toast = (about, notice) => {
 
 const tabButton = (name) => document.getElementById(`tab-${name}-button`);
 
+// Marks the links to the open tab, in the navigation also those to the tab around it.
+let current = "";
+const markCurrent = () => {
+  const around = props.parents[current] ?? current;
+  const isStep = props.steps.includes(around);
+  for (const link of document.querySelectorAll(":is(.ps-nav, .ps-bottom) [data-tab]")) {
+    const { tab } = link.dataset;
+    const value = tab === current ? "page" : tab === around || (isStep && tab === "train" && link.closest(".ps-bottom")) ? "true" : null;
+    if (value) link.setAttribute("aria-current", value);
+    else link.removeAttribute("aria-current");
+  }
+  document.querySelector(".ps-nav")?.toggleAttribute("data-step", isStep);
+};
+
 // An address without a tab opens the first tab.
-let led = false;
 const openPlace = () => {
   const { tab } = studio.place();
-  led = true;
-  if (tabNames.includes(tab) || !tab) tabButton(tab || tabNames[0])?.click();
-  led = false;
+  if (tabNames.includes(tab) || !tab) {
+    current = tab || tabNames[0];
+    tabButton(current)?.click();
+    markCurrent();
+  }
+  setTimeout(studio.repaint, 100);
   window.dispatchEvent(new CustomEvent("ps-place"));
 };
 
-// A click on a tab adds an entry to the browser's history; Back returns to the previous tab.
+// Menus close after a choice, with Escape, and with a click elsewhere.
+const closeMenus = (except) => document.querySelectorAll(".ps-menu[open]").forEach((menu) => menu !== except && (menu.open = false));
 const followTabs = () => {
   document.addEventListener("click", (event) => {
-    const button = event.target.closest?.('button[role="tab"]');
-    const name = tabNames.find((one) => button?.id === `tab-${one}-button`);
-    if (!name) return;
-    const { tab } = studio.place();
-    if (!led && (tab || tabNames[0]) !== name) history.pushState(null, "", `#${name}`);
-    else if (!led && !tab) history.replaceState(null, "", `#${name}`);
-    setTimeout(studio.repaint, 100);
+    closeMenus(event.target.closest?.("a") ? null : event.target.closest?.(".ps-menu"));
+    if (!event.target.closest?.("[data-skip]")) return;
+    event.preventDefault();
+    const panel = document.getElementById(`tab-${current}`);
+    panel?.setAttribute("tabindex", "-1");
+    panel?.focus();
+  });
+  document.addEventListener("keydown", (event) => {
+    const menu = event.key === "Escape" && event.target.closest?.(".ps-menu[open]");
+    if (!menu) return;
+    menu.open = false;
+    menu.querySelector("summary").focus();
   });
   window.addEventListener("hashchange", openPlace);
 };
 
-// Without a tab in the address, the Runs tab opens if a run is active or queued.
-const openFirstPlace = (status) => {
-  if (tabNames.includes(studio.place().tab)) openPlace();
-  else if (status.running.length || status.queued) studio.go("runs");
-  else return;
-  opened = true;
+// Without a tab in the address, the page opens on Home.
+const openFirstPlace = () => {
+  if (tabButton(tabNames[0])) openPlace();
+  else setTimeout(openFirstPlace, 20);
 };
 
 followTabs();
-// A user who has already clicked or typed is not moved to another tab.
-for (const kind of ["pointerdown", "keydown"]) document.addEventListener(kind, () => (opened = true), { once: true });
+openFirstPlace();
+// The page holds the first status; it is older if the browser shows it again after a while.
+if (window.studioFirst?.status) draw(window.studioFirst.status);
 studio.poll(element, 1000, async () => {
   const status = await studio.ask(server.studio_status);
   if (status.problem) throw new Error(status.problem.problem);
@@ -154,5 +217,4 @@ studio.poll(element, 1000, async () => {
   takeNotices(status.notices);
   if (artifacts !== status.artifacts) trigger("artifacts");
   artifacts = status.artifacts;
-  if (!opened) openFirstPlace(status);
 });

@@ -1,6 +1,6 @@
-// Shared code of the web app's scripts. It is prepended to each of them and runs once.
+// Shared code of the web app's scripts.
 // Untrusted text only becomes text nodes: `h` builds elements, nothing sets innerHTML.
-window.studio ??= (() => {
+window.studio = (() => {
   const h = (tag, attributes, ...children) => {
     const node = document.createElement(tag);
     for (const [name, value] of Object.entries(attributes ?? {})) {
@@ -275,8 +275,8 @@ window.studio ??= (() => {
   document.addEventListener("click", onClick);
   document.addEventListener("focusin", onFocus);
 
-  // Keyboard support for the whole document. Gradio gives each radio button its own group, reopens a
-  // menu after Tab has closed it, and has no arrow keys between tabs.
+  // Keyboard support for the whole document. Gradio gives each radio button its own group, and reopens
+  // a menu after Tab has closed it.
   const mendRadios = () => {
     for (const group of document.querySelectorAll("fieldset:has(> .wrap > label > input[type=radio])")) {
       const buttons = [...group.querySelectorAll("input[type=radio]")];
@@ -289,12 +289,6 @@ window.studio ??= (() => {
       title.id ||= `${group.id || buttons[0].name}-title`;
       group.role = "radiogroup";
       group.setAttribute("aria-labelledby", title.id);
-    }
-  };
-  const mendTabs = () => {
-    for (const tab of document.querySelectorAll("[role=tab]")) {
-      const stop = tab.ariaSelected === "true" ? 0 : -1;
-      if (tab.tabIndex !== stop) tab.tabIndex = stop;
     }
   };
   // Gradio renders help texts as Markdown without escapes: data/*.txt loses its asterisk. The original
@@ -375,29 +369,16 @@ window.studio ??= (() => {
     showPlainHelp();
     showDetails();
     if (document.querySelector('fieldset input[type=radio]:not([name$="/group"])')) mendRadios();
-    mendTabs();
   };
   const onKey = (event) => {
     // Gradio's listener treats these keys as text and would open the menu that Tab is about to leave.
     const isText = !["Tab", "Shift", "Control", "Alt", "Meta"].includes(event.key);
     if (!isText && event.target.matches?.("[role=combobox]")) event.stopPropagation();
-    const tab = event.target.closest?.("[role=tablist] [role=tab]");
-    if (tab && !event.altKey && !event.ctrlKey && !event.metaKey && !event.shiftKey) moveTab(tab, event);
-  };
-  const moveTab = (tab, event) => {
-    const tabs = [...tab.closest("[role=tablist]").querySelectorAll("[role=tab]:not(:disabled)")];
-    const at = tabs.indexOf(tab);
-    const next = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: tabs.length - 1 }[event.key];
-    if (next === undefined) return;
-    event.preventDefault();
-    const chosen = tabs[(next + tabs.length) % tabs.length];
-    chosen.click();
-    chosen.focus();
   };
   document.addEventListener("keydown", onKey, true);
   // Runs before the next paint and the next key.
   new MutationObserver(mend).observe(document.body, {
-    childList: true, subtree: true, attributes: true, attributeFilter: ["aria-selected", "name"],
+    childList: true, subtree: true, attributes: true, attributeFilter: ["name"],
   });
   mend();
 

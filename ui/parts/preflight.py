@@ -50,7 +50,7 @@ def render_report(workspace: Workspace, store: Store, form: Form[PreflightConfig
     """Renders a check's progress and the report for these settings, else the newest."""
     board = gr.HTML(
         html_template=_TEMPLATE,
-        js_on_load=script("preflight_card.js", "preflight.js"),
+        js_on_load=script("preflight.js"),
         server_functions=[_state_function(workspace, store)],
         elem_id="preflight-report",
     )

@@ -14,6 +14,11 @@ from ui.parts import remote
 from ui.parts.markup import count
 
 BAD_ENDINGS = ("failed", "lost")
+_NEXT = {
+    "clean": ("tokenizer", "Train a tokenizer on it"),
+    "tokenizer": ("shards", "Build shards with it"),
+    "shards": ("train", "Train a model on them"),
+}
 
 
 # Classes of errors without "Error", as stored in a run's reason.
@@ -69,7 +74,17 @@ def summarize(row: RunRow, workspace: Workspace) -> dict[str, Any]:
         "model": model_of(row),
         "checkpoint": checkpoint_of(row, workspace),
         "remote": remote.describe_remote(row),
+        "next": next_step(row),
     }
+
+
+def next_step(row: RunRow) -> tuple[str, str]:
+    """Returns the place and the words of the link that goes on from a run."""
+    if row.state != "done":
+        return f"runs/{row.id}", "See the run"
+    if model := model_of(row):
+        return f"playground/{model}", "Try it in the Playground"
+    return _NEXT.get(row.stage, (f"runs/{row.id}", "See the run"))
 
 
 def metric_of(row: RunRow, store: Store) -> str:

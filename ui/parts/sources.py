@@ -69,9 +69,11 @@ class CorpusForm(Form[CorpusConfig]):
     def render_sources(self) -> None:
         """Renders the list, and the button that adds the source in the fields."""
         self.listing = gr.HTML(
-            [], html_template='<div class="ps-sources"></div>', js_on_load=script("sources.js"),
+            [],
+            html_template='<div class="ps-sources"></div>',
+            js_on_load=script("sources.js", "edit", "remove"),
             elem_id="corpus-listed",
-        )  # fmt: skip
+        )
         with gr.Row(elem_classes=["ps-buttons", "ps-add-source"]):
             self.name = gr.Textbox(
                 "", label="Name of this source", elem_id="corpus-sources", max_lines=1,

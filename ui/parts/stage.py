@@ -26,6 +26,7 @@ from ui.parts import markup
 from ui.parts.advice import explain_form
 from ui.parts.events import QUIET
 from ui.parts.labels import relabel
+from ui.parts.navigation import TITLES
 from ui.present import escape, guarded
 
 _IN_ONE_GO = (
@@ -296,7 +297,7 @@ class Launcher:
         """Returns the button that goes to the problem instead of starting."""
         count, place = self.form.count_problems(error)
         words = f"{_FIX}{count} setting{'' if count == 1 else 's'}" if count else _BLOCKED
-        where = f" in {place.capitalize()}" if place else ""
+        where = f" in {TITLES[place]}" if place else ""
         return gr.update(value=words + where, variant="secondary")
 
     def _hint(self, error: StudioError) -> str:
@@ -358,7 +359,7 @@ def _in_its_tab(form: Form[Any]) -> Iterator[None]:
         found = form.form_of(error)
         if found is None:
             raise
-        problem = f"In the {found.place.capitalize()} tab: {error.problem}"
+        problem = f"In the {TITLES[found.place]} tab: {error.problem}"
         raise OtherFormError(error, problem, found) from error.__cause__
 
 

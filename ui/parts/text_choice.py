@@ -1,4 +1,4 @@
-"""The text of a later stage: that of the Corpus tab, or a cleaned corpus."""
+"""The text of a later stage: that of the Data tab, or a cleaned corpus."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from core.workspace import Workspace
 from ui.forms import Form
 from ui.parts.events import QUIET, listen
 
-_FROM_TAB = ("The corpus of the Corpus tab", "")
+_FROM_TAB = ("The corpus of the Data tab", "")
 _SEPARATOR = "/"
 
 
@@ -30,7 +30,7 @@ class TextForm(Form[Any]):
     """Form of the text that a stage reads; parses to a `CorpusConfig`.
 
     Args:
-        text: Form of the Corpus tab.
+        text: Form of the Data tab.
         stage: Tab with the choice.
     """
 
@@ -99,7 +99,7 @@ class TextForm(Form[Any]):
         self.text.check(config)
 
     def updates(self, config: StageConfig) -> dict[Component, Any]:
-        """Returns updates that show a config, here or in the Corpus tab."""
+        """Returns updates that show a config, here or in the Data tab."""
         assert isinstance(config, CorpusConfig)
         value = _SEPARATOR.join(filter(None, [config.corpus_name, config.only]))
         is_offered = config.source == "corpus" and value in [one for _, one in self._choices()]

@@ -1,0 +1,284 @@
+"""The Home tab: from a text to a model, and the last models.
+
+Its state is that of the runs, so it survives a reload and the end of the page.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from core.config import CorpusConfig
+from core.config.options import title_of
+from core.errors import ConfigError
+from core.inference import read_out
+from core.runs.chain import submit_quickstart
+from core.stages.registry import STAGES, title_of_stage
+from core.store import ACTIVE_STATES, RunRow, Store
+from core.workspace import Workspace
+from ui.assets import script
+from ui.parts import markup
+from ui.parts.examples import examples, fills, tokenizer_of
+from ui.parts.playing import shared_client
+from ui.parts.run_answers import points_function, samples_function
+from ui.parts.run_rows import model_of, summarize
+from ui.parts.uploads import keep_uploads
+from ui.parts.verdicts import describe_verdict
+from ui.present import answering
+
+if TYPE_CHECKING:
+    from core.config.pretrain import PretrainConfig
+
+_TRAINS = "train"
+_ACTIVE = ("queued", *ACTIVE_STATES)
+_LOOKED_AT = 200
+_MOST_MODELS = 6
+_MOST_CHARACTERS = 2000
+_NEW_TOKENS = 40
+_TEMPLATE = """
+<div class="ps-home">
+  <section class="ps-home-main" aria-label="Your text and your model"></section>
+  <section class="ps-home-others" aria-label="Running" hidden></section>
+  <section class="ps-home-models" aria-label="Models" hidden></section>
+  <section class="ps-home-begin" aria-label="Begin"></section>
+</div>
+"""
+
+
+def render(workspace: Workspace, store: Store) -> gr.HTML:
+    """Renders the tab."""
+    return gr.HTML(
+        html_template=_TEMPLATE,
+        js_on_load=script("home.js"),
+        server_functions=[
+            state_function(workspace, store),
+            _look_function(workspace),
+            _start_function(workspace),
+            _try_function(workspace),
+            points_function(workspace, store),
+            samples_function(workspace, store),
+        ],
+        elem_classes=["ps-home-host"],
+    )
+
+
+def state_function(workspace: Workspace, store: Store) -> Callable[..., dict[str, Any]]:
+    """Returns a function that describes the newest model, what runs, and earlier models."""
+
+    @answering
+    def home_state(_: dict[str, Any]) -> dict[str, Any]:
+        rows = store.list_runs(limit=_LOOKED_AT)
+        active = [row for row in rows if row.state in _ACTIVE]
+        trained = [row for row in rows if _is_training(row)]
+        newest = next((row for row in trained if row.state in _ACTIVE), None) or next(
+            iter(trained), None
+        )
+        chain = _chain(newest, store) if newest else []
+        known = {row.id for row in chain}
+        others = [row for row in active if row.id not in known]
+        return {
+            "is_empty": not rows,
+            "newest": _newest(chain, workspace, store) if chain else None,
+            "others": [summarize(row, workspace) for row in others],
+            "models": [
+                _model(row)
+                for row in trained
+                if row.id not in known and row.state not in _ACTIVE and model_of(row)
+            ][:_MOST_MODELS],
+        }
+
+    return home_state
+
+
+def _is_training(row: RunRow) -> bool:
+    return row.stage == _TRAINS and not row.config.get("evaluate_only")
+
+
+def _chain(row: RunRow, store: Store) -> list[RunRow]:
+    """Returns a run after those that it waited for."""
+    chain, waiting = [row], list(row.after)
+    while waiting:
+        earlier = store.get_run(waiting.pop())
+        if earlier and earlier.id not in {one.id for one in chain}:
+            chain.insert(0, earlier)
+            waiting += earlier.after
+    return chain
+
+
+def _newest(chain: Sequence[RunRow], workspace: Workspace, store: Store) -> dict[str, Any]:
+    *_, last = chain
+    broken = next((row for row in chain if row.state in ("failed", "lost", "stopped")), None)
+    ended = broken or (last if last.has_ended else None)
+    model = model_of(last) if last.state == "done" else ""
+    return {
+        "run": last.id,
+        "steps": [_step(row, workspace) for row in chain],
+        "is_active": ended is None,
+        "shows": ended.id if ended else last.id,
+        "verdict": describe_verdict(ended) if ended else None,
+        "error": (broken.error or {}) if broken else None,
+        "model": model,
+        "about": _about(last),
+        "play": _play(model, workspace) if model else None,
+    }
+
+
+def _step(row: RunRow, workspace: Workspace) -> dict[str, Any]:
+    summary = summarize(row, workspace)
+    names = ("id", "stage", "state", "label", "progress", "done", "total", "eta_seconds", "tab")
+    return {name: summary[name] for name in names}
+
+
+def _about(row: RunRow) -> dict[str, str]:
+    config = row.config
+    return {
+        "name": row.name or str(config.get("name", "")) or str(config.get("shards", "")),
+        "kind": f"{config.get('family', '')} {config.get('size', '')}".strip(),
+    }
+
+
+@lru_cache(maxsize=8)
+def _proposals(model: str, workspace: Workspace) -> tuple[bool, tuple[str, ...]]:
+    return fills(model, workspace), tuple(examples(model, workspace))
+
+
+def _play(model: str, workspace: Workspace) -> dict[str, Any]:
+    does_fill, texts = _proposals(model, workspace)
+    tokenizer = tokenizer_of(model, workspace) if does_fill else None
+    return {"fills": does_fill, "texts": texts, "mask": tokenizer.mask_token if tokenizer else ""}
+
+
+def _model(row: RunRow) -> dict[str, Any]:
+    return {
+        **_about(row), "run": row.id, "model": model_of(row), "created": row.created,
+        "verdict": describe_verdict(row),
+    }  # fmt: skip
+
+
+def _look_function(workspace: Workspace) -> Callable[..., dict[str, Any]]:
+    @answering
+    def look_at_text(question: dict[str, Any]) -> dict[str, Any]:
+        """Describes an uploaded text and the model that it is good for.
+
+        Takes the `uploads`, or the `path` of kept ones, and `changes` of derived settings.
+        """
+        path, files = str(question.get("path", "")), []
+        if not path:
+            corpus = CorpusConfig(source="files")
+            kept = keep_uploads(_uploads(question.get("uploads")), corpus, workspace)
+            path = kept.path
+            files = [
+                [name, markup.byte_count(size), kept.problems.get(name, "")]
+                for name, size in kept.sizes.items()
+            ]
+        return {"path": path, "files": files, **_plan(path, question.get("changes"), workspace)}
+
+    return look_at_text
+
+
+def _uploads(paths: Any) -> list[str]:
+    """Checks that paths are uploads; raises ConfigError."""
+    folder = Path(os.environ.get("GRADIO_TEMP_DIR") or "/nonexistent").resolve()
+    given = [Path(str(path)).resolve() for path in paths] if isinstance(paths, list) else []
+    if not given or not all(one.is_relative_to(folder) and one.is_file() for one in given):
+        raise ConfigError(
+            "The upload has not arrived",
+            expected="one or more uploaded files",
+            received=f"{len(given)} files",
+            fix="choose the files again",
+        )
+    return [str(one) for one in given]
+
+
+def _config(path: str, changes: Any, workspace: Workspace) -> PretrainConfig:
+    from core.config.pretrain import PretrainConfig
+
+    workspace.confine(path, field="path")
+    given = changes if isinstance(changes, dict) else {}
+    return PretrainConfig.parse({"corpus": {"source": "files", "path": path}, **given})
+
+
+def _plan(path: str, changes: Any, workspace: Workspace) -> dict[str, Any]:
+    from core.pretraining import plan_pretraining
+
+    plan = plan_pretraining(_config(path, changes, workspace), workspace)
+    look = plan.look
+    figures = [
+        (look.words and markup.short_count(look.words), "words"),
+        (look.language, ""),
+        (look.documents and markup.short_count(look.documents), "documents"),
+        (look.total_bytes and markup.byte_count(look.total_bytes), "of text"),
+    ]
+    return {
+        "title": Path(path).name if Path(path).is_file() else "Your files",
+        "figures": [[value, unit] for value, unit in figures if value],
+        "remarks": list(look.remarks),
+        "good": f"Good for a {plan.size} model, about {markup.rough_duration(plan.seconds)}.",
+        "warnings": [
+            {
+                "sentence": one.sentence,
+                "changes": dict(one.changes),
+                "words": _words_of(one.changes),
+            }
+            for one in plan.warnings
+        ],
+        "settings": [
+            [title_of_stage(one.stage), _title(one.stage, one.field), str(one.value), one.reason]
+            for one in plan.settings
+        ],
+    }
+
+
+def _title(stage: str, name: str) -> str:
+    field = STAGES[stage].config.model_fields.get(name) if stage in STAGES else None
+    return title_of(name, field) if field else name
+
+
+def _words_of(changes: Mapping[str, Any]) -> str:
+    return "Use " + ", ".join(
+        f"{name.replace('_', ' ')} {value}" for name, value in changes.items()
+    )
+
+
+def _start_function(workspace: Workspace) -> Callable[..., dict[str, Any]]:
+    @answering
+    def start_training(question: dict[str, Any]) -> dict[str, Any]:
+        """Queues the example's runs, or those of a text at `path`."""
+        if question.get("example"):
+            return {"runs": submit_quickstart(workspace)}
+        from core.pretraining import submit_pretraining
+
+        config = _config(str(question["path"]), question.get("changes"), workspace)
+        return {"runs": submit_pretraining(workspace, config)}
+
+    return start_training
+
+
+def _try_function(workspace: Workspace) -> Callable[..., dict[str, Any]]:
+    @answering
+    def try_model(question: dict[str, Any]) -> dict[str, Any]:
+        """Fills the masks of a text, or continues it."""
+        model, text = str(question["model"]), str(question.get("text", ""))[:_MOST_CHARACTERS]
+        workspace.find_own("model", model)
+        client = shared_client(workspace)
+        if not fills(model, workspace):
+            stream = client.generate(model, text, max_new_tokens=_NEW_TOKENS)
+            return {"text": read_out(stream)["text"]}
+        mask = question.get("mask") or ""
+        if mask and mask not in text:
+            raise ConfigError(
+                "The sentence has nothing to fill in",
+                expected=f"a sentence with {mask} in place of a word",
+                received=text or "nothing",
+                fix=f"put {mask} where the model shall find the word",
+            )
+        found = client.fill_mask(model, text)
+        masks = found if found and isinstance(found[0], list) else [found]
+        return {"masks": [[[one["token_str"], one["score"]] for one in some] for some in masks]}
+
+    return try_model

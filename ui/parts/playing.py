@@ -1,0 +1,14 @@
+"""The process that answers for models, one for all tabs."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from core.playground import PlaygroundClient
+from core.workspace import Workspace
+
+
+@cache
+def shared_client(workspace: Workspace) -> PlaygroundClient:
+    """Returns the client of a workspace; its process starts with the first request."""
+    return PlaygroundClient(workspace)

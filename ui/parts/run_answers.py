@@ -1,0 +1,40 @@
+"""Answers about a run to several tabs' scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from core.runs.folder import RunFolder
+from core.store import Store
+from core.workspace import Workspace
+from ui import charts
+from ui.present import answering, run_of
+
+_MOST_SAMPLES = 200
+
+Answer = Callable[..., dict[str, Any]]
+
+
+def points_function(workspace: Workspace, store: Store) -> Answer:
+    """Returns a function that gives the new points of a run's curves."""
+
+    @answering
+    def run_points(question: dict[str, Any]) -> dict[str, Any]:
+        after = int(question.get("after", 0))
+        run, shape = run_of(question), str(question.get("shape", ""))
+        return charts.points_since(store, run, after, shape, workspace=workspace)
+
+    return run_points
+
+
+def samples_function(workspace: Workspace, store: Store) -> Answer:
+    """Returns a function that gives a run's sample predictions, unless they were `seen`."""
+
+    @answering
+    def run_samples(question: dict[str, Any]) -> dict[str, Any]:
+        row = store.find_run(run_of(question))
+        found = RunFolder.of(workspace, row.id).samples()[-_MOST_SAMPLES:]
+        return {} if found and found[-1]["time"] == question.get("seen") else {"samples": found}
+
+    return run_samples
