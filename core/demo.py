@@ -15,10 +15,12 @@ from typing import Any
 
 from core.errors import ConfigError, RunError, StudioError
 from core.finetuning.heads import Kind
+from core.finetuning.inference import longest_text
 from core.finetuning.saving import ClassifierConfig, is_classifier, read_classifier_config
 from core.hub.client import parse_hub_id
 from core.hub.pull import pull_model
 from core.inference import Dtype, fills_masks
+from core.inference.models import MOST_TOKENS
 from core.models import hf
 from core.models.architecture import Architecture
 from core.models.registry import count_parameters
@@ -111,6 +113,16 @@ class Demo:
     @property
     def num_parameters(self) -> int:
         return count_parameters(self.architecture)
+
+    @cached_property
+    def longest(self) -> int:
+        """The most tokens of a text; fine-tuned models cut longer ones."""
+        if self.classifier:
+            from core.tokenizer import load
+
+            return longest_text(self.folder, self.architecture, load(str(self.folder)))
+        positions = self.architecture.max_seq_length
+        return positions if self.architecture.kind == "encoder" else min(positions, MOST_TOKENS)
 
     @cached_property
     def mask(self) -> str:

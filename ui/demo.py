@@ -16,7 +16,6 @@ from core.demo import (
     Demo,
 )
 from core.inference import read_out
-from core.inference.generation import MOST_PROMPT_TOKENS
 from core.models.families import title_of_family
 from ui import present
 from ui.parts import classifying, markup, prompts
@@ -129,10 +128,7 @@ def _head(demo: Demo) -> str:
     layers, width = demo.architecture.num_hidden_layers, demo.architecture.hidden_size
     facts = [family, f"{layers} layers of {markup.count(width)}"]
     facts += [f"vocabulary of {markup.count(demo.architecture.vocab_size)}"]
-    longest = demo.architecture.max_seq_length
-    if demo.architecture.kind != "encoder":
-        longest = min(longest, MOST_PROMPT_TOKENS)
-    facts += [f"up to {markup.count(longest)} tokens"]
+    facts += [f"up to {markup.count(demo.longest)} tokens"]
     if not demo.card.figures:
         facts.insert(1, f"{markup.short_count(demo.num_parameters)} parameters")
     facts += [f"licence {demo.card.licence}"] if demo.card.licence else []

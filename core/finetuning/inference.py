@@ -19,15 +19,22 @@ from core.finetuning.encoding import TextEncoder, TokenSequence, check_not_empty
 from core.finetuning.saving import (
     ClassifierConfig,
     ScoreFunction,
-    passes_segments,
     read_classifier_config,
     read_classifier_weights,
+    trained_length,
 )
-from core.inference.models import check_finite, choose_backend, keep, load_tokenizer
-from core.tokenizer.roles import without_lone_surrogates
+from core.inference.models import (
+    check_finite,
+    choose_backend,
+    keep,
+    load_tokenizer,
+    longest_sequence,
+)
+from core.models.architecture import Architecture
+from core.tokenizer import StudioTokenizer
+from core.tokenizer.roles import passes_segments, without_lone_surrogates
 from core.workspace import Workspace
 
-_LONGEST = 512
 _TEXTS_AT_ONCE = 16
 
 
@@ -115,6 +122,12 @@ def prepare_classifier(folder: Path) -> str:
     return "classifying" if found.config.kind == "sequence" else "tagging"
 
 
+def longest_text(folder: Path, architecture: Architecture, tokenizer: StudioTokenizer) -> int:
+    """Returns the tokens at which a fine-tuned model cuts texts: at most as in its training."""
+    longest = longest_sequence(architecture, tokenizer)
+    return min(longest, trained_length(folder) or longest)
+
+
 class LoadedClassifier:
     """A fine-tuned model with its tokenizer, on the chosen backend."""
 
@@ -123,7 +136,11 @@ class LoadedClassifier:
         architecture, head = self.config.architecture, self.config.head
         tokenizer = load_tokenizer(folder, architecture.vocab_size)
         self.encoder = TextEncoder(
-            tokenizer, architecture, head, _LONGEST, uses_segments=passes_segments(folder)
+            tokenizer,
+            architecture,
+            head,
+            longest_text(folder, architecture, tokenizer),
+            uses_segments=passes_segments(folder),
         )
         self._folder = folder
         weights = read_classifier_weights(folder, self.config)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from core.errors import CheckpointError, ConfigError, CorpusError
+from core.errors import CheckpointError, ConfigError, CorpusError, StudioError
 from core.finetuning.heads import (
     SUFFIXES,
     Head,
@@ -27,6 +27,8 @@ from core.models import hf
 from core.models.architecture import Architecture
 from core.tokenizer import StudioTokenizer
 from core.tokenizer.roles import CONFIG_FILE as TOKENIZER_CONFIG_FILE
+from core.tokenizer.roles import name_segments
+from core.workspace import read_manifest
 
 Weights = Mapping[str, NDArray[np.float32]]
 ScoreFunction = Literal["softmax", "sigmoid", "none"]
@@ -35,8 +37,6 @@ _MOST_CONFIG_BYTES = 4 << 20
 _REGRESSION, _MULTI_LABEL = "regression", "multi_label_classification"
 # The name that transformers gives to the only output of a model without names.
 _UNNAMED = ("LABEL_0",)
-_SEGMENTS = "token_type_ids"
-_INPUTS = ["input_ids", _SEGMENTS, "attention_mask"]
 
 
 @dataclass(frozen=True)
@@ -125,23 +125,27 @@ def _encoded(config: ClassifierConfig) -> bytes:
     return (json.dumps(config.values(), indent=2, ensure_ascii=False) + "\n").encode("utf-8")
 
 
-def write_tokenizer(folder: Path, tokenizer: StudioTokenizer, *, segments: bool) -> None:
-    """Copies the tokenizer; with `segments`, transformers passes token type ids to the model."""
-    tokenizer.copy_to(folder)
-    if not segments:
-        return
-    path = folder / TOKENIZER_CONFIG_FILE
-    values = json.loads(path.read_text("utf-8")) if path.is_file() else {}
-    values["model_input_names"] = _INPUTS
-    path.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", "utf-8")
+def write_tokenizer(
+    folder: Path, tokenizer: StudioTokenizer, *, segments: bool, longest: int | None = None
+) -> None:
+    """Copies the tokenizer.
+
+    Args:
+        segments: Whether transformers passes token type ids to the model.
+        longest: Length at which texts are cut.
+    """
+    tokenizer.copy_to(folder, longest=longest)
+    if segments:
+        name_segments(folder / TOKENIZER_CONFIG_FILE)
 
 
-def passes_segments(folder: Path) -> bool:
-    """Returns whether transformers passes token type ids to a model."""
-    path = folder / TOKENIZER_CONFIG_FILE
-    values = read_json(path, _MOST_CONFIG_BYTES) if path.is_file() else {}
-    names = values.get("model_input_names") if isinstance(values, dict) else None
-    return isinstance(names, list) and _SEGMENTS in names
+def trained_length(folder: Path) -> int | None:
+    """Returns the most tokens of a text in fine-tuning, if a manifest tells."""
+    try:
+        found = read_manifest(folder).config.get("max_seq_length")
+    except StudioError:
+        return None
+    return found if isinstance(found, int) and found > 0 else None
 
 
 def is_classifier(folder: Path) -> bool:
@@ -172,7 +176,8 @@ def read_classifier_config(folder: Path) -> ClassifierConfig:
             fix="fine-tune it first: python -m core finetune",
             field="model",
         )
-    if values.get("classifier_pooling", "cls") != "cls":
+    pools = architecture.model_type == "modernbert" and kind == "sequence"
+    if pools and values.get("classifier_pooling", "cls") != "cls":
         raise ConfigError(
             f"The classifier in {folder} pools in an unsupported way",
             expected="classifier_pooling: cls",

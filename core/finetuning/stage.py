@@ -23,6 +23,7 @@ from core.finetuning.saving import (
     ClassifierConfig,
     Weights,
     check_loadable,
+    is_classifier,
     read_body_weights,
     write_classifier,
     write_tokenizer,
@@ -33,8 +34,9 @@ from core.finetuning.subjects import check_tunable
 from core.finetuning.target_scale import in_original_units
 from core.finetuning.tasks import Prepared, Task, make_task
 from core.finetuning.training import Progress, Trainer
-from core.inference.models import load_tokenizer
+from core.inference.models import MOST_TOKENS, load_tokenizer, longest_sequence
 from core.models import hf
+from core.models.architecture import Architecture
 from core.tokenizer import StudioTokenizer
 from core.training.utilisation import UtilisationLog
 from core.workspace import Artifact, Workspace
@@ -100,7 +102,7 @@ class _Finetuning:
         splits: Splits,
         reporter: Reporter,
     ) -> None:
-        architecture = hf.read_architecture(subject.folder)
+        architecture = hf.read_architecture(subject.folder, has_head=False)
         self._config = config.for_width(architecture.hidden_size)
         self._subject = subject
         self._splits = splits
@@ -112,7 +114,19 @@ class _Finetuning:
         check_loadable(self._classifier)
         self.tokenizer: StudioTokenizer = load_tokenizer(subject.folder, architecture.vocab_size)
         self._uses_segments = _are_pairs(splits) and architecture.type_vocab_size > 1
+        self._longest = self._find_longest(architecture)
         self._pretrained: SearchResult | None = None
+
+    def _find_longest(self, architecture: Architecture) -> int:
+        longest = longest_sequence(architecture, self.tokenizer)
+        if is_classifier(self._subject.folder):  # Its tokenizer names the length of its training.
+            longest = max(longest, min(architecture.max_seq_length, MOST_TOKENS))
+        if longest < self._config.max_seq_length:
+            self._reporter.note(
+                f"Texts are cut at {longest:,} tokens, the model's maximum length, not at "
+                f"max_seq_length {self._config.max_seq_length:,}"
+            )
+        return min(longest, self._config.max_seq_length)
 
     def run(self) -> dict[str, Any]:
         from core.backends.precision import choose_precision
@@ -133,7 +147,7 @@ class _Finetuning:
             self.tokenizer,
             self._classifier.architecture,
             self._head,
-            self._config.max_seq_length,
+            self._longest,
             uses_segments=self._uses_segments,
         )
         train, validation, test = self._prepare(encoder)
@@ -158,7 +172,9 @@ class _Finetuning:
         if self._task.scale:
             weights = in_original_units(weights, self._classifier, self._task.scale)
         write_classifier(folder, weights, self._classifier)
-        write_tokenizer(folder, self.tokenizer, segments=self._uses_segments)
+        write_tokenizer(
+            folder, self.tokenizer, segments=self._uses_segments, longest=self._longest
+        )
 
     def _prepare(self, encoder: TextEncoder) -> tuple[Prepared, Prepared, Prepared]:
         splits, prepare = self._splits, self._task.prepare

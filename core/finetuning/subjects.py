@@ -38,7 +38,7 @@ def check_tunable(folder: Path, kind: Kind, name: str = "") -> Head:
         ConfigError: transformers has no such class, or the model lacks weights for it.
         CheckpointError: The model's config is missing or damaged.
     """
-    architecture, own = hf.read_architecture(folder), find_kind(folder)
+    architecture, own = hf.read_architecture(folder, has_head=False), find_kind(folder)
     head = find_head(architecture, kind)
     if own and find_head(architecture, own).encoder_only and not head.encoder_only:
         raise ConfigError(

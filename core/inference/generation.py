@@ -15,6 +15,7 @@ from core.config import Dtype
 from core.errors import ConfigError
 from core.evaluation.subject import locate_model
 from core.inference.models import (
+    MOST_TOKENS,
     bucket_size,
     check_finite,
     choose_backend,
@@ -33,8 +34,6 @@ from core.workspace import Workspace
 _SHORTEST_PROMPT = 16
 _SHORTEST_CACHE = 64
 MOST_NEW_TOKENS = 4096
-# T5 has no maximum position, but attention's cost is quadratic.
-MOST_PROMPT_TOKENS = 4096
 _MASK = "<mask>"
 _UNFINISHED_CHARACTER = "\N{REPLACEMENT CHARACTER}"
 
@@ -156,7 +155,7 @@ class TextGenerator:
         encode = self.tokenizer.encode_beginning if self._continues else self.tokenizer.encode
         ids = encode(prompt)
         longest = self.architecture.max_seq_length - int(self._continues)
-        longest = min(longest, MOST_PROMPT_TOKENS)
+        longest = min(longest, MOST_TOKENS)
         if not 0 < len(ids) <= longest:
             raise ConfigError(
                 "The prompt is too long for this model" if len(ids) else "The prompt has no tokens",

@@ -21,7 +21,12 @@ from core.errors import TokenizerError
 from core.finetuning.subjects import check_pretrained
 from core.inference.graph import suits_openvino
 from core.inference.likelihood_models import GRAPHS, BackendLikelihood, LikelihoodModel
-from core.inference.models import check_finite, load_tokenizer
+from core.inference.models import (
+    MOST_TOKENS,
+    check_finite,
+    load_tokenizer,
+    longest_sequence,
+)
 from core.models import hf
 from core.models.families import find_family
 from core.objectives.sequences import shift_right
@@ -37,8 +42,6 @@ METHODS = {
     "decoder": "log_likelihood",
     "encoder-decoder": "masked_source_log_likelihood",
 }
-# T5 has no maximum position, but attention's cost is quadratic.
-_MOST_TOKENS = 4096
 
 
 class TokenSequence(NamedTuple):
@@ -78,7 +81,7 @@ class TokenScorer:
     @property
     def longest(self) -> int:
         """The most tokens of a sequence, without special tokens around it."""
-        longest = min(self.architecture.max_seq_length, _MOST_TOKENS)
+        longest = min(longest_sequence(self.architecture, self.tokenizer), MOST_TOKENS)
         return longest - sum(map(len, self._frame))
 
     @cached_property

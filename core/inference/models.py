@@ -26,6 +26,8 @@ from core.models.architecture import Architecture
 if TYPE_CHECKING:
     from core.tokenizer import StudioTokenizer
 
+# For models without a maximum position: attention's cost is quadratic.
+MOST_TOKENS = 4096
 _MODELS_KEPT = 3
 _ENDINGS = (".json", ".safetensors", ".h5", ".msgpack")
 _TALENTS = {
@@ -113,6 +115,12 @@ def load_tokenizer(folder: Path, vocab_size: int) -> StudioTokenizer:
             fix="replace it with the tokenizer that the model was trained with",
         )
     return tokenizer
+
+
+def longest_sequence(architecture: Architecture, tokenizer: StudioTokenizer) -> int:
+    """Returns the most tokens of a sequence: the positions, or fewer if the tokenizer says so."""
+    positions = architecture.max_seq_length if architecture.limits_length else MOST_TOKENS
+    return min(positions, tokenizer.longest or positions)
 
 
 def read_out(stream: Generator[Any, None, dict[str, Any]]) -> dict[str, Any]:

@@ -26,6 +26,8 @@ _MOST = {
     "attention_probs_dropout_prob": 1,
     "layer_norm_eps": 1,
 }
+# Values that only the language-model head depends on.
+_OF_HEAD = ("tie_word_embeddings", "decoder_bias")
 _MOST_OF_A_KIND = {int: 1 << 24, float: 10**9}
 
 
@@ -61,8 +63,11 @@ def config_values(architecture: Architecture) -> Values:
     }
 
 
-def parse_config(values: Any, source: str) -> Architecture:
+def parse_config(values: Any, source: str, *, has_head: bool | None = None) -> Architecture:
     """Makes an architecture from a `config.json`'s values.
+
+    Args:
+        has_head: Whether the language-model head matters; None: unless the file is a classifier's.
 
     Raises:
         ConfigError: The model isn't supported.
@@ -74,7 +79,9 @@ def parse_config(values: Any, source: str) -> Architecture:
         values = {**variant.defaults, **values}
     named = {name: values[alias] for alias, name in form.aliases.items() if alias in values}
     values = form.plain({**named, **values}, source)
-    _check_arithmetic(values, form, source)
+    if has_head is None:
+        has_head = "Classification" not in str(values.get("architectures"))
+    _check_arithmetic(values, form, source, has_head=has_head)
     numbers = {
         ours: _read_number(values, ours, field, source) for ours, field in form.fields.items()
     }
@@ -128,8 +135,10 @@ def _check_together(found: Architecture, form: ConfigFormat, source: str) -> Non
     form.check(found, source)
 
 
-def _check_arithmetic(values: Values, form: ConfigFormat, source: str) -> None:
-    required = dict(form.required)
+def _check_arithmetic(values: Values, form: ConfigFormat, source: str, *, has_head: bool) -> None:
+    required = {
+        name: one for name, one in form.required.items() if has_head or name not in _OF_HEAD
+    }
     if form.activation:
         name, wanted, default = form.activation
         required[name] = (wanted, default)

@@ -104,8 +104,11 @@ def _write_json(path: Path, values: dict[str, Any]) -> None:
     path.write_text(json.dumps(values, indent=2) + "\n", "utf-8")
 
 
-def read_architecture(path: str | Path) -> Architecture:
+def read_architecture(path: str | Path, *, has_head: bool | None = None) -> Architecture:
     """Reads a `config.json` or that of a folder.
+
+    Args:
+        has_head: As for `parse_config`.
 
     Raises:
         CheckpointError: The file is missing or isn't JSON.
@@ -123,7 +126,7 @@ def read_architecture(path: str | Path) -> Architecture:
             received="no such file",
             fix="choose a checkpoint folder, or a model in the workspace",
         )
-    return parse_config(read_json(file, _MOST_CONFIG_BYTES), str(file))
+    return parse_config(read_json(file, _MOST_CONFIG_BYTES), str(file), has_head=has_head)
 
 
 def read_weights(

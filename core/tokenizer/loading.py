@@ -26,6 +26,7 @@ from core.tokenizer.roles import (
     Roles,
     name_class_for_all,
     name_longest,
+    read_longest,
     read_roles,
     without_lone_surrogates,
 )
@@ -105,6 +106,13 @@ class StudioTokenizer:
     def frame(self) -> Frame:
         """The ids around each text; raises TokenizerError if undetermined."""
         return find_frame(self.backend)
+
+    @cached_property
+    def longest(self) -> int | None:
+        """The most tokens of a sequence, with special ones, if the files tell."""
+        found = read_longest(self.path)
+        special = self.backend.num_special_tokens_to_add(is_pair=False)
+        return found if found is not None and found > special else None
 
     @cached_property
     def special_ids(self) -> npt.NDArray[np.int32]:

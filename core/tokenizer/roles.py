@@ -27,6 +27,22 @@ FILES = (TOKENIZER_FILE, CONFIG_FILE, SPECIAL_TOKENS_FILE)
 _CLASS = "PreTrainedTokenizerFast"
 _NEWER_CLASS = "TokenizersBackend"
 
+# transformers 5's classes that pass token type ids unless their files say otherwise.
+_WITH_SEGMENTS = (
+    "BertTokenizer", "CanineTokenizer", "ConvBertTokenizer", "DPRContextEncoderTokenizer",
+    "DPRQuestionEncoderTokenizer", "DebertaTokenizer", "DebertaV2Tokenizer", "ElectraTokenizer",
+    "FNetTokenizer", "LayoutLMTokenizer", "LayoutLMv2Tokenizer", "LxmertTokenizer",
+    "MarkupLMTokenizer", "MobileBertTokenizer", "SqueezeBertTokenizer", "TapasTokenizer",
+)  # fmt: skip
+_SEGMENTS = "token_type_ids"
+_INPUTS = ["input_ids", _SEGMENTS, "attention_mask"]
+_MODEL_CONFIG_FILE = "config.json"
+# The class of a model whose files name none.
+_CLASS_OF_MODEL = {"bert": "BertTokenizer"}
+# transformers writes 1e30 for no limit.
+_NO_LIMIT = 1e20
+_LENGTHS = ("model_max_length", "max_len")
+
 _FIRST_TOKENS = ("cls_token", "bos_token")
 _LAST_TOKENS = ("sep_token", "eos_token")
 _USUAL_NAMES = {
@@ -95,6 +111,34 @@ def name_class_for_all(path: Path) -> None:
 def name_longest(path: Path, tokens: int) -> None:
     """Writes a model's maximum length, in tokens."""
     _write_json(path, {**_read_json(path), "model_max_length": tokens})
+
+
+def read_longest(folder: Path) -> int | None:
+    """Reads a model's maximum length in tokens, as transformers' tokenizer knows it."""
+    values = _read_json(folder / CONFIG_FILE)
+    found = next((values[name] for name in _LENGTHS if values.get(name) is not None), None)
+    is_number = isinstance(found, int | float) and not isinstance(found, bool)
+    return int(found) if is_number and 1 <= found <= _NO_LIMIT else None
+
+
+def passes_segments(folder: Path) -> bool:
+    """Returns whether transformers passes token type ids to a model.
+
+    Source: transformers 5, AutoTokenizer.from_pretrained
+    """
+    values = _read_json(folder / CONFIG_FILE)
+    names = values.get("model_input_names")
+    if isinstance(names, list):
+        return _SEGMENTS in names
+    model = _read_json(folder / _MODEL_CONFIG_FILE)
+    default = _CLASS_OF_MODEL.get(str(model.get("model_type")), "")
+    found = values.get("tokenizer_class") or model.get("tokenizer_class") or default
+    return str(found).removesuffix("Fast") in _WITH_SEGMENTS
+
+
+def name_segments(path: Path) -> None:
+    """Makes transformers pass token type ids."""
+    _write_json(path, {**_read_json(path), "model_input_names": _INPUTS})
 
 
 def write_files(folder: Path, backend: Tokenizer, roles: Roles) -> None:

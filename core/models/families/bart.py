@@ -108,8 +108,6 @@ _CONFIG = ConfigFormat(
     required={
         "scale_embedding": NO,
         "tie_word_embeddings": ((True, None), True),
-        "normalize_before": NO,
-        "add_final_layer_norm": NO,
     },
     activation=("activation_function", ("gelu",), "gelu"),
     bos=0,

@@ -100,7 +100,6 @@ _CONFIG = ConfigFormat(
     required={
         "scale_attn_weights": ((True,), True),
         "scale_attn_by_inverse_layer_idx": NO,
-        "add_cross_attention": NO,
         "tie_word_embeddings": ((True, None), True),
     },
     activation=("activation_function", ("gelu_new", "gelu"), "gelu_new"),

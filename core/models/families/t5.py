@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from core.models.architecture import EncoderDecoderArchitecture
-from core.models.config_format import NO, ConfigFormat, Field, Values
+from core.models.config_format import ConfigFormat, Field, Values
 from core.models.family import (
     FLAX_EXAMPLES,
     HEAD_SIZE,
@@ -172,7 +172,6 @@ _CONFIG = ConfigFormat(
     required={
         "feed_forward_proj": (("gated-gelu",), "relu"),
         "tie_word_embeddings": ((False,), True),
-        "is_decoder": NO,
     },
     activation=None,
     eos=1,
