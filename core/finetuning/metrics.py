@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.finetuning.examples import NO_TAG
-from core.finetuning.spans import span_f1
+from core.finetuning.spans import Scheme
 
 Classes = NDArray[np.int64]
 Numbers = NDArray[np.float64]
@@ -85,14 +85,14 @@ def ranks(values: Numbers) -> Numbers:
 
 
 def tagging_metrics(
-    truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], *, has_spans: bool
+    truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], scheme: Scheme | None
 ) -> dict[str, float]:
     """Computes the accuracy over words, macro F1 over tags, and F1 of spans.
 
     Words with NO_TAG as their truth aren't counted.
 
     Args:
-        has_spans: Whether the tags are of the kind BIO; others have no figures of spans.
+        scheme: How the tags mark spans; None: no figures of spans.
     """
     predicted = [
         [tag for right, tag in zip(*pair, strict=True) if right != NO_TAG]
@@ -110,7 +110,7 @@ def tagging_metrics(
         "accuracy": _share(np.trace(table), table.sum()),
         "f1_macro": float(f1_by_class(table).mean()),
     }
-    return {**found, **span_f1(truth, predicted)} if has_spans else found
+    return {**found, **scheme.f1(truth, predicted)} if scheme else found
 
 
 def _share(part: Any, whole: Any) -> float:

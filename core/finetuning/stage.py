@@ -108,6 +108,8 @@ class _Finetuning:
         self._splits = splits
         self._reporter = reporter
         self._task: Task = make_task(config, splits)
+        if self._task.note:
+            reporter.note(self._task.note)
         names = self._task.labels.names if self._task.labels else ()
         self._classifier = ClassifierConfig(architecture, kind, names)
         self._head = self._classifier.head

@@ -19,7 +19,7 @@ from core.finetuning.examples import NO_TAG, Example, Sentence, Splits
 from core.finetuning.glue import TASKS
 from core.finetuning.labels import Labels, check_known
 from core.finetuning.metrics import classification_metrics, regression_metrics, tagging_metrics
-from core.finetuning.spans import spans_of, uses_spans
+from core.finetuning.spans import find_scheme
 from core.finetuning.target_scale import TargetScale
 
 Outputs = Sequence[NDArray[np.float32]]
@@ -43,12 +43,14 @@ class Task(Protocol):
         scale: Mean and deviation of the numbers that regression learns; None for classes.
         metric: Selects the best epoch and learning rate; higher is better. Its value on the
             development set depends on what is predicted.
+        note: What to say about the labels; mostly empty.
     """
 
     labels: Labels | None
     outputs: int
     scale: TargetScale | None
     metric: str
+    note: str
 
     def prepare(self, examples: Sequence[Any], encoder: TextEncoder) -> Prepared:
         """Encodes examples."""
@@ -64,6 +66,7 @@ class Classification:
     """A class per text."""
 
     scale: TargetScale | None = None
+    note = ""
 
     def __init__(self, splits: Splits, config: FinetuneConfig) -> None:
         train = cast("Sequence[Example]", splits.train)
@@ -118,6 +121,7 @@ class Regression:
     labels: Labels | None = None
     outputs = 1
     metric = "pearson"
+    note = ""
 
     def __init__(self, splits: Splits) -> None:
         if len(np.unique(_values(splits.validation))) < 2:
@@ -160,10 +164,11 @@ class Tagging:
             is_sample=splits.is_sample,
         )
         self.outputs = len(self.labels)
-        self._has_spans = uses_spans(self.labels.names)
+        self._scheme, self.note = find_scheme(self.labels.names)
         validation = cast("Sequence[Sentence]", splits.validation)
         # Without a span in the development set, their F1 is 0 whatever is predicted.
-        is_telling = self._has_spans and any(spans_of(one.tags) for one in validation)
+        scheme = self._scheme
+        is_telling = scheme and any(scheme.spans_of(one.tags) for one in validation)
         self.metric = "span_f1" if is_telling else "accuracy"
 
     def prepare(self, examples: Sequence[Any], encoder: TextEncoder) -> Prepared:
@@ -177,7 +182,7 @@ class Tagging:
     def measure(self, prepared: Prepared, outputs: Outputs) -> dict[str, float]:
         tags = self.tags_of(prepared, outputs)
         truth = [one.tags for one in prepared.examples]
-        return tagging_metrics(truth, tags, has_spans=self._has_spans)
+        return tagging_metrics(truth, tags, self._scheme)
 
     def tags_of(self, prepared: Prepared, outputs: Outputs) -> list[list[str]]:
         """Returns each word's predicted tag, by sentence."""
@@ -190,7 +195,7 @@ class Tagging:
         most = max(self.labels.names, key=lambda name: counts[name])
         truth = [one.tags for one in test]
         constant = [[most] * len(tags) for tags in truth]
-        return tagging_metrics(truth, constant, has_spans=self._has_spans)
+        return tagging_metrics(truth, constant, self._scheme)
 
     def _labels(
         self, tags: Sequence[str], window: Window

@@ -121,8 +121,10 @@ class StudioTokenizer:
         found = {*self._special.values(), *(number for number in named if number is not None)}
         return np.array(sorted(found), np.int32)
 
-    def has_same_tokens(self, other: StudioTokenizer) -> bool:
-        return self._ids == other._ids
+    @property
+    def tokens(self) -> dict[int, str]:
+        """The tokens by id."""
+        return {number: token for token, number in self._ids.items()}
 
     def encode(self, text: str, special: bool = True) -> npt.NDArray[np.int32]:
         """Encodes a text and special tokens written out in it, int32 (tokens,).

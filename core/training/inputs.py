@@ -135,7 +135,7 @@ def open_inputs(
             fix="set checkpoint to the model to evaluate",
             field="checkpoint",
         )
-    architecture = _architecture(config, shards, tokenizer, checkpoint)
+    architecture = _architecture(config, shards, tokenizer, checkpoint, reporter)
     if not resumed:
         check_family(config, architecture)
         if checkpoint is not None:
@@ -207,10 +207,14 @@ def _check_validation(shards: Shards) -> None:
 
 
 def _architecture(
-    config: TrainConfig, shards: Shards, tokenizer: StudioTokenizer, checkpoint: Path | None
+    config: TrainConfig,
+    shards: Shards,
+    tokenizer: StudioTokenizer,
+    checkpoint: Path | None,
+    reporter: Reporter | None = None,
 ) -> Architecture:
     if checkpoint is not None:
-        found = _checkpoint_architecture(config, shards, tokenizer, checkpoint)
+        found = _checkpoint_architecture(config, shards, tokenizer, checkpoint, reporter)
     else:
         found = resolve_architecture(
             config,
@@ -305,7 +309,11 @@ def _noise_that_fits(
 
 
 def _checkpoint_architecture(
-    config: TrainConfig, shards: Shards, tokenizer: StudioTokenizer, checkpoint: Path
+    config: TrainConfig,
+    shards: Shards,
+    tokenizer: StudioTokenizer,
+    checkpoint: Path,
+    reporter: Reporter | None,
 ) -> Architecture:
     found = read_architecture(checkpoint)
     pad_id = padding_id(found.model_type, tokenizer.pad_id, tokenizer.sep_id)
@@ -322,7 +330,7 @@ def _checkpoint_architecture(
                 fix="choose a checkpoint that was trained with this tokenizer and sequence length",
                 field="checkpoint",
             )
-    _check_tokens(shards, tokenizer, checkpoint)
+    _check_tokens(shards, tokenizer, checkpoint, reporter)
     return replace(
         found,
         hidden_dropout_prob=config.hidden_dropout_prob or 0.0,
@@ -343,15 +351,30 @@ def _check_no_other_dimensions(config: TrainConfig, found: Architecture) -> None
             )
 
 
-def _check_tokens(shards: Shards, tokenizer: StudioTokenizer, checkpoint: Path) -> None:
+def _check_tokens(
+    shards: Shards, tokenizer: StudioTokenizer, checkpoint: Path, reporter: Reporter | None
+) -> None:
+    """Compares tokens: a decoder's tokenizer file adds no end token."""
+    from core.tokenizer.vocabulary_files import differing_tokens
+
     learned_with = _tokenizer_of(checkpoint)
-    if learned_with in ("", tokenizer.fingerprint) or _keeps_same_tokens(checkpoint, tokenizer):
+    if learned_with == tokenizer.fingerprint:
         return
+    differing = differing_tokens(checkpoint, tokenizer)
+    if differing == 0:
+        return
+    if differing is None and not learned_with:
+        if reporter:
+            reporter.note(
+                f"The checkpoint {checkpoint} has no tokenizer to compare with that of the shards"
+            )
+        return
+    tokens = "" if differing is None else f"; {differing:,} of the shards' tokens have other ids"
     raise ConfigError(
         f"The checkpoint {checkpoint} was trained with another tokenizer",
         expected=f"weights trained with the tokenizer {tokenizer.fingerprint}, which built "
         f"{shards.path.name}",
-        received=f"weights trained with the tokenizer {learned_with}",
+        received=f"weights trained with the tokenizer {learned_with or 'beside them'}{tokens}",
         fix="choose a checkpoint that was trained with this tokenizer, or build shards with the "
         f"one in {checkpoint}",
         field="checkpoint",
@@ -365,12 +388,3 @@ def _tokenizer_of(checkpoint: Path) -> str:
         return read_manifest(checkpoint).inputs.get("tokenizer", "")
     except StudioError:
         return ""  # Other programs also have files of this name.
-
-
-def _keeps_same_tokens(checkpoint: Path, tokenizer: StudioTokenizer) -> bool:
-    """Compares tokens: a decoder's tokenizer file adds no end token."""
-    from core.tokenizer import StudioTokenizer
-    from core.tokenizer.roles import TOKENIZER_FILE
-
-    kept = (checkpoint / TOKENIZER_FILE).is_file()
-    return kept and tokenizer.has_same_tokens(StudioTokenizer(checkpoint))

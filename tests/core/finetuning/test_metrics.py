@@ -13,7 +13,7 @@ from core.finetuning.metrics import (
     regression_metrics,
     tagging_metrics,
 )
-from core.finetuning.spans import Span, spans_of, uses_spans
+from core.finetuning.spans import Scheme, Span, find_scheme
 
 
 def test_binary_metrics_equal_their_formulas() -> None:
@@ -73,7 +73,7 @@ def test_correlations_equal_those_of_scipy() -> None:
     ],
 )
 def test_spans_are_read_like_conlleval(tags: list[str], spans: list[Span]) -> None:
-    assert spans_of(tags) == spans
+    assert Scheme().spans_of(tags) == spans
 
 
 # As seqeval 1.2.2 reads BIOES by default.
@@ -94,45 +94,71 @@ BIOES = [
 @pytest.mark.parametrize(("tags", "spans"), BIOES)
 def test_spans_are_read_in_bioes_and_bilou(tags: str, spans: str) -> None:
     wanted = [Span(int(one[0]), int(one[2]), one[3]) for one in spans.split()]
-    assert spans_of(tags.split()) == wanted
+    assert Scheme().spans_of(tags.split()) == wanted
     bilou = tags.replace("S-", "U-").replace("E-", "L-")
-    assert spans_of(bilou.split()) == wanted
+    assert Scheme().spans_of(bilou.split()) == wanted
 
 
 @pytest.mark.parametrize(
-    ("tags", "is_scheme"),
+    ("tags", "spans"),
     [
-        ("O B-A I-A", True), ("I-A O", True), ("O S-A", True), ("B-A I-A E-A S-A O", True),
-        ("B-A I-A L-A U-A O", True), ("B-A E-A L-A", False), ("S-A U-A", False), ("O", False),
-        ("B-A PER", False), ("B- O", False), ("B I O", False), ("X-A O", False),
+        # As seqeval 1.2.2 reads them, some with suffix=True.
+        ("O B-A I-A I-B", "1-3A 3-4B"), ("B I O B B", "0-2_ 3-4_ 4-5_"), ("I I O", "0-2_"),
+        ("A-B A-I O B-B", "0-2A 3-4B"), ("A_B A_I O B-X_B", "0-2A 3-4B-X"),
+        ("B_A I_A O B_X_Y", "0-2A 3-4X_Y"), ("B-X_Y I-X_Y", "0-2X_Y"), ("I-A E-A O", "0-2A"),
+        ("O S-A", "1-2A"), ("B-A I-A E-A S-A O", "0-3A 3-4A"), ("B-A I-A L-A U-A O", "0-3A 3-4A"),
+        ("B-A M-A E-A S-A", "0-3A 3-4A"), ("B M E S B E", "0-3_ 3-4_ 4-6_"), ("b-a i-a o", "0-2a"),
+        ("B-A M-A E-A W-B O", "0-3A 3-4B"),
     ],
 )  # fmt: skip
-def test_tags_of_a_scheme_are_told_from_others(tags: str, is_scheme: bool) -> None:
-    assert uses_spans(tags.split()) == is_scheme
+def test_schemes_of_tags_are_recognised(tags: str, spans: str) -> None:
+    scheme, note = find_scheme(tags.split())
+    assert scheme and not note
+    wanted = [Span(int(one[0]), int(one[2]), one[3:]) for one in spans.split()]
+    assert scheme.spans_of(tags.split()) == wanted
+
+
+def test_tags_that_mark_no_span_are_told_and_outside() -> None:
+    for tags, extra in (("B-A I-A X O", "X"), ("B I O PAD", "PAD"), ("A-B A-I A O", "A")):
+        scheme, note = find_scheme(tags.split())
+        assert scheme and f"The tags {extra} mark no span" in note
+        assert len(scheme.spans_of(tags.split())) == 1
+
+
+@pytest.mark.parametrize(
+    ("tags", "why"),
+    [
+        ("B-A E-A L-A", "E and L exclude each other"), ("S-A U-A", "S and U exclude"),
+        ("B-A PER", "PER have no mark"), ("B- O", "B- have no mark"), ("PER LOC O", "LOC, PER"),
+        ("X-A O", "X-A have no mark"), ("O", ""), ("NOUN VERB", ""), ("N S V E", ""),
+    ],
+)  # fmt: skip
+def test_missing_figures_of_spans_are_explained(tags: str, why: str) -> None:
+    scheme, note = find_scheme(tags.split())
+    assert scheme is None and why in note and bool(why) == bool(note)
 
 
 def test_span_of_another_scheme_needs_all_its_words() -> None:
     truth = [["B-A", "I-A", "E-A", "S-B"]]
-    found = tagging_metrics(truth, [["B-A", "E-A", "E-A", "S-B"]], has_spans=True)
+    found = tagging_metrics(truth, [["B-A", "E-A", "E-A", "S-B"]], Scheme())
     assert (found["span_precision"], found["span_recall"]) == (1 / 3, 1 / 2)
 
 
 def test_span_needs_all_its_words() -> None:
     found = tagging_metrics(
-        [["B-A", "I-A", "O", "B-B"]], [["B-A", "O", "O", "B-B"]], has_spans=True
+        [["B-A", "I-A", "O", "B-B"]], [["B-A", "O", "O", "B-B"]], Scheme()
     )
     assert found["accuracy"] == 3 / 4
     assert (found["span_precision"], found["span_recall"], found["span_f1"]) == (0.5, 0.5, 0.5)
 
 
 def test_parts_of_speech_are_no_spans() -> None:
-    assert not uses_spans(["NOUN", "VERB"]) and not uses_spans(["O"])
-    assert "span_f1" not in tagging_metrics([["NOUN", "VERB"]], [["NOUN", "NOUN"]], has_spans=False)
+    assert "span_f1" not in tagging_metrics([["NOUN", "VERB"]], [["NOUN", "NOUN"]], None)
 
 
 def test_words_without_a_tag_are_not_counted() -> None:
     found = tagging_metrics(
-        [["", "B-A", "O"], [""]], [["B-A", "B-A", "B-A"], ["O"]], has_spans=True
+        [["", "B-A", "O"], [""]], [["B-A", "B-A", "B-A"], ["O"]], Scheme()
     )
     assert found["accuracy"] == 1 / 2
     assert (found["span_precision"], found["span_recall"]) == (0.5, 1)

@@ -19,6 +19,7 @@ from core.evaluation.text import TextTally
 from core.events import Reporter
 from core.finetuning.metrics import classification_metrics, regression_metrics, tagging_metrics
 from core.finetuning.names import METRICS
+from core.finetuning.spans import Scheme
 from core.sweeps.client import create_sweep, parse_sweep
 from core.sweeps.folder import Trial
 from core.sweeps.metrics import check_metric
@@ -128,7 +129,7 @@ def test_figures_of_evaluation_and_finetuning_are_known() -> None:
         ("evaluate", {"task": "text"}, TextTally(1.0, 1, 1, 1).to_json()),
         ("finetune", {}, classification_metrics(classes, classes, 2)),
         ("finetune", {"task": "regression"}, regression_metrics(numbers, numbers)),
-        ("finetune", {"task": "token_classification"}, tagging_metrics(tags, tags, has_spans=True)),
+        ("finetune", {"task": "token_classification"}, tagging_metrics(tags, tags, Scheme())),
     ):
         check_all(figures, stage, base)
         if stage == "finetune":

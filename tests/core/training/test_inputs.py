@@ -75,12 +75,56 @@ def test_checkpoint_trained_with_the_same_tokenizer_is_accepted(
     for fingerprint in (tokenizer.fingerprint, "of the decoder's copy", ""):
         say(checkpoint, fingerprint)
         assert opened(workspace, checkpoint).checkpoint == checkpoint
-    unknown = write_checkpoint(tmp_path / "unknown", twin_of(tokenizer, tmp_path / "twin"))
+    unknown = write_checkpoint(tmp_path / "unknown", tokenizer)
     for content in ("{}", '{"start_url": "/"}', None):
         (unknown / "manifest.json").unlink(missing_ok=True)
         if content is not None:
             (unknown / "manifest.json").write_text(content)
         assert opened(workspace, unknown).checkpoint == unknown
+
+
+def piece_of(text: str) -> bytes:
+    """Returns a piece of a SentencePiece model, with a score and a type."""
+    inner = b"\x0a" + bytes([len(text.encode())]) + text.encode() + b"\x15\0\0\0\0\x18\x01"
+    return b"\x0a" + bytes([len(inner)]) + inner
+
+
+def write_older_files(folder: Path, kind: str, tokens: dict[int, str]) -> None:
+    """Replaces a checkpoint's tokenizer by a file of an older format."""
+    for path in folder.glob("tokenizer*.json"):
+        path.unlink()
+    listed = [tokens[number] for number in sorted(tokens)]
+    if kind == "vocab.txt":
+        (folder / kind).write_text("".join(f"{token}\n" for token in listed), "utf-8")
+    elif kind == "vocab.json":
+        ids = {token: number for number, token in tokens.items()}
+        (folder / kind).write_text(json.dumps(ids), "utf-8")
+    elif kind == "sentencepiece.bpe.model":  # XLM-RoBERTa's ids are one higher.
+        listed = ["<unk>", "<s>", "</s>", *listed[4:]]
+        (folder / kind).write_bytes(b"".join(map(piece_of, listed)))
+    else:
+        (folder / kind).write_bytes(b"".join(map(piece_of, listed)))
+
+
+@pytest.mark.parametrize(
+    "kind", ["tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model"]
+)
+def test_tokens_beside_a_checkpoint_of_other_programs_must_be_the_shards(
+    workspace: Workspace, tmp_path: Path, kind: str
+) -> None:
+    tokenizer = load("words", workspace)
+    twin = twin_of(tokenizer, tmp_path / "twin")
+    own, other = (
+        write_checkpoint(tmp_path / name, one)
+        for name, one in (("own", tokenizer), ("other", twin))
+    )
+    if kind != "tokenizer.json":
+        write_older_files(own, kind, tokenizer.tokens)
+        write_older_files(other, kind, twin.tokens)
+    assert opened(workspace, own).checkpoint == own
+    with pytest.raises(ConfigError, match="trained with another tokenizer") as raised:
+        opened(workspace, other)
+    assert "2 of the shards' tokens" in raised.value.received
 
 
 def test_relative_folder_is_recorded_with_its_absolute_path(
