@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from core.config import Dtype
 from core.errors import ConfigError
 from core.evaluation.subject import locate_model
+from core.inference.generation_config import LogitsProcessor, read_generation_config
 from core.inference.models import (
     MOST_TOKENS,
     bucket_size,
@@ -54,6 +55,8 @@ def generate(
     dtype: Dtype = "float32",
 ) -> dict[str, Any]:
     """Generates text from a prompt.
+
+    What the model's `generation_config.json` says applies, except for the arguments and beams.
 
     Args:
         model: Name in the workspace, folder, run's checkpoint (`RUN@best`), or Hub id.
@@ -118,6 +121,7 @@ class TextGenerator:
         kinds = ("decoder", "encoder-decoder")
         self.architecture = read_compatible(folder, kinds, "doesn't write")
         self.tokenizer = load_tokenizer(folder, self.architecture.vocab_size)
+        self.config = read_generation_config(folder, self.architecture)
         self._folder = folder
         self._dtype = dtype
         self._lock = threading.Lock()
@@ -171,10 +175,12 @@ class TextGenerator:
     ) -> TextStream:
         before = ids.tolist() if self._continues else []
         text, new_ids, reason = _GrowingText(self._decode, before), [], "length"
-        for token in self._tokens(ids, max_new_tokens, sampler):
+        first = before or [self.config.first_token]
+        processor = LogitsProcessor(self.config, first, ids.tolist(), len(first) + max_new_tokens)
+        for token in self._tokens(ids, max_new_tokens, sampler, processor):
             new_ids.append(token)
-            if token == self.architecture.eos_token_id:
-                reason = "eos"
+            if token in self.config.eos_token_id:
+                reason = "length" if processor.forces_end else "eos"
                 break
             if piece := text.add(token):
                 yield piece
@@ -192,7 +198,11 @@ class TextGenerator:
         }
 
     def _tokens(
-        self, ids: NDArray[np.int32], max_new_tokens: int, sampler: Sampler
+        self,
+        ids: NDArray[np.int32],
+        max_new_tokens: int,
+        sampler: Sampler,
+        processor: LogitsProcessor,
     ) -> Generator[int, None, None]:
         done = len(ids) if self._continues else 1
         count = min(max_new_tokens, self.architecture.max_seq_length - done)
@@ -203,11 +213,12 @@ class TextGenerator:
         for number in range(1, count + 1):
             last = np.asarray(logits)[0, -1]
             check_finite(last, self._folder)
-            token = sampler.choose(last)
-            if number < count and token != self.architecture.eos_token_id:
+            token = sampler.choose(processor(last))
+            if number < count and token not in self.config.eos_token_id:
                 # Computed while the caller decodes this token.
                 logits, cache = self._advance(token, cache)
             yield token
+            processor.add(token)
 
     def _advance(self, token: int, cache: Any) -> tuple[Any, Any]:
         with self._lock:
@@ -218,7 +229,7 @@ class TextGenerator:
         """Returns the initial cache and the first token."""
         with self._lock:
             if not self._continues:
-                return self._start_cache(self._padded(ids), slots), self._first_token
+                return self._start_cache(self._padded(ids), slots), self.config.first_token
             cache = self._start_cache({"input_ids": np.zeros((1, 1), np.int32)}, slots)
             if len(ids) > 1:
                 cache = self._fill(self._padded(ids[:-1])["input_ids"], cache)
@@ -232,10 +243,6 @@ class TextGenerator:
         row[0, : len(ids)] = ids
         mask = (np.arange(length) < len(ids)).astype(np.int32)[None, :]
         return {"input_ids": row, "attention_mask": mask}
-
-    @property
-    def _first_token(self) -> int:
-        return int(getattr(self.architecture, "decoder_start_token_id", 0))
 
     @cached_property
     def _model(self) -> Any:

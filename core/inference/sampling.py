@@ -59,6 +59,8 @@ def probabilities(logits: NDArray[np.float32], sampling: Sampling) -> NDArray[np
     Source: TopKLogitsWarper and TopPLogitsWarper in transformers
     """
     scores = logits.astype(np.float64)
+    if np.isneginf(scores).all():  # A config forbids every token; transformers takes the first.
+        return np.eye(1, scores.size)[0]
     scores = (scores - scores.max()) / sampling.temperature
     if sampling.top_k and sampling.top_k < scores.size:
         least = np.partition(scores, -sampling.top_k)[-sampling.top_k]

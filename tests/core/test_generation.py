@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +85,7 @@ def reference(folder: Path, family: str, prompt: str, new_tokens: int = NEW_TOKE
     }[family]
     ids = transformers.AutoTokenizer.from_pretrained(folder)(prompt).input_ids
     given = torch.tensor([ids])
-    settings = {"max_new_tokens": new_tokens, "do_sample": False, "forced_eos_token_id": None}
+    settings = {"max_new_tokens": new_tokens, "do_sample": False, "num_beams": 1}
     model = kind.from_pretrained(folder).eval()
     written = model.generate(given, attention_mask=torch.ones_like(given), **settings)[0]
     return written[len(ids) if family == "gpt2" else 1 :].tolist()
@@ -124,9 +126,63 @@ def test_model_folders_work_in_transformers_pipelines_and_generate(
         given = AutoTokenizer.from_pretrained(folder)(PROMPTS[0], return_tensors="pt")
         model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
         written = model.generate(**given, **GREEDY)[0].tolist()
-        # BART's config forces an end token at the maximum length.
-        last = [model.config.eos_token_id] if family == "bart" else said["token_ids"][-1:]
-        assert written[1:] == [*said["token_ids"][:-1], *last]
+        assert written[1:] == said["token_ids"]
+
+
+SETTINGS: list[dict[str, Any]] = [
+    {"suppress_tokens": ["first"], "begin_suppress_tokens": ["second"]},
+    {"forced_bos_token_id": 7, "forced_eos_token_id": [9], "begin_suppress_tokens": ["first"]},
+    {"eos_token_id": ["first", "fourth"], "min_new_tokens": 2},
+    {"eos_token_id": ["fourth"], "min_length": 3, "num_beams": 4, "pad_token_id": None},
+    {"repetition_penalty": 1.7, "no_repeat_ngram_size": 2, "encoder_no_repeat_ngram_size": 2},
+    {"bad_words_ids": [["first"], ["second", "third"]], "sequence_bias": [[["fourth"], 2.5]]},
+    {"encoder_repetition_penalty": 1.5, "no_repeat_ngram_size": 1, "forced_eos_token_id": 5},
+    {"decoder_start_token_id": 11},
+    {"bos_token_id": 13, "decoder_start_token_id": None},
+    {},
+]  # fmt: skip
+
+
+# For texts with fewer different tokens.
+SPARE = (50, 60, 70, 80)
+
+
+def with_tokens(value: Any, tokens: dict[str, int]) -> Any:
+    """Replaces names of tokens by their ids."""
+    if isinstance(value, dict):
+        return {name: with_tokens(one, tokens) for name, one in value.items()}
+    if isinstance(value, list):
+        return [with_tokens(one, tokens) for one in value]
+    return tokens[value] if isinstance(value, str) else value
+
+
+@pytest.mark.slow(20)
+def test_generation_follows_the_files_as_transformers_does(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    """In `generation_config.json`, which replaces what `config.json` says, or in that alone."""
+    calls: list[Call] = []
+    wanted = []
+    for family, (number, changes) in product(FAMILIES, enumerate(SETTINGS)):
+        source = workspace.folder("model") / family
+        ids = reference(source, family, PROMPTS[0])
+        names = ("first", "second", "third", "fourth")
+        given = with_tokens(changes, dict(zip(names, dict.fromkeys([*ids, *SPARE]), strict=False)))
+        folder = tmp_path / f"{family}-{number}"
+        shutil.copytree(source, folder)
+        name = "config.json" if number % 2 else "generation_config.json"
+        values = json.loads((folder / name).read_text("utf-8"))
+        if name == "config.json":
+            (folder / "generation_config.json").unlink()
+        else:
+            starts = ("bos_token_id", "decoder_start_token_id")
+            values = {one: value for one, value in values.items() if one in starts}
+        (folder / name).write_text(json.dumps({**values, **given}), "utf-8")
+        calls.append(("generate", [str(folder), PROMPTS[0]], GREEDY))
+        wanted.append(reference(folder, family, PROMPTS[0]))
+    found = [one["token_ids"] for one in ask("jax", workspace, calls)]
+    assert found == wanted
+    assert len(set(map(tuple, wanted))) > len(wanted) // 2
 
 
 @pytest.mark.parametrize("engine", ENGINES)
