@@ -115,8 +115,10 @@ class Feed:
 
 def _numbers(values: Any) -> dict[str, float]:
     """Returns the finite numbers among an event's values."""
-    return {
-        str(name): float(value)
-        for name, value in dict(values or {}).items()
-        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    }
+    found = {}
+    for name, value in dict(values or {}).items():
+        with suppress(OverflowError):  # An integer beyond any float.
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if is_number and math.isfinite(value):
+                found[str(name)] = float(value)
+    return found

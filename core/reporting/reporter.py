@@ -13,6 +13,7 @@ import time
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,19 +60,56 @@ class RunReporter:
         self.feed = Feed(folder, name)
         self._service: Service | None = None
         self._last: dict[str, Any] = {}
+        # Number of events at hand, their metrics that were sent, and those that never can be.
+        self._batch = 0
+        self._sent: set[str] = set()
+        self._refused: set[str] = set()
 
     def handle(self) -> None:
         """Sends the figures of the events read; raises what the service raises."""
-        while some := self.feed.unsent[:_BATCH_EVENTS]:
+        # A repeated batch stays the same, as some of its metrics may be sent.
+        while some := self.feed.unsent[: self._batch or _BATCH_EVENTS]:
+            self._batch = len(some)
             figures = [one for event in some if (one := self.feed.figures_of(event))]
             if figures:
                 self._send(figures)
             ends = [one for one in some if one["kind"] == "finished"]
             self._last = ends[-1] if ends else self._last
             self.feed.mark_sent(len(some))
+            self._batch = 0
 
     def _send(self, figures: Sequence[Figures]) -> None:
-        self._open().send(figures)
+        """Sends figures; one metric's failure doesn't keep the others from being sent."""
+        service = self._open()
+        names = dict.fromkeys(name for one in figures for name in one.values)
+        left = [name for name in names if name not in self._sent | self._refused]
+        failure: Exception | None = None
+        if not (self._sent or self._refused or service.sends_in_part):
+            try:
+                service.send(figures)
+                left = []
+            except Exception as error:  # noqa: BLE001 -- the service's packages may raise anything
+                failure = error
+        for name in left:
+            try:
+                service.send(_only(figures, name))
+                self._sent.add(name)
+            except Exception as error:  # noqa: BLE001 -- as above
+                failure = error
+        if failure is not None and not self._sent.issuperset(left):
+            raise failure
+        self._sent.clear()
+
+    def give_up_metrics(self) -> list[str]:
+        """Leaves out the metrics that can't be sent; returns [] if none can be sent."""
+        if not self._sent:
+            return []
+        events = self.feed.unsent[: self._batch]
+        figures = [one for event in events if (one := self.feed.figures_of(event))]
+        names = {name for one in figures for name in one.values}
+        given_up = sorted(names - self._sent - self._refused)
+        self._refused.update(given_up)
+        return given_up
 
     def _open(self) -> Service:
         if self._service is None:
@@ -97,6 +135,10 @@ class RunReporter:
         results = self.feed.results_of(self._last) if self._last else None
         if self._service or results:
             self._open().finish(str(self._last.get("state") or "failed"), results)
+
+
+def _only(figures: Sequence[Figures], name: str) -> list[Figures]:
+    return [replace(one, values={name: one.values[name]}) for one in figures if name in one.values]
 
 
 class WebhookReporter:
@@ -136,6 +178,10 @@ class WebhookReporter:
         body = webhook.payload(message, self._record.id, name, self._format)
         if problem := webhook.send(self._url, redact_values(body)):
             note(self._folder, WEBHOOK, f"{message.event} was not delivered: {problem}")
+
+    def give_up_metrics(self) -> list[str]:
+        """Returns []: messages are sent one by one."""
+        return []
 
     def finish(self) -> None:
         """Tells of a run that ended without saying so."""
@@ -179,8 +225,13 @@ def _report(
         except Exception as error:  # noqa: BLE001 -- as above
             traceback.print_exc()
             if failures >= len(_RETRY_SECONDS):
-                note(folder, name, f"given up: {_described(error)}")
-                return False
+                given_up = reporter.give_up_metrics()
+                what = f" only {', '.join(given_up)}" if given_up else ""
+                note(folder, name, f"given up{what}: {_described(error)}")
+                if not given_up:
+                    return False
+                failures = 0
+                continue
             note(folder, name, f"trying again after {_described(error)}")
             time.sleep(_RETRY_SECONDS[failures])
             failures += 1

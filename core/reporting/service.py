@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -37,12 +37,36 @@ class ReportedRun:
     store: Path
 
 
+class SafeNames:
+    """Names of metrics that a service accepts; different metrics keep different names.
+
+    Args:
+        make: Returns a name that the service accepts.
+    """
+
+    def __init__(self, make: Callable[[str], str]) -> None:
+        self._make = make
+        self._names: dict[str, str] = {}
+
+    def __call__(self, name: str) -> str:
+        if name not in self._names:
+            safe = base = self._make(name)
+            number, taken = 1, set(self._names.values())
+            while safe in taken:
+                number += 1
+                safe = f"{base}-{number}"
+            self._names[name] = safe
+        return self._names[name]
+
+
 class Service(Protocol):
     """Sends figures; may raise any exception."""
 
     reference: str
     # Place to look at, for the run's log.
     place: str
+    # Whether a failure may have sent some of the figures: metrics are sent one by one.
+    sends_in_part: bool
 
     def send(self, figures: Sequence[Figures]) -> None: ...
 

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from core.reporting.feed import Figures
-from core.reporting.service import ReportedRun, plain_settings
+from core.reporting.service import ReportedRun, SafeNames, plain_settings
+
+_RESERVED = ("project", "run", "timestamp", "step", "time", "metrics")
+
+
+def _safe(name: str) -> str:
+    return f"{name}_" if name in _RESERVED else re.sub(r"^_+|^$", "metric_", name)
 
 
 class TrackioService:
+    sends_in_part = False
+
     def __init__(self, run: ReportedRun) -> None:
+        self._names = SafeNames(_safe)
         self._trackio: Any = importlib.import_module("trackio")
         self.reference = run.reference or run.name
         # Its own figures would be those of this process.
@@ -28,13 +38,16 @@ class TrackioService:
 
     def send(self, figures: Sequence[Figures]) -> None:
         for one in figures:
-            self._run.log(one.values, step=one.step)
+            values = {self._names(name): value for name, value in one.values.items()}
+            self._run.log(values, step=one.step)
 
     def finish(self, state: str, results: Figures | None) -> None:
         # It has no summary.
-        if results:
-            self.send([results])
-        self._trackio.finish()
+        try:
+            if results:
+                self.send([results])
+        finally:
+            self._trackio.finish()
 
 
 def open_run(run: ReportedRun) -> TrackioService:

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from core.reporting.feed import Figures
-from core.reporting.service import ReportedRun, plain_settings
+from core.reporting.service import ReportedRun, SafeNames, plain_settings
 from core.workspace.places import make_folder
 
 # W&B's own step must rise, and a resumed run may repeat steps.
 _STEP = "step"
 
 
+def _safe(name: str) -> str:
+    """Returns a name that isn't W&B's own."""
+    return f"{name}_" if name == _STEP else re.sub(r"^_+|^$", "metric_", name)
+
+
 class WandbService:
+    sends_in_part = False
+
     def __init__(self, run: ReportedRun) -> None:
+        self._names = SafeNames(_safe)
         self._wandb: Any = importlib.import_module("wandb")
         self.reference = run.id
         self._run = self._init(run, self._folder(run))
@@ -53,12 +62,17 @@ class WandbService:
 
     def send(self, figures: Sequence[Figures]) -> None:
         for one in figures:
-            self._run.log({_STEP: one.step, **one.values})
+            self._run.log({_STEP: one.step, **self._named(one)})
 
     def finish(self, state: str, results: Figures | None) -> None:
-        if results:
-            self._run.summary.update(results.values)
-        self._run.finish(exit_code=0 if state in ("done", "stopped") else 1)
+        try:
+            if results:
+                self._run.summary.update(self._named(results))
+        finally:
+            self._run.finish(exit_code=0 if state in ("done", "stopped") else 1)
+
+    def _named(self, figures: Figures) -> dict[str, float]:
+        return {self._names(name): value for name, value in figures.values.items()}
 
 
 def open_run(run: ReportedRun) -> WandbService:

@@ -28,13 +28,13 @@ def read_trackio(folder: Path) -> Points:
 
 
 def read_mlflow(folder: Path) -> Points:
-    """Reads the metrics of the only run in a file store."""
-    (metrics,) = folder.glob("*/*/metrics")
+    """Reads the metrics of the only run in a file store, and of its nested runs."""
     found = []
-    for path in metrics.iterdir():
-        for line in path.read_text().splitlines():
-            _, value, step = line.split(" ")[:3]
-            found.append((path.name, int(step), float(value)))
+    for metrics in folder.glob("*/*/metrics"):
+        for path in metrics.rglob("*"):
+            for line in path.read_text().splitlines() if path.is_file() else ():
+                _, value, step = line.split(" ")[:3]
+                found.append((path.relative_to(metrics).as_posix(), int(step), float(value)))
     return sorted(found)
 
 

@@ -26,9 +26,10 @@ from tests.core.runs.support import begin_run
 class Sink:
     """A service that keeps what it is sent, and fails where it is told to."""
 
-    reference, place = "its-id", "its place"
+    reference, place, sends_in_part = "its-id", "its place", False
 
     def __init__(self, failures: int = 0) -> None:
+        self.refused = ""
         self.sent: list[tuple[int, dict[str, float]]] = []
         self.ends: list[tuple[str, int, dict[str, float]]] = []
         self._failures = failures
@@ -37,6 +38,8 @@ class Sink:
         if self._failures:
             self._failures -= 1
             raise RuntimeError("the service is away")
+        if any(self.refused in one.values for one in figures):
+            raise RuntimeError("the name is bad")
         self.sent += [(one.step, one.values) for one in figures]
 
     def finish(self, state: str, results: Figures | None) -> None:
@@ -93,7 +96,7 @@ def test_service_that_fails_for_a_while_gets_everything(
     for step in range(1, 1200):
         run.metrics(step, {"loss": 1 / step})
     run.event("finished", state="done", reason="", results={"eval_loss": 2.0, "model": "x"})
-    sink._failures = 2
+    sink._failures = 4  # Each time all figures, then those of each metric.
     ended = iter([False] * 4)
     monkeypatch.setattr(Lifecycle, "has_ended", lambda self: next(ended, True))
     report(folder, run_reporter(folder), "trackio")
@@ -104,6 +107,24 @@ def test_service_that_fails_for_a_while_gets_everything(
     assert notes[1:] == 2 * [
         "note: reporting to trackio: trying again after RuntimeError: the service is away"
     ]
+
+
+def test_refused_metric_does_not_lose_the_others(
+    tmp_path: Path, sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, run = begin_run(Workspace(tmp_path), "train-one")
+    sink.refused = "bad"
+    for step in range(1, 700):
+        run.metrics(step, {"loss": 1 / step, "bad": float(step)})
+        run.metrics(step, {"rate": float(step)})
+    run.event("metrics", step=700, values={"huge": 10**400})
+    ended = iter([False] * 20)
+    monkeypatch.setattr(Lifecycle, "has_ended", lambda self: next(ended, True))
+    report(folder, run_reporter(folder), "trackio")
+    sent = [(name, step) for step, values in sink.sent for name in values]
+    assert sorted(sent) == sorted((name, n) for name in ("loss", "rate") for n in range(1, 700))
+    notes = [line for line in folder.log.read_text().splitlines() if "given up" in line]
+    assert notes == ["note: reporting to trackio: given up only bad: RuntimeError: the name is bad"]
 
 
 @pytest.mark.parametrize("metrics", [{}, {"loss": 1.0, "accuracy": 0.25}, {"accuracy": 0.75}])
