@@ -10,6 +10,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from core.models.families import sizes_of_family
 from core.runs.folder import RunFolder
 from core.store import RunRow
 from core.workspace import Workspace
@@ -19,6 +20,8 @@ _NAMES = ("name",)
 _AUTOMATIC = (None, "", "auto")
 # A setting that another one overrides, once that one is given.
 _OVERRIDDEN_BY = {"num_train_epochs": "num_train_steps", "warmup_ratio": "warmup_steps"}
+# Each defines the model's dimensions.
+_INSTEAD_OF_SIZE = ("checkpoint", "model_config_path", "num_hidden_layers", "hidden_size")
 _MARK = b'"kind":"resolved"'
 _MOST_KEPT = 4096
 
@@ -44,6 +47,8 @@ class UsedSettings:
 
     def __getitem__(self, name: str) -> Any:
         given = self._config[name]
+        if name == "size" and any(self._config.get(one) for one in _INSTEAD_OF_SIZE):
+            return self._find_size()
         is_overridden = self._config.get(_OVERRIDDEN_BY.get(name, "")) is not None
         if given not in _AUTOMATIC and not is_overridden:
             return given
@@ -52,6 +57,14 @@ class UsedSettings:
             return resolved
         # A text of the results describes, like the device's.
         return result if isinstance(result, int | float) else given
+
+    def _find_size(self) -> str | None:
+        """Returns the size of a model with other dimensions than `size` says, if it has one."""
+        found = (self._resolved.get("num_hidden_layers"), self._resolved.get("hidden_size"))
+        sizes = sizes_of_family(str(self._config.get("family")))
+        return next(
+            (one for one, size in sizes.items() if (size.layers, size.width) == found), None
+        )
 
     def to_dict(self) -> dict[str, Any]:
         return {name: self[name] for name in self._config}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pkgutil import iter_modules
 
 from core.errors import ConfigError
 from core.models.architecture import Architecture
-from core.models.family import Family
+from core.models.family import Dimensions, Family, Size
 from core.models.weight_mapping import WeightMapping
 
 _families: dict[str, Family] = {}
@@ -51,6 +51,11 @@ def objectives_of_family(name: str) -> tuple[str, ...]:
 def families_of_objective(objective: str) -> tuple[str, ...]:
     """Lists the families of an objective."""
     return tuple(one.name for one in list_families() if objective in one.objectives)
+
+
+def sizes_of_family(name: str) -> Mapping[Size, Dimensions]:
+    """Returns a family's sizes, none of an unknown one."""
+    return _families[name].sizes if name in _families else {}
 
 
 def title_of_family(name: str) -> str:

@@ -69,6 +69,25 @@ def test_only_settings_that_differ_are_listed_and_all_figures(
     assert found.seconds == [60.2, None] and found.states == ["done", "stopped"]
 
 
+def test_size_is_that_of_the_checkpoint(workspace: Workspace, store: Store) -> None:
+    """The option says base, its default, while the checkpoint or a dimension defines the model."""
+    cases = {
+        "named": ({"size": "mini"}, (4, 256), "mini"),
+        "tiny": ({"checkpoint": "model"}, (2, 128), "tiny"),
+        "other": ({"checkpoint": "model"}, (2, 32), None),
+        "wide": ({"hidden_size": 512, "num_hidden_layers": 4}, (4, 512), "small"),
+    }
+    for name, (values, (layers, width), _) in cases.items():
+        add_run(store, f"train-{name}", TrainConfig(shards="rows", **values))
+        folder = RunFolder.of(workspace, f"train-{name}")
+        folder.path.mkdir(parents=True)
+        settings = {"num_hidden_layers": layers, "hidden_size": width}
+        event = {"n": 1, "t": 1.0, "kind": "resolved", "settings": settings}
+        folder.events.write_text(json.dumps(event, separators=(",", ":")) + "\n")
+    found = compare_runs(workspace, store, [f"train-{name}" for name in cases])
+    assert found.settings["size"] == [wanted for _, _, wanted in cases.values()]
+
+
 def test_options_of_the_corpus_are_named_by_their_path(workspace: Workspace, store: Store) -> None:
     for name, limit in (("one", 10), ("two", 20)):
         corpus = {"source": "docs", "limit": limit}
