@@ -81,6 +81,8 @@ class TextEncoder:
         """Finds the token that represents a text, as transformers does."""
         if self._head.pooled == "first" or not len(ids):
             return 0
+        if self._head.pooled == "end":
+            return len(ids) - 1
         if self._head.pooled == "last":
             found = np.flatnonzero(ids != self.architecture.pad_token_id)
         else:

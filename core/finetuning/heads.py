@@ -17,7 +17,7 @@ from core.models.families import title_of_family, weight_mappings
 from core.models.weight_mapping import WeightMapping, kernel
 
 Kind = Literal["sequence", "token"]
-Pooled = Literal["first", "last", "eos"]
+Pooled = Literal["first", "last", "end", "eos"]
 
 SUFFIXES: dict[Kind, str] = {
     "sequence": "ForSequenceClassification",
@@ -34,7 +34,8 @@ class Head:
 
     Attributes:
         output, dense: Names of the linear layers' tensors; no dense layer if empty.
-        pooled: The position that represents a text; "eos" is the last end-of-sequence token.
+        pooled: The position that represents a text; "last" is the last token that isn't padding,
+            "end" the last one, "eos" the last end-of-sequence token.
         drops_input: Whether dropout precedes the dense layer.
         dropout: Rate; None: that of the model's hidden states.
         prefix: Precedes the names of the body's tensors.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,6 +25,8 @@ from core.finetuning.labels import LONGEST_LABEL, MOST_LABELS
 from core.foreign_files import read_json, shown
 from core.models import hf
 from core.models.architecture import Architecture
+from core.models.config_format import first_id
+from core.models.weight_mapping import WeightMapping
 from core.tokenizer import StudioTokenizer
 from core.tokenizer.roles import CONFIG_FILE as TOKENIZER_CONFIG_FILE
 from core.tokenizer.roles import name_segments
@@ -46,16 +48,22 @@ class ClassifierConfig:
     Attributes:
         labels: Names of the classes or numbers; empty for a number without a name.
         problem_type: That of `config.json`; empty: it follows from the labels.
+        has_padding: Whether `config.json` names a padding token.
     """
 
     architecture: Architecture
     kind: Kind
     labels: tuple[str, ...]
     problem_type: str = ""
+    has_padding: bool = True
 
     @property
     def head(self) -> Head:
-        return find_head(self.architecture, self.kind)
+        head = find_head(self.architecture, self.kind)
+        if head.pooled == "last" and not self.has_padding:
+            # The substitute for it may be a token of the text.
+            return replace(head, pooled="end")
+        return head
 
     @property
     def outputs(self) -> int:
@@ -187,7 +195,10 @@ def read_classifier_config(folder: Path) -> ClassifierConfig:
         )
     labels, problem_type = _labels(values, folder), str(values.get("problem_type") or "")
     is_plain = kind == "sequence" and problem_type == _REGRESSION and labels == _UNNAMED
-    return ClassifierConfig(architecture, kind, () if is_plain else labels, problem_type)
+    pad = first_id(values.get("pad_token_id"))
+    has_padding = pad is not None and pad < architecture.vocab_size
+    names = () if is_plain else labels
+    return ClassifierConfig(architecture, kind, names, problem_type, has_padding)
 
 
 def read_classifier_weights(folder: Path, config: ClassifierConfig) -> Weights:
@@ -201,8 +212,22 @@ def read_classifier_weights(folder: Path, config: ClassifierConfig) -> Weights:
 
 
 def read_body_weights(folder: Path, architecture: Architecture, head: Head) -> Weights:
-    """Reads the weights of any model that a classifier starts from."""
-    return hf.read_weights(folder, architecture, list(body_mappings(architecture, head)))
+    """Reads the weights of any model that a classifier starts from.
+
+    Without those of a language-model head that the model lacks.
+    """
+    mappings = list(body_mappings(architecture, head))
+    return hf.read_weights(folder, architecture, mappings, optional=_of_head(mappings))
+
+
+def begins_without_head(weights: Weights, architecture: Architecture, head: Head) -> bool:
+    """Returns whether a part of the head that is to be kept has no weights."""
+    wanted = _of_head(body_mappings(architecture, head))
+    return any(one.path not in weights for one in wanted)
+
+
+def _of_head(mappings: Iterable[WeightMapping]) -> list[WeightMapping]:
+    return [one for one in mappings if "lm_head" in one.path.split("/")]
 
 
 def _read_values(folder: Path) -> dict[str, Any]:

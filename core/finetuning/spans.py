@@ -110,7 +110,8 @@ def find_scheme(tags: Iterable[str]) -> tuple[Scheme | None, str]:
         return best, (
             f"The tags {others} mark no span: the figures of spans count their words as outside"
         )
-    if not names or not (marked or given.intersection(_OUTSIDE)):
+    has_marks = bool(marked and best.delimiter)
+    if not names or not (has_marks or given.intersection(_OUTSIDE)):
         return None, ""
     why = (marked and flaw) or f"{others} have no mark such as B- or I-"
     return None, f"There are no figures of spans, as the tags follow no scheme such as BIO: {why}"

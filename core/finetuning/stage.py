@@ -22,6 +22,7 @@ from core.finetuning.names import RANDOM_INIT
 from core.finetuning.saving import (
     ClassifierConfig,
     Weights,
+    begins_without_head,
     check_loadable,
     is_classifier,
     read_body_weights,
@@ -154,6 +155,11 @@ class _Finetuning:
         )
         train, validation, test = self._prepare(encoder)
         weights = read_body_weights(self._subject.folder, self._classifier.architecture, self._head)
+        if begins_without_head(weights, self._classifier.architecture, self._head):
+            self._reporter.note(
+                "The model has no language-model head, of which its classifier keeps a part: this "
+                "part begins with random weights"
+            )
         session = Session(self._config, self._classifier, devices, encoder.longest, policy)
         trainer = self._trainer(session, train, validation, test)
         with UtilisationLog(self._reporter, lambda: trainer.steps_done):
@@ -174,9 +180,7 @@ class _Finetuning:
         if self._task.scale:
             weights = in_original_units(weights, self._classifier, self._task.scale)
         write_classifier(folder, weights, self._classifier)
-        write_tokenizer(
-            folder, self.tokenizer, segments=self._uses_segments, longest=self._longest
-        )
+        write_tokenizer(folder, self.tokenizer, segments=self._uses_segments, longest=self._longest)
 
     def _prepare(self, encoder: TextEncoder) -> tuple[Prepared, Prepared, Prepared]:
         splits, prepare = self._splits, self._task.prepare

@@ -35,6 +35,7 @@ class ConfigFormat:
 
     Attributes:
         required: Supported values and default of fields that choose the computation.
+        needs_padding: Whether position ids depend on the padding token's id.
         activation: Field, supported values, default.
         plain: Normalises spellings.
     """
@@ -43,6 +44,7 @@ class ConfigFormat:
     fields: Mapping[str, Field]
     required: Mapping[str, tuple[tuple[Any, ...], Any]]
     activation: tuple[str, tuple[str, ...], str] | None = ("hidden_act", ("gelu",), "gelu")
+    needs_padding: bool = False
     bos: int | None = None
     eos: int | None = None
     constants: Mapping[str, Any] | None = None

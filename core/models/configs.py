@@ -79,6 +79,10 @@ def parse_config(values: Any, source: str, *, has_head: bool | None = None) -> A
         values = {**variant.defaults, **values}
     named = {name: values[alias] for alias, name in form.aliases.items() if alias in values}
     values = form.plain({**named, **values}, source)
+    if "pad_token_id" in values and not form.needs_padding:
+        pad = first_id(values["pad_token_id"])
+        # A model without a padding token never attends to the padding.
+        values["pad_token_id"] = 0 if pad is None else pad
     if has_head is None:
         has_head = "Classification" not in str(values.get("architectures"))
     _check_arithmetic(values, form, source, has_head=has_head)

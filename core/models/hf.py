@@ -133,11 +133,19 @@ def read_weights(
     folder: str | Path,
     architecture: Architecture | None = None,
     mappings: Sequence[WeightMapping] | None = None,
+    optional: Sequence[WeightMapping] = (),
 ) -> dict[str, NDArray[np.float32]]:
-    """Reads a checkpoint's weights, float32, by variable path; of `mappings`, if given."""
+    """Reads a checkpoint's weights, float32, by variable path.
+
+    Args:
+        mappings: Those to read; None: all.
+        optional: Those among them that may be missing together.
+    """
     folder = expand_path(folder)
     architecture = architecture or read_architecture(folder)
     with Weights(folder) as files:
+        if mappings and optional and not files.has(optional, first=mappings[0]):
+            mappings = [one for one in mappings if one not in optional]
         found = files.read(architecture, mappings=mappings)
         return {tie.path: _from_hf(tie, parts) for tie, parts in found}
 

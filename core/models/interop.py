@@ -67,6 +67,11 @@ def open_foreign(path: Path, stack: ExitStack) -> list[Tensor]:
 
 def indexed_files(index: Path) -> list[Path]:
     """Returns the files that an index lists; all must be beside it."""
+    return [index.parent / name for name in sorted(set(read_index(index).values()))]
+
+
+def read_index(index: Path) -> dict[str, str]:
+    """Returns the file of each tensor; all must be beside the index."""
     values = read_json(index, _MOST_INDEX_BYTES)
     places = values.get("weight_map") if isinstance(values, dict) else None
     if not isinstance(places, dict) or not places:
@@ -91,7 +96,7 @@ def indexed_files(index: Path) -> list[Path]:
             received="no " + ", ".join(missing[:8]),
             fix="copy or download the missing files",
         )
-    return [index.parent / name for name in names]
+    return places
 
 
 def open_tensorflow(path: Path, stack: ExitStack) -> list[Tensor]:

@@ -17,7 +17,7 @@ from core.foreign_files import check_regular
 from core.models.architecture import Architecture
 from core.models.configs import class_name
 from core.models.families import find_family, list_families, weight_mappings
-from core.models.interop import find_foreign, indexed_files, open_foreign
+from core.models.interop import find_foreign, indexed_files, open_foreign, read_index
 from core.models.tensors import FLOAT_BYTES, Tensor, open_safetensors
 from core.models.weight_mapping import WeightMapping
 
@@ -65,11 +65,9 @@ class Weights:
         self, architecture: Architecture, mappings: Sequence[WeightMapping] | None = None
     ) -> None:
         """Checks names, shapes, dtypes and declared sizes, without reading values."""
-        needed = [
-            self._find(name, tie, architecture)
-            for tie in mappings or weight_mappings(architecture)
-            for name in tie.names
-        ]
+        mappings = list(mappings or weight_mappings(architecture))
+        self._unwrap(mappings[0])
+        needed = [self._find(name, tie, architecture) for tie in mappings for name in tie.names]
         declared = sum(tensor.nbytes for tensor in needed)
         most = _MOST_BYTES_PER_FILE_BYTE * self._file_bytes + _ROOM_FOR_SMALL_FILES
         if declared > most:
@@ -103,9 +101,14 @@ class Weights:
     def _open(self) -> Iterator[Tensor]:
         files, is_foreign = find_weight_files(self._folder)
         self._file_bytes = sum(map(check_regular, files))
+        is_indexed = not is_foreign and files[0].name != WEIGHTS_FILE
+        places = read_index(self._folder / INDEX_FILE) if is_indexed else {}
         for path in files:
             opener = open_foreign if is_foreign else open_safetensors
-            yield from opener(path, self._stack)
+            for tensor in opener(path, self._stack):
+                # A file may hold an old copy of a tensor that the index finds in another one.
+                if places.get(tensor.name, path.name) == path.name:
+                    yield tensor
 
     def _add(self, tensor: Tensor) -> None:
         parts = tensor.name.split(".")
@@ -113,6 +116,34 @@ class Weights:
         if name in self._tensors:
             self._ambiguous[name] = f"{self._tensors[name].name} and {tensor.name}"
         self._tensors[name] = tensor
+
+    def has(self, mappings: Sequence[WeightMapping], first: WeightMapping) -> bool:
+        """Returns whether there is any tensor of some mappings; `first` as for `_unwrap`."""
+        self._unwrap(first)
+        names = [one for tie in mappings for name in tie.names for one in _spellings(name, "")]
+        return any(name in self._tensors for name in names)
+
+    def _unwrap(self, first: WeightMapping) -> None:
+        """Removes the prefix of a model that is a part of another module, such as `model.`.
+
+        Args:
+            first: Mapping of the token embeddings.
+        """
+        anchors = [one for name in first.names for one in _spellings(name, first.alias)]
+        if any(name in self._tensors for name in anchors):
+            return
+        prefixes = {
+            name.removesuffix(anchor)
+            for name in self._tensors
+            for anchor in anchors
+            if name.endswith(f".{anchor}")
+        }
+        prefix = min(prefixes, key=len, default="")
+        if prefix and all(one.startswith(prefix) for one in prefixes):
+            # Several models in one file stay unknown.
+            self._tensors = {
+                name.removeprefix(prefix): tensor for name, tensor in self._tensors.items()
+            }
 
     def _find(self, name: str, tie: WeightMapping, architecture: Architecture) -> Tensor:
         spellings = _spellings(name, tie.alias)

@@ -62,6 +62,7 @@ FAMILY = Family(
         class_name="RobertaForMaskedLM",
         fields={**FIELDS, "vocab_size": Field(50_265), "pad_token_id": Field(1)},
         required=ENCODER_ONLY,
+        needs_padding=True,
         bos=0,
         eos=2,
         constants={"position_embedding_type": "absolute"},

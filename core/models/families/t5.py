@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from core.models.architecture import EncoderDecoderArchitecture
-from core.models.config_format import ConfigFormat, Field, Values
+from core.models.config_format import ConfigFormat, Field, Values, first_id
 from core.models.family import (
     FLAX_EXAMPLES,
     HEAD_SIZE,
@@ -144,7 +144,8 @@ def _plain(values: Values, source: str) -> Values:
         found["tie_word_embeddings"] = values["scale_decoder_outputs"]
     layers = values.get("num_layers", 6)
     found["num_decoder_layers"] = values.get("num_decoder_layers") or layers
-    found.setdefault("decoder_start_token_id", values.get("pad_token_id", 0))
+    if found.get("decoder_start_token_id") is None:
+        found["decoder_start_token_id"] = first_id(values.get("pad_token_id")) or 0
     return found
 
 

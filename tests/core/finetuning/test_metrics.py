@@ -145,9 +145,7 @@ def test_span_of_another_scheme_needs_all_its_words() -> None:
 
 
 def test_span_needs_all_its_words() -> None:
-    found = tagging_metrics(
-        [["B-A", "I-A", "O", "B-B"]], [["B-A", "O", "O", "B-B"]], Scheme()
-    )
+    found = tagging_metrics([["B-A", "I-A", "O", "B-B"]], [["B-A", "O", "O", "B-B"]], Scheme())
     assert found["accuracy"] == 3 / 4
     assert (found["span_precision"], found["span_recall"], found["span_f1"]) == (0.5, 0.5, 0.5)
 
@@ -157,8 +155,6 @@ def test_parts_of_speech_are_no_spans() -> None:
 
 
 def test_words_without_a_tag_are_not_counted() -> None:
-    found = tagging_metrics(
-        [["", "B-A", "O"], [""]], [["B-A", "B-A", "B-A"], ["O"]], Scheme()
-    )
+    found = tagging_metrics([["", "B-A", "O"], [""]], [["B-A", "B-A", "B-A"], ["O"]], Scheme())
     assert found["accuracy"] == 1 / 2
     assert (found["span_precision"], found["span_recall"]) == (0.5, 1)

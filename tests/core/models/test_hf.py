@@ -114,6 +114,17 @@ def split_into_files(folder: Path) -> None:
     (folder / hf.WEIGHTS_FILE).unlink()
 
 
+def test_old_copy_of_a_tensor_in_another_file_is_not_read(
+    folder: Path, weights: dict[str, NDArray]
+) -> None:
+    split_into_files(folder)
+    first, second = sorted(folder.glob("model-*.safetensors"))
+    old = {name: value + 1 for name, value in load_file(second).items()}
+    save_file({**load_file(first), **old}, first)
+    found = hf.read_weights(folder)
+    assert all(np.array_equal(found[path], value) for path, value in weights.items())
+
+
 def test_missing_file_of_several_is_named(folder: Path) -> None:
     split_into_files(folder)
     (folder / "model-00002-of-00002.safetensors").unlink()

@@ -423,7 +423,8 @@ def test_unsupported_dtype_is_reported_by_tensor_name(tmp_path: Path, dtype: str
 
 
 @pytest.mark.parametrize(
-    "prefix", ["module.", "_orig_mod.", "_orig_mod.module.", "module._orig_mod.module."]
+    "prefix",
+    ["module.", "_orig_mod.", "_orig_mod.module.", "module._orig_mod.module.", "model.", "a.b."],
 )
 @pytest.mark.parametrize("family", ["bert", "roberta", "gpt2", "t5", "bart", "modernbert"])
 def test_prefixes_of_wrapped_modules_are_ignored(tmp_path: Path, family: str, prefix: str) -> None:
