@@ -117,8 +117,9 @@ def read_longest(folder: Path) -> int | None:
     """Reads a model's maximum length in tokens, as transformers' tokenizer knows it."""
     values = _read_json(folder / CONFIG_FILE)
     found = next((values[name] for name in _LENGTHS if values.get(name) is not None), None)
-    is_number = isinstance(found, int | float) and not isinstance(found, bool)
-    return int(found) if is_number and 1 <= found <= _NO_LIMIT else None
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        return None
+    return int(found) if 1 <= found <= _NO_LIMIT else None
 
 
 def passes_segments(folder: Path) -> bool:
