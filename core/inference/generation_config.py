@@ -88,7 +88,8 @@ def read_generation_config(folder: Path, architecture: Architecture) -> Generati
                 fix="correct or remove it",
             ) from error
     config = GenerationConfig(architecture.vocab_size, **found)
-    _check_first_token(config, path)
+    if architecture.kind == "encoder-decoder":
+        _check_first_token(config, path)
     return config
 
 
