@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import site
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 from core.redaction import AUTH_VARIABLE, has_password
 
@@ -12,9 +14,11 @@ PASS_VARIABLE = "STUDIO_PASS_ENVIRONMENT"
 TRUST_TOKENIZERS_VARIABLE = "STUDIO_TRUST_TOKENIZERS"
 
 WEBHOOK_VARIABLE = "STUDIO_WEBHOOK_URL"
+# The key of the one run that a machine executes from a mirror.
+RUN_KEY_VARIABLE = "STUDIO_RUN_KEY"
 REPORT_PREFIXES = ("TRACKIO_", "WANDB_", "MLFLOW_", WEBHOOK_VARIABLE)
 # The app's own, and those of reporters alone.
-_WITHHELD = frozenset({AUTH_VARIABLE, "OAUTH_CLIENT_SECRET", WEBHOOK_VARIABLE})
+_WITHHELD = frozenset({AUTH_VARIABLE, "OAUTH_CLIENT_SECRET", WEBHOOK_VARIABLE, RUN_KEY_VARIABLE})
 
 _SYSTEM = (
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "TZ", "TMPDIR", "TEMP", "TMP",
@@ -76,6 +80,27 @@ def for_anonymous_users(environment: Mapping[str, str]) -> dict[str, str]:
         name: value
         for name, value in environment.items()
         if name in _ANONYMOUS and not has_password(value)
+    }
+
+
+def for_isolated_runs(environment: Mapping[str, str], home: Path) -> dict[str, str]:
+    """Selects variables of a stranger's run: without secrets, logins of the user and the Hub.
+
+    Args:
+        home: An empty folder in place of the user's, which has their logins.
+    """
+    return {
+        **{
+            name: value
+            for name, value in for_anonymous_users(environment).items()
+            if name not in (*_FOLDERS, TRUST_TOKENIZERS_VARIABLE)
+        },
+        # Packages of the user's Python may lie in the other home.
+        "PYTHONUSERBASE": site.getuserbase(),
+        "HOME": str(home),
+        "HF_HOME": str(home / "huggingface"),
+        "HF_HUB_OFFLINE": "1",
+        "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1",
     }
 
 

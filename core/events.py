@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, TextIO
 
 from core.errors import RunError
+from core.foreign_files import parse_bounded_json
 from core.redaction import redact_values
 from core.workspace.places import check_not_moved, make_folder
 
@@ -27,6 +28,8 @@ LIMIT = "limit"
 SYNC_INTERVAL_SECONDS = 0.5
 _CLOSING_PATIENCE_SECONDS = 600.0
 _TAIL_BYTES = 1 << 16
+_PIECE_BYTES = 1 << 20
+_LONGEST_LINE_BYTES = 32 << 20
 # Exact as a float.
 _LARGEST_NUMBER = 1 << 53
 
@@ -144,16 +147,35 @@ def suppressed_if_full() -> Iterator[None]:
             raise
 
 
-def read_events(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
-    """Reads complete lines; returns events and the next byte offset."""
+def read_events(
+    path: Path, offset: int = 0, most_bytes: int = -1
+) -> tuple[list[dict[str, Any]], int]:
+    """Reads complete lines; returns events and the next byte offset.
+
+    Args:
+        most_bytes: About how much to read, but at least one line; -1: everything.
+    """
     if not path.exists():
         return [], offset
     with _opened(path) as file:
         file.seek(offset)
-        data = file.read()
+        data = file.read(most_bytes)
+        if most_bytes >= 0 and b"\n" not in data:
+            data += file.readline(_LONGEST_LINE_BYTES)
+            if len(data) > _LONGEST_LINE_BYTES:
+                raise _not_a_log(path, f"a line of more than {_LONGEST_LINE_BYTES:,} bytes")
     end = data.rfind(b"\n") + 1
     events = [event for line in data[:end].splitlines() if (event := _parse(line))]
     return events, offset + end
+
+
+def iterate_events(path: Path) -> Iterator[dict[str, Any]]:
+    """Yields all events, without holding a long log in memory."""
+    offset, end = -1, 0
+    while end > offset:
+        offset = end
+        events, end = read_events(path, offset, _PIECE_BYTES)
+        yield from events
 
 
 def read_last_events(path: Path) -> list[dict[str, Any]]:
@@ -386,7 +408,7 @@ def _read_stop_file(path: Path) -> dict[str, Any]:
 
 def _parse(line: bytes) -> dict[str, Any] | None:
     try:
-        event = json.loads(line)
+        event = parse_bounded_json(line)
     except (ValueError, RecursionError):
         return None
     if not isinstance(event, dict):

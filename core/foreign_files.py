@@ -17,6 +17,8 @@ _LFS_HEAD = b"version https://git-lfs.github.com/spec/"
 _LONGEST_LFS_POINTER_BYTES = 1024
 _DEEPEST_JSON = 64
 _SHOWN_CHARACTERS = 80
+_LARGEST_INT = (1 << 64) - 1
+_MANY_DIGITS = re.compile(rb"[0-9]{19}")
 
 
 def open_regular(path: Path, *, error: type[StudioError] = CheckpointError) -> tuple[int, int]:
@@ -134,6 +136,13 @@ def parse_json(data: bytes | str) -> Any:
     return values
 
 
+def parse_bounded_json(data: bytes) -> Any:
+    """Parses JSON; raises ValueError for integers that no float or database column holds."""
+    if _MANY_DIGITS.search(data):
+        return json.loads(data, parse_int=_bounded_int)
+    return json.loads(data)
+
+
 def shown(value: Any) -> str:
     """Shortens an untrusted value's repr for error messages."""
     try:
@@ -183,6 +192,13 @@ def _refuse_constant(name: str) -> float:
 def _finite_float(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
+        raise ValueError(f"the number {text[:_SHOWN_CHARACTERS]} is too large")
+    return value
+
+
+def _bounded_int(text: str) -> int:
+    value = int(text)
+    if abs(value) > _LARGEST_INT:
         raise ValueError(f"the number {text[:_SHOWN_CHARACTERS]} is too large")
     return value
 

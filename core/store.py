@@ -26,6 +26,7 @@ from sqlalchemy import (
     delete,
     event,
     func,
+    insert,
     select,
     text,
     update,
@@ -432,11 +433,14 @@ class Store:
         values: Mapping[str, Any],
         *,
         rewound_to: int | None = None,
-    ) -> None:
+    ) -> dict[str, int]:
         """Writes events and their end position in one transaction.
 
         Args:
             rewound_to: Step resumed from; later metrics are deleted.
+
+        Returns:
+            The number of points by metric.
         """
         with self.session.begin() as session:
             if rewound_to is not None:
@@ -444,15 +448,19 @@ class Store:
                     delete(MetricRow).where(MetricRow.run_id == run_id, MetricRow.step > rewound_to)
                 )
             counts = _metric_counts(session, run_id, recount=rewound_to is not None)
+            points = []
             for row in metrics:
                 point = counts.get(row["name"], 0)
                 counts[row["name"]] = point + 1
-                session.add(MetricRow(run_id=run_id, point=point, **row))
+                points.append({"run_id": run_id, "point": point, **row})
+            if points:
+                session.execute(insert(MetricRow), points)
             for row in artifacts:
                 session.merge(ArtifactRow(run_id=run_id, **row))
             session.execute(
                 update(RunRow).where(RunRow.id == run_id).values(metric_counts=counts, **values)
             )
+        return counts
 
     def requeue(self, run_id: str, **values: Any) -> None:
         with self.session.begin() as session:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +69,10 @@ def add_runs(commands: Any, common: argparse.ArgumentParser) -> None:
         )
     about = "another target, whose machines reach the same mirror"
     resume.add_argument("--target", metavar="ADDRESS", default=None, help=about)
+    about = "go on with the run of an unsigned mirror, of an earlier version, that is your own"
+    resume.add_argument("--adopt", action="store_true", help=about)
+    about = "copy the run of anybody's mirror; it gets only what the mirror has, and no credentials"
+    resume.add_argument("--as-stranger", action="store_true", help=about)
     resume.add_argument("--follow", action="store_true", help="print progress until the run ends")
     resume.add_argument(
         "--num-train-steps",
@@ -269,21 +274,39 @@ def _stop_run(options: argparse.Namespace) -> int:
 
 
 def _resume_run(options: argparse.Namespace) -> int:
-    from core.runs.client import resume_run
+    from core.targets.errors import UnsignedMirrorError
 
     workspace = workspace_of(options)
-    run_id = resume_run(
-        workspace,
+    try:
+        run_id = _resume(options, adopt=options.adopt)
+    except UnsignedMirrorError:
+        if not sys.stdin.isatty() or not _is_own_mirror(options.run):
+            raise
+        run_id = _resume(options, adopt=True)
+    if options.follow:
+        return follow(workspace, run_id, as_json=options.json, quiet=options.quiet)
+    return print_run_id(options, run_id, "is queued")
+
+
+def _resume(options: argparse.Namespace, *, adopt: bool) -> str:
+    from core.runs.client import resume_run
+
+    return resume_run(
+        workspace_of(options),
         options.run,
         num_train_steps=options.num_train_steps,
         max_hours=options.max_hours,
         max_cost=options.max_cost,
         price_per_hour=options.price_per_hour,
         target=options.target,
+        adopt=adopt,
+        as_stranger=options.as_stranger,
     )
-    if options.follow:
-        return follow(workspace, run_id, as_json=options.json, quiet=options.quiet)
-    return print_run_id(options, run_id, "is queued")
+
+
+def _is_own_mirror(address: str) -> bool:
+    print(f"Nobody has signed the run at {address}. An earlier version signed none.")
+    return input("Have you started this run yourself? [y/N] ").strip().lower() in ("y", "yes")
 
 
 def _delete_run(options: argparse.Namespace) -> int:

@@ -25,10 +25,17 @@ def start_reporters(workspace: Workspace, run_id: str, config: StageConfig) -> N
     """
     services = _services(getattr(config, "report_to", ""))
     webhook = str(getattr(config, "webhook", ""))
+    if (services or hasattr(config, "webhook")) and _is_isolated(workspace, run_id):
+        return
     for service in services:
         _start(RunFolder.of(workspace, run_id), service, dict(os.environ))
     if webhook or (hasattr(config, "webhook") and os.environ.get(WEBHOOK_VARIABLE)):
         _start(RunFolder.of(workspace, run_id), WEBHOOK, dict(os.environ), webhook)
+
+
+def _is_isolated(workspace: Workspace, run_id: str) -> bool:
+    folder = RunFolder.of(workspace, run_id)
+    return folder.is_there() and folder.read_record().is_isolated
 
 
 def start_reporters_of(folder: RunFolder, record: RunRecord) -> None:

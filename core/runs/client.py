@@ -166,6 +166,8 @@ def resume_run(
     max_cost: float | None = None,
     price_per_hour: float | None = None,
     target: str | None = None,
+    adopt: bool = False,
+    as_stranger: bool = False,
 ) -> str:
     """Requeues an ended run, which goes on from its last checkpoint. Returns its id.
 
@@ -175,8 +177,11 @@ def resume_run(
         max_hours, max_cost: New limits of a run with a target, its earlier machines included.
         price_per_hour: The next machine's, in US dollars.
         target: Another target of a run with one, whose machines reach the same mirror.
+        adopt: Whether an unsigned mirror, of an earlier version, is the user's own.
+        as_stranger: Executes a copy of any mirror's run, with nothing but what the mirror brought.
 
     Raises:
+        ForeignMirrorError: The mirror isn't this workspace's own.
         RunError: The run is missing, active, or has no steps left.
         ConfigError: The target's address is invalid.
     """
@@ -191,7 +196,16 @@ def resume_run(
     if "://" in run_id:
         if target is not None:
             raise _no_target(run_id)
-        return _take_over(workspace, run_id, changes)
+        if as_stranger:
+            return _copy_as_stranger(workspace, run_id, changes)
+        return _take_over(workspace, run_id, changes, adopt=adopt)
+    if adopt or as_stranger:
+        raise ConfigError(
+            "Only the run of a mirror can be adopted or copied",
+            expected="the address of a run: the mirror's, /runs/ and the run's id",
+            received=run_id[:200],
+            fix="leave adopt and as_stranger away",
+        )
     row = _open_and_find(workspace, run_id)
     if target is not None:
         changes = {"price_per_hour": None, **changes}
@@ -237,7 +251,15 @@ def _no_target(run: str) -> RunError:
     )
 
 
-def _take_over(workspace: Workspace, address: str, changes: dict[str, Any]) -> str:
+def _copy_as_stranger(workspace: Workspace, address: str, changes: dict[str, Any]) -> str:
+    from core.targets.takeover import take_over_as_stranger
+
+    record = take_over_as_stranger(workspace, address, changes)
+    _ask(workspace, "submit", vars(record))
+    return record.id
+
+
+def _take_over(workspace: Workspace, address: str, changes: dict[str, Any], *, adopt: bool) -> str:
     from core.targets.mirror import RunMirror
     from core.targets.takeover import take_over
 
@@ -252,7 +274,7 @@ def _take_over(workspace: Workspace, address: str, changes: dict[str, Any]) -> s
             received="one that is followed or executed here",
             fix=f"stop it first: runs stop {run_id}, with --abort if its machine is gone",
         )
-    record = take_over(workspace, address, changes)
+    record = take_over(workspace, address, changes, adopt=adopt)
     if known:
         _ask(workspace, "resume", {"run": run_id, "changes": record.config})
     else:
@@ -299,16 +321,16 @@ def choose_slots(workspace: Workspace, slots: int) -> None:
 
 
 def rebuild_database(workspace: Workspace) -> int:
-    """Registers unknown run folders; returns their number."""
+    """Registers unknown run folders, and starts none of them; returns their number."""
     store = Store.open(workspace)
     folders = [RunFolder(path.parent) for path in workspace.runs.glob("*/run.json")]
     records = sorted(filter(None, map(_readable_record, folders)), key=_by_creation)
     unknown = [record.id for record in records if store.get_run(record.id) is None]
     for run_id in unknown[:-1]:
-        store.add_request("register", {"run": run_id})
+        store.add_request("register", {"run": run_id, "is_rebuilt": True})
     store.close()
     if unknown:
-        _ask(workspace, "register", {"run": unknown[-1]})
+        _ask(workspace, "register", {"run": unknown[-1], "is_rebuilt": True})
     return len(unknown)
 
 

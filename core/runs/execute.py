@@ -142,7 +142,9 @@ def main(arguments: list[str] | None = None) -> int:
 def _execute(folder: RunFolder, workspace: Workspace) -> int:
     with folder.lock():
         record = folder.read_record()
-        if record.cwd and Path(record.cwd).is_dir():
+        if record.is_isolated:
+            workspace = folder.isolated_workspace()
+        elif record.cwd and Path(record.cwd).is_dir():
             os.chdir(record.cwd)
         reporter = FolderReporter(folder.path)
         _stop_on_sigterm(reporter)

@@ -15,7 +15,9 @@ run.lock       held by the running process
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 import secrets
 import time
 from collections import deque
@@ -27,11 +29,12 @@ from typing import Any
 
 from core.errors import RunError, StudioError
 from core.events import EVENTS_FILE, STOP_FILE, StopMode, read_notes, read_resolved, read_samples
-from core.foreign_files import read_regular
+from core.foreign_files import parse_bounded_json, read_regular
 from core.redaction import has_password
 from core.runs.annotations import checked
 from core.runs.process import ProcessIdentity
 from core.workspace import Workspace, file_lock, write_atomically
+from core.workspace.keys import make_keys, read_keys
 from core.workspace.names import is_run_id
 from core.workspace.places import make_folder
 
@@ -40,6 +43,16 @@ _CARRIED_PREFIXES = (
     "HF_", "JAX_", "XLA_", "TF_", "TPU_", "CUDA_", "STUDIO_", "LIBTPU_", "KERAS_",
     "TRACKIO_", "WANDB_", "MLFLOW_",
 )  # fmt: skip
+# Variables that can neither name code or files nor lead to another host.
+_HARMLESS = frozenset(
+    (
+        "CUDA_VISIBLE_DEVICES", "TPU_VISIBLE_CHIPS", "JAX_PLATFORMS", "JAX_ENABLE_X64",
+        "KERAS_BACKEND", "TF_CPP_MIN_LOG_LEVEL", "TF_ENABLE_ONEDNN_OPTS",
+        "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "HF_HUB_OFFLINE", "HF_HUB_DISABLE_XET",
+    )
+)  # fmt: skip
+_WORD = re.compile(r"[A-Za-z0-9_,-]{0,64}")
+_SIGNATURE = "environment_signature"
 _MOST_JSON_BYTES = 16 << 20
 _LAST_LINES = 3
 _FOUND_LINES = 500
@@ -56,6 +69,8 @@ class RunRecord:
         created: Unix seconds.
         cwd: Base of relative paths.
         follows: Mirror address of a remote run.
+        is_isolated: Whether it has a workspace of its own in its folder, and no credentials: a run
+            of a stranger.
     """
 
     id: str
@@ -66,6 +81,7 @@ class RunRecord:
     cwd: str = ""
     environment: dict[str, str] = field(default_factory=dict)
     follows: str = ""
+    is_isolated: bool = False
 
     def in_cwd(self) -> AbstractContextManager[None]:
         """Changes to the folder at which relative paths of the config begin, if it exists."""
@@ -104,9 +120,14 @@ class RunFolder:
     def stop_file(self) -> Path:
         return self.path / STOP_FILE
 
+    def isolated_workspace(self) -> Workspace:
+        """Returns the workspace of a run that sees no other one."""
+        return Workspace(self.path / "workspace")
+
     def write_record(self, record: RunRecord) -> None:
         make_folder(self.path)
-        _write_json(self.path / "run.json", asdict(record))
+        signed = signed_environment(self.path, record.environment)
+        _write_json(self.path / "run.json", {**asdict(record), **signed})
 
     def is_there(self) -> bool:
         return (self.path / "run.json").is_file()
@@ -125,7 +146,8 @@ class RunFolder:
             )
         values = _read_json(path)
         try:
-            return RunRecord(**(values or {}))
+            environment = pop_environment(self.path, values or {})
+            return _checked(RunRecord(**{**(values or {}), "environment": environment}))
         except TypeError as error:
             raise RunError(
                 f"{path} can't be read",
@@ -248,6 +270,49 @@ def carried_environment(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def _checked(record: RunRecord) -> RunRecord:
+    """Raises TypeError for a record with values of other types."""
+    texts = (record.id, record.stage, record.cwd, record.follows, *record.after)
+    is_time = isinstance(record.created, int | float) and math.isfinite(record.created)
+    is_valid = all(isinstance(one, str) for one in texts) and isinstance(record.after, list)
+    is_valid &= isinstance(record.is_isolated, bool)
+    if not is_valid or not is_time or not isinstance(record.config, dict):
+        raise TypeError("a value of another type")
+    return record
+
+
+def signed_environment(folder: Path, environment: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the fields of a record in a run's or sweep's folder that keep its environment."""
+    if not environment:
+        return {"environment": {}}
+    keys = make_keys(folder.parent.parent)
+    signature = keys.sign(*_statement(folder, environment))
+    return {"environment": dict(environment), _SIGNATURE: signature}
+
+
+def pop_environment(folder: Path, values: dict[str, Any]) -> dict[str, str]:
+    """Removes a record's environment; returns what of it a process here may get.
+
+    Only what this workspace has signed is trusted: in a folder from elsewhere, a variable could
+    name code, or an address that gets tokens.
+    """
+    signature, environment = values.pop(_SIGNATURE, ""), values.pop("environment", None)
+    if not isinstance(environment, dict):
+        return {}
+    known = {name: one for name, one in environment.items() if isinstance(one, str)}
+    if known == environment:
+        keys = read_keys(folder.parent.parent)
+        if keys.has_signed(*_statement(folder, known), signature):
+            return carried_environment(known)
+    return {name: one for name, one in known.items() if name in _HARMLESS and _WORD.fullmatch(one)}
+
+
+def _statement(folder: Path, environment: Mapping[str, str]) -> tuple[str, bytes]:
+    """Returns the name and data that are signed for an environment."""
+    name = f"environment of {folder.parent.name}/{folder.name}"
+    return name, json.dumps(environment, sort_keys=True).encode()
+
+
 def _read_tail(log: Path, lines: int = 200) -> str:
     if not log.is_file():  # Reading a pipe would block.
         return ""
@@ -290,7 +355,7 @@ def _write_json(path: Path, values: Mapping[str, Any]) -> None:
 
 def _read_json(path: Path) -> dict[str, Any] | None:
     try:
-        values = json.loads(read_regular(path, _MOST_JSON_BYTES))
+        values = parse_bounded_json(read_regular(path, _MOST_JSON_BYTES))
     except (StudioError, ValueError, RecursionError):
         return None
     return values if isinstance(values, dict) else None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from core.children import module_command, with_module_paths
 from core.cores import thread_settings
-from core.environment import for_runs
+from core.environment import for_isolated_runs, for_runs
 from core.errors import StudioError
 from core.events import read_stop
 from core.reporting.start import start_reporters_of
@@ -24,6 +24,7 @@ from core.workspace.places import (
     find_new_location,
     forget_workspace,
     guarding_workspaces,
+    make_folder,
     private_files,
     register_root,
     user_umask,
@@ -51,11 +52,12 @@ def _supervise(folder: RunFolder) -> int:
     child = subprocess.Popen(
         module_command("core.runs.execute", folder.path),
         stdin=subprocess.DEVNULL,
-        env=with_module_paths({**thread_settings(), **for_runs(os.environ), **record.environment}),
+        env=with_module_paths({**thread_settings(), **_environment(folder, record)}),
         umask=user_umask(),
     )
     _pass_on_sigterm(child)
-    start_reporters_of(folder, record)
+    if not record.is_isolated:
+        start_reporters_of(folder, record)
     try:
         folder.write_processes(
             run=ProcessIdentity.of(child.pid), supervisor=ProcessIdentity.of_this()
@@ -73,10 +75,19 @@ def _supervise(folder: RunFolder) -> int:
     return 0
 
 
+def _environment(folder: RunFolder, record: RunRecord) -> dict[str, str]:
+    """Returns the variables of the run's process."""
+    if record.is_isolated:
+        home = folder.isolated_workspace().root / "home"
+        make_folder(home)
+        return for_isolated_runs(os.environ, home)
+    return {**for_runs(os.environ), **record.environment}
+
+
 def _start_publisher(
     folder: RunFolder, record: RunRecord, child: subprocess.Popen[bytes]
 ) -> Publisher | None:
-    if not record.config.get("mirror"):
+    if not record.config.get("mirror") or record.is_isolated:
         return None
     # Most runs have no mirror.
     from core.targets.publisher import publisher_for

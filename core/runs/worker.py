@@ -56,6 +56,12 @@ EXIT_MOVED = 0
 _LOCK_FILE = "worker.lock"
 _LOG_FILE = "worker.log"
 _KEPT_WARNINGS = 20
+_MOST_METRICS = 1_000
+# Limits for one run in one round.
+_INGESTING_SECONDS = 1.0
+_INGESTED_BYTES = 256 << 10
+# The reason of a run of a rebuilt database until its events are read.
+_REBUILT = "rebuilt"
 _LOCK_PATIENCE_SECONDS = 0.5
 _LOCK_POLL_SECONDS = 0.02
 # A supervisor or follower ends within this time after it has written the run's exit.
@@ -125,10 +131,12 @@ class Worker:
         """Adds a script's run, or any to rebuild the database."""
         folder = RunFolder.of(self.workspace, payload["run"])
         record = folder.read_record()
+        is_known = not payload.get("is_rebuilt")
         row = _row_of(record, "running" if folder.was_started() else "queued")
-        if row.state == "queued" and folder.stop_file.exists():
+        if row.state == "queued" and (folder.stop_file.exists() or not is_known):
             row.state, row.reason, row.ended = "stopped", "cancelled", record.created
         if row.state == "running":
+            row.reason = "" if is_known or folder.is_running() else _REBUILT
             row.started = record.created
             row.attempt = folder.count_attempts()
             row.attempt_number = _attempt_number(folder)
@@ -232,8 +240,12 @@ class Worker:
         started = _was_started(row, folder)
         running, exited = folder.is_running(), folder.read_exit()
         # After the liveness check, to include events written just before death.
-        finished = self._ingest(row, folder)
-        if exited is None and not running and row.remote:
+        finished, is_complete = self._ingest(row, folder)
+        if not is_complete:
+            return
+        if row.reason == _REBUILT:
+            self._end_rebuilt(row, folder, finished, exited)
+        elif exited is None and not running and row.remote:
             self._follow_again(row, folder)
         elif exited is not None or not running:
             self._end(row, folder, finished, exited, started=started)
@@ -242,19 +254,48 @@ class Worker:
         if not self._is_starting_or_failed(row, folder.follower_log):
             self._supervisors[row.id] = _start_process(folder, is_remote=True)
 
-    def _ingest(self, row: RunRow, folder: RunFolder) -> dict[str, Any] | None:
-        events, offset = read_events(folder.events, row.event_offset)
-        intake = _Ingestion(row)
-        for one in events:
-            if one["n"] > row.event_number:
-                intake.add(one)
-        if events:
-            number = max(row.event_number, int(events[-1]["n"]))
-            values = {**intake.values, "event_number": number, "event_offset": offset}
-            self.store.ingest(
-                row.id, intake.metrics, intake.artifacts, values, rewound_to=intake.rewound_to
+    def _ingest(self, row: RunRow, folder: RunFolder) -> tuple[dict[str, Any] | None, bool]:
+        """Ingests new events; returns the last one if it ends the run, and whether none is left.
+
+        A flood of events is ingested in rounds, between which requests are handled.
+        """
+        finished, deadline = None, time.monotonic() + _INGESTING_SECONDS
+        while time.monotonic() < deadline:
+            events, offset = read_events(folder.events, row.event_offset, _INGESTED_BYTES)
+            if offset == row.event_offset:
+                return finished, True
+            intake = _Ingestion(row)
+            for one in events:
+                if one["n"] > row.event_number:
+                    intake.add(one)
+            last = int(events[-1]["n"]) if events else 0
+            values = {"event_number": max(row.event_number, last), "event_offset": offset}
+            row.metric_counts = self.store.ingest(
+                row.id,
+                intake.metrics,
+                intake.artifacts,
+                {**intake.values, **values},
+                rewound_to=intake.rewound_to,
             )
-        return intake.finished
+            for name, value in {**values, **intake.kept}.items():
+                setattr(row, name, value)
+            finished = intake.finished or finished
+        return finished, False
+
+    def _end_rebuilt(
+        self,
+        row: RunRow,
+        folder: RunFolder,
+        finished: dict[str, Any] | None,
+        exited: dict[str, Any] | None,
+    ) -> None:
+        """Ends a run whose folder was only found: rebuilding the database starts nothing."""
+        finished = finished or _finished_event(folder, row.attempt_number)
+        values = _ending(finished, exited, folder)
+        if _was_preempted(finished, exited):
+            values |= {"state": "stopped", "reason": "preempted", "error": None}
+        ended = _last_heard(row, folder)
+        self.store.update_run(row.id, ended=ended, eta_seconds=None, **values)
 
     def _end(
         self,
@@ -357,6 +398,8 @@ class Worker:
 
 
 class _Ingestion:
+    """Collects the changes that a run's new events make to the database."""
+
     def __init__(self, row: RunRow) -> None:
         self.metrics: list[dict[str, Any]] = []
         self.artifacts: list[dict[str, Any]] = []
@@ -365,6 +408,12 @@ class _Ingestion:
         self.rewound_to: int | None = None
         self.remote = dict(row.remote)
         self._warnings = list(row.warnings)
+        self._names = set(row.metric_counts)
+
+    @property
+    def kept(self) -> dict[str, Any]:
+        """Fields of the row that the next events change further."""
+        return {"remote": self.remote, "warnings": self._warnings[-_KEPT_WARNINGS:]}
 
     def add(self, event: dict[str, Any]) -> None:
         handler = getattr(self, f"_on_{event['kind']}", None)
@@ -376,6 +425,9 @@ class _Ingestion:
         self.values["started"] = event["t"]
 
     def _on_progress(self, event: dict[str, Any]) -> None:
+        numbers = [event.get(name) for name in ("done", "total", "eta_seconds")]
+        if not all(one is None or math.isfinite(one) for one in numbers):
+            return
         for name in ("done", "total", "unit", "note"):
             self.values[name] = event.get(name)
         self.values["eta_seconds"] = event.get("eta_seconds")
@@ -388,6 +440,10 @@ class _Ingestion:
 
     def _on_metrics(self, event: dict[str, Any]) -> None:
         for name, value in _without_infinities(event["values"]).items():
+            if name not in self._names and len(self._names) >= _MOST_METRICS:
+                self._warn_of_metrics(event)
+                continue
+            self._names.add(name)
             self.metrics.append(
                 {
                     "number": event["n"],
@@ -402,6 +458,11 @@ class _Ingestion:
         tokens = event.get("tokens_per_step")
         if isinstance(tokens, int) and 0 < tokens < 1 << 53:
             self.values["tokens_per_step"] = float(tokens)
+
+    def _warn_of_metrics(self, event: dict[str, Any]) -> None:
+        message = f"Only the first {_MOST_METRICS:,} metrics are shown; the run reports more"
+        if all(one["message"] != message for one in self._warnings):
+            self._on_warning({**event, "message": message})
 
     def _on_warning(self, event: dict[str, Any]) -> None:
         alert, number = event.get("alert", ""), event["n"]

@@ -20,7 +20,8 @@ from typing import Any
 
 from core.config.sweep import MOST_TRIALS, SweepConfig
 from core.errors import RunError, StudioError
-from core.foreign_files import read_regular
+from core.foreign_files import parse_bounded_json, read_regular
+from core.runs.folder import pop_environment, signed_environment
 from core.sweeps.samplers import Settings
 from core.workspace import Workspace, check_name, file_lock, write_atomically
 from core.workspace.places import make_folder
@@ -148,7 +149,7 @@ class SweepFolder:
             "config": record.config.model_dump(mode="json"),
             "created": record.created,
             "cwd": record.cwd,
-            "environment": record.environment,
+            **signed_environment(self.path, record.environment),
         }
         _write_json(self.path / "sweep.json", values)
 
@@ -157,10 +158,9 @@ class SweepFolder:
         values = _read_json(self.path / "sweep.json")
         try:
             config = SweepConfig.parse(values["config"])
-            return SweepRecord(
-                config, float(values["created"]), str(values["cwd"]), dict(values["environment"])
-            )
-        except (KeyError, TypeError, ValueError) as error:
+            environment = pop_environment(self.path, values)
+            return SweepRecord(config, float(values["created"]), str(values["cwd"]), environment)
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise _damaged(self.path / "sweep.json", error) from error
 
     def read_state(self) -> SweepState:
@@ -212,7 +212,7 @@ def _write_json(path: Path, values: dict[str, Any]) -> None:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        values = json.loads(read_regular(path, _MOST_JSON_BYTES))
+        values = parse_bounded_json(read_regular(path, _MOST_JSON_BYTES))
     except (StudioError, ValueError, RecursionError) as error:
         raise _damaged(path, error) from error
     if not isinstance(values, dict):

@@ -201,9 +201,29 @@ def _place_files(store: ObjectStore, one: Input, folder: Path, cache: Path) -> N
             path = path_inside(draft, file.name, "The run's description")
             make_folder(path.parent)
             _link(_fetch(store, file, cache), path)
+        _check_manifests(one, draft)
         commit_folder(draft, folder)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def _check_manifests(one: Input, folder: Path) -> None:
+    """Raises MirrorError for manifests that lead elsewhere, or are of another kind."""
+    for path in folder.rglob(MANIFEST_FILE):
+        if path.parent != folder and not one.kind:
+            continue
+        try:
+            manifest = read_manifest(path.parent)
+        except StudioError:
+            if one.kind:
+                raise
+            continue  # Another program's file.
+        if manifest.location:
+            raise _strange(f"{one.kind or one.field} whose files are elsewhere")
+        if one.kind and path.parent == folder and manifest.kind != one.kind:
+            raise _strange(f"{manifest.kind} as {one.kind}")
+    if one.kind and not (folder / MANIFEST_FILE).is_file():
+        raise _strange(f"{one.kind} without a manifest")
 
 
 def _files_of(pattern: str, field: str) -> dict[str, Path]:

@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
+
+from fsspec.callbacks import Callback
 
 from core.shards.storage import connect
 from core.targets.errors import MirrorError, UnavailableError
 from core.targets.store import StoredObject, check_number, check_size, checked_name, missing
 from core.workspace.names import flaw_of_name
+
+
+class _Limit(Callback):
+    """Ends a download that is longer than allowed."""
+
+    def __init__(self, name: str, most_bytes: int) -> None:
+        super().__init__()
+        self._name, self._most_bytes = name, most_bytes
+
+    def relative_update(self, inc: int = 1) -> None:
+        super().relative_update(inc)
+        check_size(self._name, self.value, self._most_bytes)
+
+    def absolute_update(self, value: int) -> None:
+        super().absolute_update(value)
+        check_size(self._name, self.value, self._most_bytes)
 
 
 class CloudStore:
@@ -34,19 +54,20 @@ class CloudStore:
         for path, info in found.items():
             name = path.removeprefix(root)
             if path.startswith(root) and not flaw_of_name(name):
-                objects[name] = StoredObject(int(info.get("size") or 0), _version(info))
+                size = int(info.get("size") or 0)
+                objects[name] = StoredObject(size, _version(info), _time_of(info))
                 check_number(objects, self.address)
         return objects
 
     def read(self, name: str, most_bytes: int) -> bytes | None:
         with self._explaining(f"read: {name}"):
             try:
-                with self._fs.open(self._path(name), "rb") as file:
-                    data: bytes = file.read(most_bytes + 1)
+                with tempfile.TemporaryDirectory() as folder:
+                    path = Path(folder, "object")
+                    self._fetch(name, path, most_bytes)
+                    return path.read_bytes()
             except FileNotFoundError:
                 return None
-        check_size(f"{self.address}/{name}", len(data), most_bytes)
-        return data
 
     def write(self, name: str, data: bytes) -> None:
         with self._explaining(f"written: {name}"):
@@ -67,11 +88,16 @@ class CloudStore:
     def download(self, name: str, path: Path, most_bytes: int) -> None:
         with self._explaining(f"read: {name}"):
             try:
-                size = int(self._fs.info(self._path(name))["size"])
-                check_size(f"{self.address}/{name}", size, most_bytes)
-                self._fs.get_file(self._path(name), str(path))
+                self._fetch(name, path, most_bytes)
             except FileNotFoundError as error:
                 raise missing(f"{self.address}/{name}") from error
+
+    def _fetch(self, name: str, path: Path, most_bytes: int) -> None:
+        """Downloads an object; MirrorError once more arrives than allowed, whatever is stated."""
+        size = int(self._fs.info(self._path(name))["size"])
+        check_size(f"{self.address}/{name}", size, most_bytes)
+        limit = _Limit(f"{self.address}/{name}", most_bytes)
+        self._fs.get_file(self._path(name), str(path), callback=limit)
         check_size(f"{self.address}/{name}", path.stat().st_size, most_bytes)
 
     def remove(self, names: Iterable[str]) -> None:
@@ -98,6 +124,18 @@ class CloudStore:
                 received=f"{type(error).__name__}: {error}"[:500],
                 fix="check the address, the credentials and the network; it is tried again",
             ) from error
+
+
+def _time_of(info: dict[str, Any]) -> float:
+    for name in ("mtime", "updated", "LastModified"):
+        stated = info.get(name)
+        try:
+            time = datetime.fromisoformat(stated) if isinstance(stated, str) else stated
+        except ValueError:
+            continue
+        if isinstance(time, datetime):
+            return time.timestamp()
+    return 0.0
 
 
 def _version(info: dict[str, Any]) -> str:

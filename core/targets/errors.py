@@ -23,6 +23,16 @@ class MirrorError(TargetError):
     reason = "mirror"
 
 
+class ForeignMirrorError(TargetError):
+    """Somebody else has made a mirror, so that it can only be followed."""
+
+    reason = "foreign"
+
+
+class UnsignedMirrorError(ForeignMirrorError):
+    """Nobody has signed a mirror: an earlier version of one's own, or a stranger, has made it."""
+
+
 class NoRoomError(TargetError):
     """What a mirror holds doesn't fit on this disk; nothing is wrong with the mirror."""
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from core.config import TrainConfig
 from core.config.word_marks import parse_word_marks
 from core.errors import StudioError
-from core.events import LIMIT, EventLog, StopMode, read_events, read_stop
+from core.events import LIMIT, EventLog, StopMode, iterate_events, read_phases, read_stop
 from core.interruption import interrupted_by
 from core.outbound import distrust_callers
 from core.redaction import hide_secrets_in_output
@@ -33,6 +33,7 @@ from core.runs.process import ProcessIdentity
 from core.stages.registry import artifact_kind_of, load_further_stages, parse_stage_config
 from core.targets.errors import MirrorError, NoRoomError, TargetError, UnavailableError
 from core.targets.mirror import Listing, RunMirror, exit_name, heartbeat_name, log_name
+from core.targets.received import is_hub_name
 from core.targets.schema import AGAIN, MOST_EVENTS_BYTES, Exit, StopRequest, parse_events
 from core.training.checkpoint import (
     CHECKPOINTS_FOLDER,
@@ -64,6 +65,7 @@ _FIGURES_EVERY_SECONDS = 30.0
 # A machine that doesn't abort within this time is deleted.
 _ABORT_WITHIN_SECONDS = 60.0
 _BEFORE_THE_FIRST_STEP = -1
+_BYTES_PER_ROUND = 8 << 20
 _HELD = ("artifact", "finished")
 
 
@@ -76,13 +78,16 @@ class Follower:
 
     Args:
         folder: The run's folder, whose record names the mirror.
+        mirror: The mirror, if it is known already.
     """
 
-    def __init__(self, folder: RunFolder, workspace: Workspace) -> None:
+    def __init__(
+        self, folder: RunFolder, workspace: Workspace, mirror: RunMirror | None = None
+    ) -> None:
         self._folder = folder
         self._workspace = workspace
         self._record = folder.read_record()
-        self._known_mirror: RunMirror | None = None
+        self._known_mirror = mirror
         # A run that is only followed never launches a machine, whatever its config says.
         is_launched = bool(self._record.config.get("target")) and not self._record.follows
         self._launcher = self._make_launcher() if is_launched else None
@@ -198,7 +203,8 @@ class Follower:
     def copy_events(self) -> None:
         """Copies the events that the mirror has now."""
         self._open_mirror()
-        self._copy_events(self._mirror.look())
+        while not self._copy_events(self._mirror.look()):
+            continue
         self._events.close()
 
     def _make_launcher(self) -> Launcher:
@@ -234,7 +240,8 @@ class Follower:
         ended = self._read_exit(listing)
         is_over = ended is not None and ended.reason not in AGAIN
         if launcher and not is_over and (why := self._keep_machine(launcher, listing)):
-            self._copy_events(listing)
+            while not self._copy_events(listing):
+                continue
             self._fetch_checkpoint(listing)
             return self._stop_without_machine(why)
         if not newest:
@@ -245,9 +252,11 @@ class Follower:
             listing = self._mirror.look()
         if listing.newest > newest:
             return False
-        self._copy_events(listing)
+        has_all = self._copy_events(listing)
         self._copy_log(listing)
         self._pass_on_stop(newest)
+        if not has_all:
+            return False
         if ended and ended.reason not in AGAIN:
             self._end(listing, ended)
             return True
@@ -306,13 +315,18 @@ class Follower:
 
     # Events.
 
-    def _copy_events(self, listing: Listing) -> None:
+    def _copy_events(self, listing: Listing) -> bool:
+        """Copies new events; returns False if more are left for the next round."""
+        most = self._bytes + _BYTES_PER_ROUND
         for incarnation in range(max(self._incarnation, 1), listing.newest + 1):
             if incarnation > self._incarnation:
                 self._begin(incarnation)
             for number in listing.segments(incarnation):
                 if number >= self._segment:
+                    if self._bytes >= most:
+                        return False
                     self._copy_segment(incarnation, number)
+        return True
 
     def _begin(self, incarnation: int) -> None:
         claim = self._mirror.read_claim(incarnation)
@@ -497,7 +511,10 @@ class Follower:
         if made := self._fetched_before(kind):
             self._copy_to_output(made)
             return describe_artifact(made)
-        with self._workspace.new_artifact(kind, described["name"], exact=False) as draft:
+        name = described["name"]
+        if self._launcher is None and is_hub_name(name):
+            name = f"followed-{name}"
+        with self._workspace.new_artifact(kind, name, exact=False) as draft:
             manifest = self._mirror.download_artifact(self._incarnation, files, draft.folder)
             draft.fingerprint, draft.counts = manifest.fingerprint, manifest.counts
             draft.config, draft.inputs = manifest.config, manifest.inputs
@@ -550,21 +567,20 @@ def _no_answer(target: str) -> UnavailableError:
 
 def _position(folder: RunFolder) -> tuple[int, int, int]:
     """Returns the incarnation, segment and line to go on from."""
-    events, _ = read_events(folder.events)
-    for event in reversed(events):
+    found = (0, 0, 0)
+    for event in iterate_events(folder.events):
         place = event.get("from")
         if isinstance(place, list) and len(place) == 3:
-            return int(place[0]), max(int(place[1]), 0), int(place[2]) + 1
-    return 0, 0, 0
+            found = int(place[0]), max(int(place[1]), 0), int(place[2]) + 1
+    return found
 
 
 def _last_phase(folder: RunFolder) -> tuple[tuple[str, int], float]:
     """Returns the newest reported phase with its incarnation, and its time."""
-    events, _ = read_events(folder.events)
-    for event in reversed(events):
-        if event["kind"] == "remote":
-            return (event["phase"], event["incarnation"]), event["since"]
-    return ("", 0), 0.0
+    phases = read_phases(folder.events)
+    if not phases:
+        return ("", 0), 0.0
+    return (phases[-1]["phase"], phases[-1]["incarnation"]), phases[-1]["since"]
 
 
 def _phase_of(note: str) -> str:

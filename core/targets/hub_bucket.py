@@ -47,7 +47,9 @@ class HubBucketStore:
             name = str(file.path).removeprefix(self._root)
             if str(file.path).startswith(self._root) and not flaw_of_name(name):
                 uploaded = file.uploaded_at.isoformat() if file.uploaded_at else ""
-                objects[name] = StoredObject(int(file.size), f"{file.xet_hash}-{uploaded}")
+                modified = file.uploaded_at.timestamp() if file.uploaded_at else 0.0
+                version = f"{file.xet_hash}-{uploaded}"
+                objects[name] = StoredObject(int(file.size), version, modified)
         return objects
 
     def read(self, name: str, most_bytes: int) -> bytes | None:

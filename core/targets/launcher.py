@@ -8,7 +8,6 @@ limit, on abort and on failure; the machine itself does so too.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from core.config import TrainConfig, split_references
+from core.environment import RUN_KEY_VARIABLE
 from core.errors import ConfigError, RunError, StudioError
 from core.events import LIMIT
 from core.foreign_files import read_regular
@@ -26,7 +26,8 @@ from core.targets.code import pack_code
 from core.targets.errors import TargetError
 from core.targets.mirror import RunMirror
 from core.targets.opening import open_store
-from core.targets.schema import RunSpec
+from core.targets.schema import NEVER_SIGNED, RunSpec
+from core.targets.signing import description_keys, run_keys
 from core.targets.target import Job, Machine, Status, Target, open_target, printable
 from core.workspace import Workspace, write_atomically
 
@@ -38,7 +39,7 @@ MOST_FRUITLESS_LAUNCHES = 3
 _GRACE_SECONDS = 600.0
 _MOST_FILE_BYTES = 1 << 20
 _SECONDS_PER_HOUR = 3600.0
-_MOST_CLOCK_ERROR_SECONDS = 60.0
+_SEEN_EVERY_SECONDS = 60.0
 # Fields that describe where a run is executed, and not what.
 _LOCAL_FIELDS = (
     "target",
@@ -62,6 +63,7 @@ class Launch:
         machine: None until the target has confirmed it.
         billed_from: Unix seconds at which the machine was first seen starting or running; 0: never.
         ended: Unix seconds; 0: it goes on.
+        seen: Unix seconds at which the machine was last seen starting or running.
         incarnations, checkpoints: Numbers of them that the mirror had before.
         detail: Why it ended, in the target's words.
         price_per_hour: In US dollars; None if unknown.
@@ -72,6 +74,7 @@ class Launch:
     machine: dict[str, Any] | None = None
     billed_from: float = 0.0
     ended: float = 0.0
+    seen: float = 0.0
     incarnations: int = 0
     checkpoints: int = 0
     detail: str = ""
@@ -99,6 +102,8 @@ class RemoteState:
         here, there: The mirror's root, from this computer and from the machine.
         code, spec: SHA-256 of the uploaded code, which all machines of an attempt run, and of the
             run's description.
+        signed_from: The first incarnation that is signed; 0: the machines of an earlier version
+            sign nothing.
         price_per_hour: The next machine's, in US dollars; None if unknown.
         ended_attempt: The newest attempt that has ended, with its exit code.
     """
@@ -107,6 +112,7 @@ class RemoteState:
     there: str = ""
     code: str = ""
     spec: str = ""
+    signed_from: int = 0
     price_per_hour: float | None = None
     ended_attempt: int = 0
     exit_code: int | None = None
@@ -190,6 +196,7 @@ class Launcher:
         self._phase = ""
         self._problem = ""
         self._is_ending = False
+        self._seen_written = 0.0
 
     # Before the first launch.
 
@@ -258,6 +265,7 @@ class Launcher:
     def _upload(self) -> None:
         self._enter("uploading")
         mirror = self._mirror()
+        self._choose_signatures(mirror)
         with self._record.in_cwd():
             inputs = collect_inputs(self._config, self._workspace)
         config = {**self._record.config, **inputs.values}
@@ -271,15 +279,27 @@ class Launcher:
             config=config,
             created=self._record.created,
             inputs=tuple(inputs.inputs),
+            signed_from=self.state.signed_from,
         )
-        mirror.write_spec(spec)
+        self.state.spec = mirror.write_spec(spec, description_keys(self._workspace.root, make=True))
         self.state.code = code.sha256
-        self.state.spec = hashlib.sha256(spec.to_bytes()).hexdigest()
         self.state.write(self._folder)
         mirror.clear_stop()
 
+    def _choose_signatures(self, mirror: RunMirror) -> None:
+        """Decides from which incarnation on machines sign what they write."""
+        if not self._target.carries_secrets:
+            self.state.signed_from = NEVER_SIGNED
+        elif self.state.signed_from in (0, NEVER_SIGNED):
+            self.state.signed_from = mirror.look().newest + 1
+
     def _mirror(self) -> RunMirror:
-        return RunMirror(open_store(self.state.here), self._record.id)
+        return RunMirror(
+            open_store(self.state.here),
+            self._record.id,
+            run_keys(self._workspace.root, self._record.id),
+            signed_from=self.state.signed_from or NEVER_SIGNED,
+        )
 
     # Machines.
 
@@ -358,6 +378,8 @@ class Launcher:
             launch.billed_from = time.time()
             self.state.write(self._folder)
         self._phase = self._phase_of(machine, status)
+        if status.state in ("starting", "running"):
+            self._see(launch)
         # One more round of the follower reads what the machine wrote last.
         if status.state == "ended" and self._is_ending:
             self.end_machine(status.detail)
@@ -366,6 +388,15 @@ class Launcher:
             self._polled = 0.0
         elif self._is_overdue():
             self.end_machine("it is still there after its limit")
+
+    def _see(self, launch: Launch) -> None:
+        """Keeps when a machine was seen at work, exactly to a minute after a restart."""
+        now = time.time()
+        is_old = now - self._seen_written > _SEEN_EVERY_SECONDS
+        launch.seen = now
+        if is_old:
+            self._seen_written = now
+            self.state.write(self._folder)
 
     def _phase_of(self, machine: Machine, status: Status) -> str:
         if status.state == "waiting":
@@ -399,16 +430,20 @@ class Launcher:
         self.state.write(self._folder)
 
     def _correct_times(self, launch: Launch) -> None:
-        """Takes a launch's times from the mirror: this computer may have been off meanwhile."""
+        """Takes a launch's times from the mirror's store: this computer may have been off.
+
+        What a machine itself says about its times decides nothing, and nothing makes the launch end
+        before this computer last saw it at work.
+        """
         try:
-            reported = self._mirror().reported_times(launch.number, launch.incarnations)
+            times = self._mirror().times_of(launch.number, launch.incarnations)
         except StudioError:
             return
-        started, ended = reported or (0.0, 0.0)
-        # The clock of a machine may be wrong, and a mirror may say anything.
-        if launch.asked - _MOST_CLOCK_ERROR_SECONDS <= started <= launch.ended:
+        started, ended = times or (0.0, 0.0)
+        if started and launch.asked <= started <= launch.ended:
             launch.billed_from = min(launch.billed_from or started, started)
-            launch.ended = max(launch.billed_from, min(launch.ended, ended))
+            seen = max(launch.seen, launch.billed_from, ended)
+            launch.ended = min(launch.ended, seen)
 
     def give_up(self, exit_code: int | None) -> None:
         """Writes that this attempt has ended, though its machine couldn't be deleted."""
@@ -504,12 +539,16 @@ class Launcher:
         return left is not None and left < -_GRACE_SECONDS
 
     def _secrets(self) -> dict[str, str]:
-        if not self._target.carries_secrets or not _needs_hub(self._config, self.state.there):
+        if not self._target.carries_secrets:
             return {}
+        keys = run_keys(self._workspace.root, self._record.id)
+        found = {RUN_KEY_VARIABLE: keys.format()}
+        if not _needs_hub(self._config, self.state.there):
+            return found
         from huggingface_hub import get_token
 
         token = get_token()
-        return {"HF_TOKEN": token} if token else {}
+        return {**found, "HF_TOKEN": token} if token else found
 
 
 def _known(model: type[Launch | RemoteState], values: dict[str, Any]) -> dict[str, Any]:

@@ -41,7 +41,8 @@ from core.targets.errors import MirrorError, UnavailableError
 from core.targets.mirror import Listing, RunMirror, StoredCheckpoint
 from core.targets.opening import open_store
 from core.targets.publisher import STATE_FILE, ending_reason
-from core.targets.schema import AGAIN, CheckpointReference, Claim, RunSpec
+from core.targets.schema import AGAIN, NEVER_SIGNED, CheckpointReference, Claim, RunSpec
+from core.targets.signing import machine_keys
 from core.training.checkpoint import CHECKPOINTS_FOLDER
 from core.workspace import Workspace, write_atomically
 from core.workspace.places import make_folder, private_files
@@ -90,9 +91,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _execute(options: argparse.Namespace, workspace: Workspace, cache: Path, started: float) -> int:
-    mirror = RunMirror(open_store(options.mirror), options.run)
+    mirror = RunMirror(open_store(options.mirror), options.run, machine_keys())
     print("studio: fetching inputs", flush=True)
     spec = _patiently(partial(mirror.read_spec, options.spec))
+    mirror.signed_from = spec.signed_from or NEVER_SIGNED
     placed = _patiently(lambda: place_inputs(mirror.store, spec.inputs, workspace, cache))
     config = _config(spec, placed)
     folder = RunFolder.of(workspace, spec.id)
@@ -104,7 +106,10 @@ def _execute(options: argparse.Namespace, workspace: Workspace, cache: Path, sta
         **_several_hosts(options),
     }
     folder.write_record(RunRecord(spec.id, spec.stage, values, created=spec.created))
-    state = {"offset": 0, "incarnation": claim.incarnation, "is_claimed": True}
+    state = {
+        "offset": 0, "incarnation": claim.incarnation, "is_claimed": True,
+        "signed_from": mirror.signed_from,
+    }  # fmt: skip
     write_atomically(folder.path / STATE_FILE, json.dumps(state) + "\n")
     print("studio: training", flush=True)
     _supervise(folder, options.seconds - (time.monotonic() - started) if options.seconds else 0.0)

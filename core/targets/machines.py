@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from core.errors import ConfigError, StudioError
 from core.store import USED_TARGETS, Store
@@ -40,8 +42,14 @@ def list_machines(workspace: Workspace) -> list[ListedMachine]:
     targets = known_targets(workspace)
     with ThreadPoolExecutor(_MOST_AT_ONCE) as pool:
         found = [one for listed in pool.map(_list, targets) for one in listed]
-    # Two addresses, such as of two flavours, may show the same machines.
-    return list({(one.id or one.target, one.run_id): one for one in found}.values())
+    # Two addresses of one service, such as of two flavours, show the same machines.
+    listers = {target: _lister_of(target) for target in targets}
+    return list(
+        {
+            (listers[one.target] if one.id else one.target, one.id, one.run_id): one
+            for one in found
+        }.values()
+    )
 
 
 def delete_machine(workspace: Workspace, machine_id: str, target: str = "") -> ListedMachine:
@@ -61,26 +69,73 @@ def delete_machine(workspace: Workspace, machine_id: str, target: str = "") -> L
             fix="list the machines with: studio targets",
             field="id",
         )
-    one = found[0]
+    one = _only(found, workspace)
     machine = Machine(one.target, one.id, one.run_id, one.launch, one.created, one.detail)
     try:
-        _stop_run(workspace, one.run_id)
+        _stop_run(workspace, one)
     finally:
         open_target(one.target).cancel(machine)
     return one
 
 
-def _stop_run(workspace: Workspace, run_id: str) -> None:
-    """Stops a machine's run without saving, so that no other machine takes its place."""
+def _only(found: Sequence[ListedMachine], workspace: Workspace) -> ListedMachine:
+    """Returns the machine, of several with one id that of this workspace's run.
+
+    Raises ConfigError if that isn't clear.
+    """
+    launched = [one for one in found if _has_launched(workspace, one)]
+    chosen = launched or found
+    if len(chosen) > 1:
+        raise ConfigError(
+            f"Several targets have a machine {chosen[0].id}",
+            expected="one machine of this id",
+            received=", ".join(one.target for one in chosen),
+            fix="delete it in the web app (Runs, Machines), which shows the target of each",
+            field="id",
+        )
+    return chosen[0]
+
+
+def _has_launched(workspace: Workspace, machine: ListedMachine) -> bool:
+    """Returns whether a run of this workspace has launched a machine, which its target names."""
+    from core.runs.folder import RunFolder
+    from core.targets.launcher import RemoteState
+
+    try:
+        launches = RemoteState.read(RunFolder.of(workspace, machine.run_id)).launches
+    except StudioError:
+        return False
+    known = [Machine.from_json(one.machine) for one in launches if one.machine]
+    lister = _lister_of(machine.target)
+    return any(one.id == machine.id and _lister_of(one.target) == lister for one in known)
+
+
+def _lister_of(target: str) -> str:
+    """Returns what lists a target's machines: a service, or a host that speaks for itself only."""
+    try:
+        is_service = open_target(target).creates_machines
+    except StudioError:
+        return target
+    return urlsplit(target).scheme if is_service else target
+
+
+def _stop_run(workspace: Workspace, machine: ListedMachine) -> None:
+    """Stops a machine's run without saving, so that no other machine takes its place.
+
+    A host may list any id: only a run that is executed at this target is stopped.
+    """
     from core.runs.client import request_stop
 
     store = Store.open(workspace)
     try:
-        row = store.get_run(run_id)
+        row = store.get_run(machine.run_id)
     finally:
         store.close()
-    if row and not row.has_ended:
-        request_stop(workspace, run_id, "abort")
+    if row is None or row.has_ended:
+        return
+    is_here = str(row.remote.get("target") or "") == machine.target
+    if is_here or _has_launched(workspace, machine):
+        request_stop(workspace, machine.run_id, "abort")
 
 
 def known_targets(workspace: Workspace) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from core.errors import ConfigError, StudioError
 from core.events import STOP_FILE
@@ -33,6 +33,7 @@ from core.targets.schema import (
     parse_document,
     segment_number,
 )
+from core.targets.signing import SIGNATURE_FILE, Seal
 from core.targets.store import ObjectStore, StoredObject, missing
 from core.training.checkpoint import (
     CHECKPOINTS_FOLDER,
@@ -49,13 +50,18 @@ from core.workspace import (
     hash_file,
     parse_manifest,
 )
+from core.workspace.keys import Keys
 from core.workspace.names import is_run_id, path_inside
 from core.workspace.places import make_folder
 
 _MOST_CLAIM_TRIES = 20
 _HEARTBEAT_WITHIN_SECONDS = 20.0
 _RUNS = "runs"
+_SPEC = "run.json"
 _CHECKPOINT_FILE = re.compile(rf"incarnations/(\d{{6,7}})/{CHECKPOINTS_FOLDER}/([^/]+)/(.+)")
+
+# The signer of a description: this workspace, nobody, or a workspace with another key.
+Origin = Literal["own", "unsigned", "foreign"]
 
 _T = TypeVar("_T", StopRequest, Heartbeat, Exit)
 
@@ -163,9 +169,18 @@ class RunMirror:
 
     Args:
         store: The mirror's root.
+        keys: The run's keys; without them, nothing is signed or verified.
+        signed_from: The first incarnation whose objects have to be signed.
     """
 
-    def __init__(self, store: ObjectStore, run_id: str) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        run_id: str,
+        keys: Keys | None = None,
+        *,
+        signed_from: int = 1,
+    ) -> None:
         if not is_run_id(run_id):
             raise ConfigError(
                 "That can't be a run's id",
@@ -176,6 +191,8 @@ class RunMirror:
             )
         self.store = store
         self.run_id = run_id
+        self.signed_from = signed_from
+        self._keys = keys
         self._root = f"{_RUNS}/{run_id}"
 
     @classmethod
@@ -209,8 +226,27 @@ class RunMirror:
 
     # Written at home.
 
-    def write_spec(self, spec: RunSpec) -> None:
-        self.store.write(self._name("run.json"), spec.to_bytes())
+    def write_spec(self, spec: RunSpec, keys: Keys | None = None) -> str:
+        """Writes what is to be run; returns the SHA-256 of what was written.
+
+        Args:
+            keys: Sign the description.
+        """
+        data = Seal(self.run_id, keys).add(_SPEC, spec.to_bytes())
+        self.store.write(self._name(_SPEC), data)
+        return hashlib.sha256(data).hexdigest()
+
+    def read_signed_spec(self, keys: Keys) -> tuple[RunSpec, Origin]:
+        """Reads what is to be run, and who has described it.
+
+        Args:
+            keys: A workspace's, for descriptions.
+        """
+        data = self.store.read(self._name(_SPEC), MOST_SPEC_BYTES)
+        spec = self._parse_spec(data)
+        if Seal(self.run_id, keys).has_signed(_SPEC, data or b""):
+            return spec, "own"
+        return spec, "foreign" if spec.signed_from else "unsigned"
 
     def read_spec(self, sha256: str = "") -> RunSpec:
         """Reads what is to be run; raises MirrorError if it is missing or damaged.
@@ -218,8 +254,17 @@ class RunMirror:
         Args:
             sha256: Hash of the only accepted description; "": any.
         """
-        name = self._name("run.json")
-        data = self.store.read(name, MOST_SPEC_BYTES)
+        data = self.store.read(self._name(_SPEC), MOST_SPEC_BYTES)
+        if data and sha256 and hashlib.sha256(data).hexdigest() != sha256:
+            raise MirrorError(
+                f"The description of the run at {self.address} was changed",
+                expected=f"the one with the hash {sha256[:16]}…, which was launched",
+                received="another one",
+                fix="see who else may write to the mirror, then resume the run",
+            )
+        return self._parse_spec(data)
+
+    def _parse_spec(self, data: bytes | None) -> RunSpec:
         if data is None:
             raise MirrorError(
                 f"There is no run at {self.address}",
@@ -227,14 +272,7 @@ class RunMirror:
                 received="none",
                 fix="check the address; runs that were deleted can't be followed",
             )
-        if sha256 and hashlib.sha256(data).hexdigest() != sha256:
-            raise MirrorError(
-                f"The description of the run at {self.address} was changed",
-                expected=f"the one with the hash {sha256[:16]}…, which was launched",
-                received="another one",
-                fix="see who else may write to the mirror, then resume the run",
-            )
-        spec = parse_document(RunSpec, data, name)
+        spec = parse_document(RunSpec, data, self._name(_SPEC))
         if spec.id != self.run_id:
             raise MirrorError(
                 f"{self.address} holds another run",
@@ -282,13 +320,16 @@ class RunMirror:
                     **fields,
                 }
             )
-            if self.store.create(self._name(_claim(number)), claim.to_bytes()):
+            data = self._signing.add(_claim(number), claim.to_bytes())
+            if self.store.create(self._name(_claim(number)), data):
                 return claim
         raise self.superseded("others that claim it at the same time")
 
     def read_claim(self, incarnation: int) -> Claim:
         name = _claim(incarnation)
-        claim = parse_document(Claim, self._read_listed(name, MOST_DOCUMENT_BYTES), name)
+        data = self._read_listed(name, MOST_DOCUMENT_BYTES)
+        self._verifying(incarnation).check(name, data)
+        claim = parse_document(Claim, data, name)
         reference = claim.continues
         if claim.incarnation != incarnation or (reference and reference.incarnation >= incarnation):
             raise MirrorError(
@@ -310,10 +351,13 @@ class RunMirror:
     # Written by the machine, below its incarnation.
 
     def create_segment(self, incarnation: int, number: int, data: bytes) -> bool:
-        return self.store.create(self._name(_segment(incarnation, number)), data)
+        name = _segment(incarnation, number)
+        return self.store.create(self._name(name), self._signing.add_line(name, data))
 
     def read_segment(self, incarnation: int, number: int) -> bytes:
-        return self._read_listed(_segment(incarnation, number), MOST_SEGMENT_BYTES)
+        name = _segment(incarnation, number)
+        data = self._read_listed(name, MOST_SEGMENT_BYTES)
+        return self._verifying(incarnation).remove_line(name, data)
 
     def write_heartbeat(self, incarnation: int, heartbeat: Heartbeat) -> None:
         self.store.write(self._name(heartbeat_name(incarnation)), heartbeat.to_bytes())
@@ -329,26 +373,25 @@ class RunMirror:
         return (data or b"").decode("utf-8", "replace")
 
     def write_exit(self, incarnation: int, ended: Exit) -> None:
-        self.store.write(self._name(exit_name(incarnation)), ended.to_bytes())
+        name = exit_name(incarnation)
+        self.store.write(self._name(name), self._signing.add(name, ended.to_bytes()))
 
     def read_exit(self, incarnation: int) -> Exit | None:
-        return self._read_document(Exit, exit_name(incarnation))
+        return self._read_document(Exit, exit_name(incarnation), self._verifying(incarnation))
 
-    def reported_times(self, launch: int, incarnations: int) -> tuple[float, float] | None:
-        """Returns a launch's claim and last sign of life by the machine's clock, in Unix seconds.
+    def times_of(self, launch: int, incarnations: int) -> tuple[float, float] | None:
+        """Returns when the store got a launch's first claim and its last object, in Unix seconds.
 
         Args:
             incarnations: Number of incarnations before the launch.
         """
-        newest = self.look().newest
-        claims = [self.read_claim(number) for number in range(incarnations + 1, newest + 1)]
-        own = [claim for claim in claims if claim.launch == launch]
-        if not own:
-            return None
-        last = own[-1].incarnation
-        signs = [self.read_exit(last), self.read_heartbeat(last)]
-        times = [sign.time for sign in signs if sign]
-        return own[0].time, max([own[-1].time, *times])
+        listing = self.look()
+        numbers = range(incarnations + 1, listing.newest + 1)
+        own = [number for number in numbers if self.read_claim(number).launch == launch]
+        prefixes = tuple(f"{_incarnation(number)}/" for number in own)
+        claims = [listing.objects[_claim(number)].modified for number in own]
+        times = [one.modified for name, one in listing.objects.items() if name.startswith(prefixes)]
+        return (claims[0], max([*claims, *times])) if claims else None
 
     # Folders with a manifest.
 
@@ -368,7 +411,9 @@ class RunMirror:
         def confirm() -> None:
             self.check_newest(incarnation, self.look())
 
-        upload_folder(self.store, folder, self._name(name), confirm)
+        upload_folder(
+            self.store, folder, self._name(name), confirm, partial(self._signing.file, name)
+        )
 
     def check_newest(self, incarnation: int, listing: Listing) -> None:
         """Raises SupersededError if another incarnation is newer."""
@@ -382,8 +427,8 @@ class RunMirror:
 
     def download_checkpoint(self, checkpoint: StoredCheckpoint, folder: Path) -> None:
         """Downloads and verifies a checkpoint into a new folder."""
-        manifest = download_folder(
-            self.store, self._name(checkpoint.folder), checkpoint.files, folder
+        manifest = self._download(
+            checkpoint.folder, checkpoint.files, checkpoint.incarnation, folder
         )
         if manifest.kind != "checkpoint" or manifest.counts.get("step") != checkpoint.step:
             raise MirrorError(
@@ -395,14 +440,14 @@ class RunMirror:
 
     def read_artifact(self, incarnation: int) -> Manifest:
         """Reads the manifest of what the run made; raises MirrorError."""
-        return _read_manifest(self.store, self._name(f"{_incarnation(incarnation)}/artifact"))[0]
+        return self._read_manifest(f"{_incarnation(incarnation)}/artifact", incarnation)[0]
 
     def download_artifact(
         self, incarnation: int, files: Mapping[str, int], folder: Path
     ) -> Manifest:
         """Downloads and verifies what the run made into a new folder; returns its manifest."""
         name = f"{_incarnation(incarnation)}/artifact"
-        return download_folder(self.store, self._name(name), files, folder)
+        return self._download(name, files, incarnation, folder)
 
     def fetch_checkpoint(self, checkpoint: StoredCheckpoint, parent: Path) -> Path:
         """Downloads and verifies a checkpoint; its folder, which is returned, appears whole."""
@@ -425,7 +470,7 @@ class RunMirror:
                     print(error, file=sys.stderr, flush=True)
 
     def _download_kept_model(self, model: KeptModel, folder: Path) -> None:
-        manifest = download_folder(self.store, self._name(model.folder), model.files, folder)
+        manifest = self._download(model.folder, model.files, model.incarnation, folder)
         if manifest.kind != "checkpoint" or manifest.name != words_name(model.words):
             raise MirrorError(
                 f"{model.folder} is not what its name says",
@@ -463,8 +508,33 @@ class RunMirror:
             incarnation = continues.incarnation
         return found
 
-    def _read_document(self, model: type[_T], name: str) -> _T | None:
+    def _download(
+        self, name: str, files: Mapping[str, int], incarnation: int, folder: Path
+    ) -> Manifest:
+        manifest, data = self._read_manifest(name, incarnation)
+        download_folder(self.store, self._name(name), manifest, files, folder)
+        (folder / MANIFEST_FILE).write_bytes(data)
+        return manifest
+
+    def _read_manifest(self, name: str, incarnation: int) -> tuple[Manifest, bytes]:
+        manifest, data = _read_manifest(self.store, self._name(name))
+        seal = self._verifying(incarnation)
+        if seal.keys:
+            file = self._name(f"{name}/{SIGNATURE_FILE}")
+            seal.check_file(name, data, self.store.read(file, MOST_DOCUMENT_BYTES))
+        return manifest, data
+
+    @property
+    def _signing(self) -> Seal:
+        return Seal(self.run_id, self._keys)
+
+    def _verifying(self, incarnation: int) -> Seal:
+        return Seal(self.run_id, self._keys if incarnation >= self.signed_from else None)
+
+    def _read_document(self, model: type[_T], name: str, seal: Seal | None = None) -> _T | None:
         data = self.store.read(self._name(name), MOST_DOCUMENT_BYTES)
+        if data is not None and seal:
+            seal.check(name, data)
         return None if data is None else parse_document(model, data, name)
 
     def _read_listed(self, name: str, most_bytes: int) -> bytes:
@@ -490,32 +560,40 @@ def _fetch_whole(final: Path, download: Callable[[Path], None]) -> None:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def upload_folder(store: ObjectStore, folder: Path, name: str, confirm: Callable[[], None]) -> None:
+def upload_folder(
+    store: ObjectStore,
+    folder: Path,
+    name: str,
+    confirm: Callable[[], None],
+    sign: Callable[[bytes], bytes | None],
+) -> None:
     """Uploads a folder with a manifest, which comes last.
 
     Args:
         confirm: Called before the manifest; raises if the folder must not become complete.
+        sign: Returns the signature of the manifest, or None.
     """
     for path in sorted(files_inside(folder), key=lambda path: path.name == MANIFEST_FILE):
         if path.name == MANIFEST_FILE:
             confirm()
+            if path.parent == folder and (signature := sign(path.read_bytes())):
+                store.write(f"{name}/{SIGNATURE_FILE}", signature)
         store.upload(path, f"{name}/{path.relative_to(folder).as_posix()}")
 
 
 def download_folder(
-    store: ObjectStore, name: str, files: Mapping[str, int], folder: Path
-) -> Manifest:
-    """Downloads a folder with a manifest, verifies every file, and returns the manifest.
+    store: ObjectStore, name: str, manifest: Manifest, files: Mapping[str, int], folder: Path
+) -> None:
+    """Downloads the files of a manifest, and verifies every one.
 
     Args:
         files: The listed sizes; a manifest that names other files or sizes is refused before
             anything large is fetched.
 
     Raises:
-        MirrorError: The manifest, a name, a size or a hash isn't right.
+        MirrorError: A name, a size or a hash isn't right.
         NoRoomError: The files don't fit on the disk.
     """
-    manifest, data = _read_manifest(store, name)
     wrong = [file for file, entry in manifest.files.items() if files.get(file) != entry["bytes"]]
     if wrong:
         raise _damaged(name, f"another size of {wrong[0]}, or no such file")
@@ -527,8 +605,6 @@ def download_folder(
         store.download(f"{name}/{file}", path, entry["bytes"])
         if path.stat().st_size != entry["bytes"] or hash_file(path) != entry["sha256"]:
             raise _damaged(name, f"another content of {file}")
-    (folder / MANIFEST_FILE).write_bytes(data)
-    return manifest
 
 
 def _read_manifest(store: ObjectStore, name: str) -> tuple[Manifest, bytes]:

@@ -30,12 +30,14 @@ from core.targets.mirror import Listing, RunMirror
 from core.targets.opening import open_store
 from core.targets.schema import (
     MOST_LOG_BYTES,
+    NEVER_SIGNED,
     CheckpointReference,
     Claim,
     Exit,
     Heartbeat,
     RunSpec,
 )
+from core.targets.signing import description_keys, machine_keys, run_keys
 from core.training.checkpoint import (
     CHECKPOINTS_FOLDER,
     checkpoint_name,
@@ -67,7 +69,16 @@ class Publisher:
     ) -> None:
         self._folder = folder
         self._record = record
-        self._mirror = RunMirror(open_store(address), record.id)
+        root = folder.path.parent.parent
+        known = _read_state(folder)
+        # A machine signs with the key that it was given.
+        keys = machine_keys() if known.get("is_claimed") else run_keys(root, record.id)
+        self._mirror = RunMirror(
+            open_store(address),
+            record.id,
+            keys,
+            signed_from=int(known.get("signed_from") or NEVER_SIGNED),
+        )
         self._kill = kill
         self._claim: Claim | None = None
         self._inputs: Inputs | None = None
@@ -133,15 +144,19 @@ class Publisher:
             self._save_state()
             return
         self._inputs = _find_inputs(self._folder, self._record)
+        listing = self._mirror.look()
+        if not known.get("signed_from"):
+            self._mirror.signed_from = listing.newest + 1
         spec = RunSpec(
             id=self._record.id,
             stage=self._record.stage,
             config={**self._record.config, **self._inputs.values},
             created=self._record.created,
             inputs=tuple(self._inputs.inputs),
+            signed_from=self._mirror.signed_from,
         )
-        self._mirror.write_spec(spec)
-        listing = self._mirror.look()
+        keys = description_keys(self._folder.path.parent.parent, make=True)
+        self._mirror.write_spec(spec, keys)
         claim = self._mirror.claim(
             self._continued(listing),
             keeps_events=bool(known) and listing.newest == known.get("incarnation"),
@@ -318,7 +333,10 @@ class Publisher:
         return True
 
     def _save_state(self) -> None:
-        state = {"offset": self._offset, "incarnation": self._number}
+        signed_from = self._mirror.signed_from
+        state = {
+            "offset": self._offset, "incarnation": self._number, "signed_from": signed_from
+        }  # fmt: skip
         write_atomically(self._folder.path / STATE_FILE, json.dumps(state) + "\n")
 
 
@@ -408,6 +426,12 @@ def ending_reason(folder: RunFolder, events: Sequence[Mapping[str, Any]]) -> str
         return "process_lost" if folder.read_record().config.get("num_processes") else "lost"
     reason = str(last.get("reason", ""))
     return LIMIT if reason == "saved" and read_stop_reason(folder.stop_file) == LIMIT else reason
+
+
+def write_signed_from(folder: RunFolder, signed_from: int) -> None:
+    """Keeps the first incarnation of a mirror that has to be signed."""
+    state = {**_read_state(folder), "signed_from": signed_from}
+    write_atomically(folder.path / STATE_FILE, json.dumps(state) + "\n")
 
 
 def _read_state(folder: RunFolder) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -11,7 +12,7 @@ from core.config import StageConfig, split_references
 from core.errors import StudioError
 from core.stages.registry import STAGES, parse_stage_config
 from core.targets.errors import MirrorError
-from core.targets.schema import INPUT_FIELDS, RunSpec
+from core.targets.schema import INPUT_FIELDS, Input, RunSpec
 from core.workspace import Workspace, expand_path
 
 # What they ask for is decided here: machines, publication, and files outside the workspace; also
@@ -38,6 +39,9 @@ _LOCAL_FIELDS = (
     "tpu_zone",
     "gcp_project",
 )
+_HUB_NAME = re.compile(
+    "(albert|bert|camembert|ctrl|distil|gpt2|openai|roberta|t5|transfo|xlm|xlnet)", re.IGNORECASE
+)
 _KINDS = {"shards": "shards", "mixture": "shards", "tokenizer": "tokenizer", "checkpoint": "model"}
 _PUBLIC_SCHEMES = ("gs", "gcs", "s3", "s3a", "az", "abfs", "abfss", "oci", "hf", "https")
 
@@ -56,6 +60,14 @@ def parse_received(spec: RunSpec) -> StageConfig:
     return parse_stage_config(spec.stage, {**spec.config, **local})
 
 
+def is_hub_name(name: str) -> bool:
+    """Returns whether people may take an artifact's name for a model of the Hub without an owner.
+
+    Those are of the Hub's first years; new ones can't be made.
+    """
+    return _HUB_NAME.match(name) is not None
+
+
 def check_references(
     config: StageConfig, placed: Mapping[str, Any], spec: RunSpec, workspace: Workspace
 ) -> None:
@@ -67,6 +79,19 @@ def check_references(
         for one in values if name not in placed else ():
             if _is_local(name, one, workspace):
                 raise _refused(f"{name}={one}, a file or folder of this machine"[:300])
+
+
+def check_brought(config: StageConfig, inputs: Sequence[Input]) -> None:
+    """Raises MirrorError if a config names anything that the run didn't bring."""
+    fields = [one.field for one in inputs if one.field != "mixture"]
+    if twice := next((name for name in fields if fields.count(name) > 1), ""):
+        raise _refused(f"two inputs for {twice}")
+    mixed = {one.name for one in inputs if one.field == "mixture"}
+    for name in INPUT_FIELDS:
+        value = str(getattr(config, name, ""))
+        given = set(split_references(value)) - mixed if name == "mixture" else {value} - {""}
+        for one in given if name not in fields else ():
+            raise _refused(f"{name}={one}, which is not in the mirror"[:300])
 
 
 def _is_local(name: str, value: str, workspace: Workspace) -> bool:

@@ -22,6 +22,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from core.foreign_files import parse_bounded_json
 from core.targets.errors import MirrorError
 
 MOST_SPEC_BYTES = 16 << 20
@@ -37,6 +38,8 @@ EVALUATION_PATHS = ("evaluate_pairs_path", "evaluate_text_path")
 INPUT_FIELDS = (
     "shards", "mixture", "tokenizer", "checkpoint", "model_config_path", *EVALUATION_PATHS
 )  # fmt: skip
+# Machines of this run get no key.
+NEVER_SIGNED = 10**6 + 1
 _MOST_FILES = 20_000
 _MOST_DEPTH = 24
 _MOST_STEP = (1 << 53) - 1
@@ -82,7 +85,12 @@ class Input(_Document):
 
 
 class RunSpec(_Document):
-    """The stage and config that the machine runs, and the files that they need."""
+    """The stage and config that the machine runs, and the files that they need.
+
+    Attributes:
+        signed_from: The first incarnation that signs what it writes; 0: the description itself
+            isn't signed either, as in an earlier version.
+    """
 
     format: Literal[1] = 1
     id: Annotated[str, Field(max_length=64)]
@@ -90,6 +98,7 @@ class RunSpec(_Document):
     config: dict[str, Any]
     created: Seconds
     inputs: Annotated[tuple[Input, ...], Field(max_length=80)] = ()
+    signed_from: int = Field(0, ge=0, le=NEVER_SIGNED)
 
 
 class CheckpointReference(_Document):
@@ -316,7 +325,8 @@ def _event(values: Any) -> dict[str, Any]:
 
 
 def _json(data: bytes) -> Any:
-    values = json.loads(data.decode("utf-8"))
+    data.decode("utf-8")
+    values = parse_bounded_json(data)
     _check_depth(values)
     return values
 

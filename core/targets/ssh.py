@@ -40,8 +40,9 @@ _SECONDS = 60.0
 _SECONDS_FOR_ERRORS = 5.0
 _PIPE = subprocess.PIPE
 _PIECE_BYTES = 64 << 10
+_MOST_OUTPUT_BYTES = 1 << 20
 # A listing of the most objects that a mirror may have.
-_MOST_OUTPUT_BYTES = 256 << 20
+_MOST_LISTING_BYTES = 64 << 20
 _SLOWEST_BYTES_PER_SECOND = 50_000
 # A host name, an address, or an alias of the user's ssh configuration; never an option.
 _HOST = re.compile(r"[A-Za-z0-9_\[][A-Za-z0-9._:%\]-]{0,252}")
@@ -246,25 +247,29 @@ class SshStore:
 
     def list_objects(self, prefix: str = "") -> dict[str, StoredObject]:
         script = (
-            f"cd {self._quoted('')} 2>/dev/null || exit 0; "
+            f"{self._refusing_links(prefix, 0)}cd {self._quoted('')} 2>/dev/null || exit 0; "
             f"[ -d {shlex.quote(prefix or '.')} ] || exit 0; "
             f"find {shlex.quote(prefix or '.')} -type f ! -name '.*' "
             "-printf '%s %T@-%i %p\\0'"
         )
-        _, output = self._ssh.run(script)
+        _, output = self._ssh.run(script, most_bytes=_MOST_LISTING_BYTES)
+        check_number(range(output.count(b"\0")), self.address)
         found: dict[str, StoredObject] = {}
         for entry in output.split(b"\0"):
             size, _, rest = entry.decode("utf-8", "replace").partition(" ")
             version, _, path = rest.partition(" ")
             name = path.removeprefix("./")
-            if size.isdecimal() and not flaw_of_name(name):
-                found[name] = StoredObject(int(size), version)
+            if re.fullmatch("[0-9]{1,18}", size) and not flaw_of_name(name):
+                found[name] = StoredObject(int(size), version, _time_of(version))
                 check_number(found, self.address)
         return found
 
     def read(self, name: str, most_bytes: int) -> bytes | None:
         path = self._quoted(name)
-        script = f"[ -f {path} ] || exit {_MISSING}; head -c {most_bytes + 1} {path}"
+        script = (
+            f"{self._refusing_links(name, _MISSING)}[ -f {path} ] || exit {_MISSING}; "
+            f"head -c {most_bytes + 1} {path}"
+        )
         code, data = self._ssh.run(
             script,
             codes=(0, _MISSING),
@@ -297,7 +302,10 @@ class SshStore:
 
     def download(self, name: str, path: Path, most_bytes: int) -> None:
         source = self._quoted(name)
-        script = f"[ -f {source} ] || exit {_MISSING}; head -c {most_bytes + 1} {source}"
+        script = (
+            f"{self._refusing_links(name, _MISSING)}[ -f {source} ] || exit {_MISSING}; "
+            f"head -c {most_bytes + 1} {source}"
+        )
         with path.open("wb") as file:
             code, _ = self._ssh.run(
                 script,
@@ -312,10 +320,12 @@ class SshStore:
         check_size(f"{self.address}/{name}", path.stat().st_size, most_bytes)
 
     def remove(self, names: Iterable[str]) -> None:
-        paths = [self._quoted(name) for name in names]
-        for start in range(0, len(paths), 200):
-            some = " ".join(paths[start : start + 200])
-            self._ssh.run(f"rm -f -- {some}")
+        every = list(names)
+        for start in range(0, len(every), 200):
+            some = every[start : start + 200]
+            folders = sorted({name.rpartition("/")[0] for name in some})
+            checks = "".join(self._refusing_links(folder, 1) for folder in folders)
+            self._ssh.run(f"{checks}rm -f -- {' '.join(map(self._quoted, some))}")
 
     def _writing(self, name: str, move: str) -> str:
         draft = self._draft(name)
@@ -325,8 +335,19 @@ class SshStore:
         )
 
     def _making(self, name: str) -> str:
-        folder = self._quoted(name.rpartition("/")[0])
-        return f"umask 077; mkdir -p {folder} || exit 1; "
+        parent = name.rpartition("/")[0]
+        folder = self._quoted(parent)
+        return f"{self._refusing_links(parent, 1)}umask 077; mkdir -p {folder} || exit 1; "
+
+    def _refusing_links(self, name: str, code: int) -> str:
+        """Returns a script that exits if a name is, or lies below, a link of the mirror's folder.
+
+        Others may be able to make one there, to a folder of this account.
+        """
+        parts = name.split("/") if name else []
+        paths = [self._quoted("/".join(parts[: count + 1])) for count in range(len(parts))]
+        tests = " || ".join(f"[ -L {path} ]" for path in paths)
+        return f"if {tests}; then exit {code}; fi; " if paths else ""
 
     def _draft(self, name: str) -> str:
         folder, _, _ = name.rpartition("/")
@@ -398,6 +419,12 @@ def _control_path() -> str:
 
 def _time_for(size: int) -> float:
     return _SECONDS + size / _SLOWEST_BYTES_PER_SECOND
+
+
+def _time_of(version: str) -> float:
+    """Returns the time of a change; the machine may state any, but no number too large."""
+    seconds = version.partition("-")[0]
+    return float(seconds) if re.fullmatch(r"[0-9]{1,11}(\.[0-9]{1,12})?", seconds) else 0.0
 
 
 def _last_line(text: str) -> str:

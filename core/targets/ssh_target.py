@@ -17,10 +17,11 @@ from core.targets.errors import TargetError
 from core.targets.opening import open_store
 from core.targets.ssh import Host, Ssh
 from core.targets.target import Job, Machine, MirrorRoot, Status
-from core.workspace.names import is_run_id
+from core.workspace.names import LONGEST_PATH_BYTES, has_control, is_run_id
 
 _HOME = "~/.pretrain-studio"
 _LOG_BYTES = 64_000
+_MOST_LISTING_BYTES = 4 << 20
 _NO_PYTHON, _EXISTS, _NO_PIP = 46, 47, 48
 _LAUNCH_SECONDS = 60.0
 # Prints one word; `process` has pid, start time and boot id, and is the first thing that a launch
@@ -99,7 +100,7 @@ class SshTarget:
         """Returns the asked mirror, or a folder on the machine itself."""
         if not asked:
             _, output = self._ssh.run(f"mkdir -p {_HOME} && cd {_HOME} && pwd")
-            folder = quote(output.decode("utf-8", "surrogateescape").strip()[:4096])
+            folder = quote(_absolute_path(output, self._host))
             return MirrorRoot(f"{self._host.address}{folder}/mirror", f"file://{folder}/mirror")
         if asked.startswith("ssh://") and Host.parse(asked) == self._host:
             return MirrorRoot(asked, f"file://{urlsplit(asked).path}")
@@ -170,7 +171,9 @@ class SshTarget:
 
     def log(self, machine: Machine) -> str:
         folder = self._folder(machine)
-        _, output = self._ssh.run(f"tail -c {_LOG_BYTES} {folder}/log 2>/dev/null || true")
+        _, output = self._ssh.run(
+            f"tail -c {_LOG_BYTES} {folder}/log 2>/dev/null || true", most_bytes=_LOG_BYTES
+        )
         return output.decode("utf-8", "replace")
 
     def cancel(self, machine: Machine) -> None:
@@ -201,7 +204,8 @@ class SshTarget:
         _, output = self._ssh.run(
             f"{_IS_ALIVE}\ncd {_HOME}/launches 2>/dev/null || exit 0; for one in *; do "
             '[ -d "$one" ] && printf "%s\\t%s\\t%s\\n" "$one" "$(stat -c %Y "$one")" '
-            '"$(state "$one")"; done; exit 0'
+            '"$(state "$one")"; done; exit 0',
+            most_bytes=_MOST_LISTING_BYTES,
         )
         found = []
         for line in output.decode("utf-8", "replace").splitlines():
@@ -227,3 +231,19 @@ class SshTarget:
             )
         name = f"{machine.run_id}-{int(machine.launch)}"
         return f"{_HOME}/launches/{shlex.quote(name)}"
+
+
+def _absolute_path(output: bytes, host: Host) -> str:
+    """Returns the path that a machine has printed; raises TargetError for anything else.
+
+    It becomes a part of addresses, and must not lead to another machine.
+    """
+    path = output.decode("utf-8", "surrogateescape").removesuffix("\n")
+    if not path.startswith("/") or len(path) > LONGEST_PATH_BYTES or has_control(path):
+        raise TargetError(
+            f"The home folder of the account on {host.name} can't be used",
+            expected="an absolute path of printable characters, as `pwd` prints it",
+            received=ascii(path)[:100],
+            fix="correct the account's home folder, or name a folder with --mirror",
+        )
+    return path

@@ -7,22 +7,25 @@ below a folder.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Iterable, Iterator, Sized
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 from urllib.parse import urlsplit
 
 from core.targets.errors import MirrorError, UnavailableError
-from core.workspace.atomic import writing_whole_file
 from core.workspace.names import flaw_of_name
-from core.workspace.places import make_folder
+from core.workspace.places import make_folder, user_umask
 
 _MOST_OBJECTS = 200_000
+_PIECE_BYTES = 1 << 20
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 @dataclass(frozen=True)
@@ -32,10 +35,12 @@ class StoredObject:
     Attributes:
         bytes: Size.
         version: Changes if the object is replaced; may be empty.
+        modified: Unix seconds, by the store's clock; 0: unknown.
     """
 
     bytes: int
     version: str = ""
+    modified: float = 0.0
 
 
 class ObjectStore(Protocol):
@@ -76,7 +81,10 @@ class ObjectStore(Protocol):
 
 
 class FolderStore:
-    """A folder of this machine, perhaps on a network file system."""
+    """A folder of this machine, perhaps on a network file system that others may write to.
+
+    No link below it is followed, however late it was made.
+    """
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -84,77 +92,170 @@ class FolderStore:
 
     def list_objects(self, prefix: str = "") -> dict[str, StoredObject]:
         found: dict[str, StoredObject] = {}
+        if not (self.root / prefix).is_dir() or self._is_link(prefix):
+            return found
         with _explaining(self.address):
             for folder, _, files in os.walk(self.root / prefix if prefix else self.root):
                 for file in files:
                     path = Path(folder, file)
                     name = path.relative_to(self.root).as_posix()
-                    if file.startswith(".") or flaw_of_name(name) or path.is_symlink():
+                    if file.startswith(".") or flaw_of_name(name):
                         continue
-                    stat = path.stat()
-                    found[name] = StoredObject(stat.st_size, f"{stat.st_mtime_ns}-{stat.st_ino}")
+                    status = path.lstat()
+                    if stat.S_ISREG(status.st_mode):
+                        version = f"{status.st_mtime_ns}-{status.st_ino}"
+                        found[name] = StoredObject(status.st_size, version, status.st_mtime)
                     check_number(found, self.address)
         return found
 
     def read(self, name: str, most_bytes: int) -> bytes | None:
         with _explaining(self.address):
-            path = self._find(name)
-            if path is None:
+            file = self._open(name)
+            if file is None:
                 return None
-            with path.open("rb") as file:
+            with file:
                 data = file.read(most_bytes + 1)
         check_size(f"{self.address}/{name}", len(data), most_bytes)
         return data
 
     def write(self, name: str, data: bytes) -> None:
-        with _explaining(self.address), writing_whole_file(self._prepared(name)) as draft:
-            draft.write_bytes(data)
+        with _explaining(self.address), self._drafting(name) as (folder, draft, last):
+            with _new_file(folder, draft) as file:
+                file.write(data)
+            os.replace(draft, last, src_dir_fd=folder, dst_dir_fd=folder)
 
     def create(self, name: str, data: bytes) -> bool:
-        with _explaining(self.address):
-            final = self._prepared(name)
-            draft = final.with_name(f".{secrets.token_hex(8)}")
+        with _explaining(self.address), self._drafting(name) as (folder, draft, last):
+            with _new_file(folder, draft) as file:
+                file.write(data)
             try:
-                draft.write_bytes(data)
-                os.link(draft, final)
+                os.link(draft, last, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
             except FileExistsError:
                 return False
-            finally:
-                draft.unlink(missing_ok=True)
         return True
 
     def upload(self, path: Path, name: str) -> None:
-        with _explaining(self.address), writing_whole_file(self._prepared(name)) as draft:
-            shutil.copyfile(path, draft)
+        with _explaining(self.address), self._drafting(name) as (folder, draft, last):
+            with path.open("rb") as source, _new_file(folder, draft) as file:
+                shutil.copyfileobj(source, file, _PIECE_BYTES)
+            os.replace(draft, last, src_dir_fd=folder, dst_dir_fd=folder)
 
     def download(self, name: str, path: Path, most_bytes: int) -> None:
         with _explaining(self.address):
-            source = self._find(name)
+            source = self._open(name)
             if source is None:
                 raise missing(f"{self.address}/{name}")
-            check_size(f"{self.address}/{name}", source.stat().st_size, most_bytes)
             # A link would change with the mirror after it was verified.
-            shutil.copyfile(source, path)
+            with source, path.open("wb") as file:
+                done = 0
+                while piece := source.read(_PIECE_BYTES):
+                    done += len(piece)
+                    check_size(f"{self.address}/{name}", done, most_bytes)
+                    file.write(piece)
 
     def remove(self, names: Iterable[str]) -> None:
         with _explaining(self.address):
             for name in names:
-                path = self._path(name)
-                path.unlink(missing_ok=True)
-                _remove_empty(path.parent, self.root)
+                with self._folder_of(name) as (folder, last):
+                    if folder is not None:
+                        with suppress(FileNotFoundError):
+                            os.unlink(last, dir_fd=folder)
+                if not self._is_link(name.rpartition("/")[0]):
+                    _remove_empty((self.root / name).parent, self.root)
 
-    def _path(self, name: str) -> Path:
-        return self.root / checked_name(name, self.address)
+    def _open(self, name: str) -> IO[bytes] | None:
+        """Opens an object; None if it is missing, or a link or pipe as none is listed."""
+        with self._folder_of(name) as (folder, last):
+            if folder is None:
+                return None
+            try:
+                flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+                descriptor = os.open(last, flags, dir_fd=folder)
+            except OSError as error:
+                if error.errno in (errno.ENOENT, errno.ELOOP, errno.ENXIO):
+                    return None
+                raise
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            return None
+        return os.fdopen(descriptor, "rb")
 
-    def _find(self, name: str) -> Path | None:
-        """Returns an object's path; None if it is missing, or a link or pipe as none is listed."""
-        path = self._path(name)
-        return path if path.is_file() and not path.is_symlink() else None
+    @contextmanager
+    def _drafting(self, name: str) -> Iterator[tuple[int, str, str]]:
+        """Yields an object's folder and the names of a draft in it and of the object."""
+        with self._folder_of(name, make=True) as (folder, last):
+            assert folder is not None
+            draft = f".{secrets.token_hex(8)}"
+            try:
+                yield folder, draft, last
+            finally:
+                with suppress(FileNotFoundError):
+                    os.unlink(draft, dir_fd=folder)
 
-    def _prepared(self, name: str) -> Path:
-        path = self._path(name)
-        make_folder(path.parent)
-        return path
+    @contextmanager
+    def _folder_of(self, name: str, *, make: bool = False) -> Iterator[tuple[int | None, str]]:
+        """Yields a descriptor of an object's folder, None if it is missing, and the last name.
+
+        Each folder is opened from the one above it, so that no link can lead elsewhere.
+        """
+        *folders, last = checked_name(name, self.address).split("/")
+        if make:
+            make_folder(self.root)
+        try:
+            descriptor = os.open(self.root, _FOLDER)
+        except FileNotFoundError:
+            yield None, last
+            return
+        try:
+            for one in folders:
+                is_new = make and _make_folder(one, descriptor)
+                try:
+                    inner = os.open(one, _FOLDER | os.O_NOFOLLOW, dir_fd=descriptor)
+                except OSError as error:
+                    is_missing = error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+                    if make or not is_missing:
+                        raise
+                    yield None, last
+                    return
+                os.close(descriptor)
+                descriptor = inner
+                if is_new:
+                    _apply_umask(descriptor, 0o777)
+            yield descriptor, last
+        finally:
+            os.close(descriptor)
+
+    def _is_link(self, name: str) -> bool:
+        """Returns whether a folder below the root is, or lies in, a link."""
+        parts = name.split("/") if name else []
+        return any(
+            self.root.joinpath(*parts[: count + 1]).is_symlink() for count in range(len(parts))
+        )
+
+
+def _make_folder(name: str, parent: int) -> bool:
+    """Makes a folder; returns False if there is one."""
+    try:
+        os.mkdir(name, dir_fd=parent)
+    except FileExistsError:
+        return False
+    return True
+
+
+@contextmanager
+def _new_file(folder: int, name: str) -> Iterator[IO[bytes]]:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(name, flags, 0o666, dir_fd=folder), "wb") as file:
+        _apply_umask(file.fileno(), 0o666)
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _apply_umask(descriptor: int, mode: int) -> None:
+    """Gives others the rights that the user's umask leaves them: a mirror may be shared."""
+    if (umask := user_umask()) != -1:
+        os.fchmod(descriptor, mode & ~umask)
 
 
 def checked_name(name: str, address: str) -> str:

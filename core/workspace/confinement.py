@@ -9,6 +9,7 @@ from pathlib import Path
 
 from core.errors import ConfigError, StudioError
 from core.outbound import check_reachable
+from core.workspace.keys import KEY_FILE
 from core.workspace.names import expand_path
 
 ALLOWED_PATHS_VARIABLE = "STUDIO_ALLOWED_PATHS"
@@ -33,7 +34,7 @@ def check_readable(path: str, roots: Sequence[Path], *, field: str) -> None:
         _check_address(path, field)
         return
     for real in _real_places(expand_path(path, field=field)):
-        if not any(real.is_relative_to(root) for root in roots):
+        if not any(real.is_relative_to(root) for root in roots) or real.name == KEY_FILE:
             raise ConfigError(
                 f"The web app has no access to {path}",
                 expected="a path inside " + " or ".join(map(str, roots)),

@@ -37,7 +37,7 @@ _ordinary_umask: int | None = None
 _MARKS = ("studio.db", "worker.lock", "database.lock")
 _OURS = frozenset(
     {"runs", "sweeps", "reports", "cache", "uploads"}
-    | {"studio.db", "studio.db-wal", "studio.db-shm", "studio.db-journal"}
+    | {"studio.db", "studio.db-wal", "studio.db-shm", "studio.db-journal", ".mirror-key"}
 )
 _OUR_SUFFIXES = (".lock", ".log")
 

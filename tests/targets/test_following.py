@@ -17,6 +17,7 @@ from core.runs.client import follow_run, request_stop, resume_run, submit
 from core.runs.folder import RunFolder
 from core.store import Store
 from core.workspace import hash_file
+from core.workspace.keys import import_key, make_keys
 from tests.core.runs.support import (
     metrics_in_events,
     metrics_in_table,
@@ -124,6 +125,7 @@ def test_followed_run_equals_the_original_after_a_stop_a_resume_and_kills(
 def test_run_goes_on_in_another_workspace_from_its_mirror(
     machine: Workspace, home: Workspace, tmp_path: Path
 ) -> None:
+    import_key(home.root, make_keys(machine.root).format())
     run_id = submit(machine, "train", config(f"file://{tmp_path}/mirror", "model"))
     checkpoints = tmp_path / "mirror/runs" / run_id / "incarnations/000001/checkpoints"
     wait_for(lambda: list(checkpoints.glob("*/manifest.json")))
@@ -174,6 +176,7 @@ def test_frozen_run_that_was_taken_over_changes_nothing_when_it_wakes(
         one.suspend()
     before = complete_objects(own)
 
+    import_key(home.root, make_keys(machine.root).format())
     resume_run(home, f"file://{tmp_path}/mirror/runs/{run_id}")
     wait_for(lambda: (own.parents[1] / "claims/000002.json").exists())
     for one in frozen:

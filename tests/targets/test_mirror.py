@@ -337,14 +337,16 @@ def test_file_fetched_from_a_folder_does_not_change_with_it(tmp_path: Path) -> N
     assert (tmp_path / "copy").read_bytes() == b"verified"
 
 
-def test_times_of_a_launch_are_those_of_its_own_incarnations(mirror: RunMirror) -> None:
-    first = mirror.claim(None, launch=1)
-    mirror.write_heartbeat(1, Heartbeat(number=1, time=first.time + 5))
-    second = mirror.claim(None, launch=2)
-    mirror.write_exit(2, Exit(code=0, time=second.time + 60))
-    assert mirror.reported_times(1, 0) == (first.time, first.time + 5)
-    assert mirror.reported_times(2, 1) == (second.time, second.time + 60)
-    assert mirror.reported_times(3, 2) is None
+def test_times_of_a_launch_are_when_its_own_objects_were_stored(mirror: RunMirror) -> None:
+    began = time.time() - 1
+    mirror.claim(None, launch=1)
+    mirror.write_heartbeat(1, Heartbeat(number=1, time=5.0))
+    mirror.claim(None, launch=2)
+    mirror.write_exit(2, Exit(code=0, time=1e11))
+    for launch, before in ((1, 0), (2, 1)):
+        first, last = mirror.times_of(launch, before) or (0.0, 0.0)
+        assert began < first <= last < time.time() + 1
+    assert mirror.times_of(3, 2) is None
 
 
 def test_machine_runs_only_the_description_that_was_launched(mirror: RunMirror) -> None:

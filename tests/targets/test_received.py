@@ -65,7 +65,7 @@ def test_run_that_is_taken_over_publishes_launches_and_overwrites_nothing(
     evaluated = {"evaluate_every": 5, "evaluate_text_path": "/a", "evaluate_text_column": "story"}
     processes = {"process_id": 1, "num_processes": 2, "coordinator_address": "stranger:1"}
     describe(mirror, **HOSTILE, **processes, **evaluated)
-    record = take_over(Workspace(tmp_path / "home"), mirror.address, {})
+    record = take_over(Workspace(tmp_path / "home"), mirror.address, {}, adopt=True)
     defaults = TrainConfig().model_dump(mode="json")
     changed = {name: value for name, value in record.config.items() if value != defaults[name]}
     assert changed == {"shards": "owner/rows", "mirror": mirror.store.address}
@@ -90,7 +90,7 @@ def test_run_of_a_stage_without_a_mirror_is_refused(
     mirror: RunMirror, tmp_path: Path, stage: str
 ) -> None:
     describe(mirror, stage=stage)
-    for action in (client.follow_run, lambda *both: take_over(*both, {})):
+    for action in (client.follow_run, lambda *both: take_over(*both, {}, adopt=True)):
         with pytest.raises(StudioError, match="can't be executed or shown here"):
             action(Workspace(tmp_path / "home"), mirror.address)
 
@@ -111,7 +111,7 @@ def test_files_that_a_run_did_not_bring_are_refused(
         form = "{path}"
     describe(mirror, **{field: form.format(path=private)})
     with pytest.raises(StudioError) as caught:
-        take_over(workspace, mirror.address, {})
+        take_over(workspace, mirror.address, {}, adopt=True)
     assert field in caught.value.received
     assert not RunFolder.of(workspace, RUN).is_there()
 
@@ -125,7 +125,7 @@ def test_artifact_of_the_same_sizes_is_not_taken_for_the_input(
     add_shards(other, workspace.folder("shards") / "rows", b"ROWS")
     describe(mirror, (given,), shards="rows")
     with pytest.raises(RunError, match="other shards of the name"):
-        take_over(workspace, mirror.address, {})
+        take_over(workspace, mirror.address, {}, adopt=True)
 
 
 def test_inputs_are_found_again_at_the_next_take_over(mirror: RunMirror, tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_inputs_are_found_again_at_the_next_take_over(mirror: RunMirror, tmp_pat
     describe(mirror, (given,), shards="/elsewhere/rows")
     workspace = Workspace(tmp_path / "home")
     for _ in range(2):
-        assert take_over(workspace, mirror.address, {}).config["shards"] == "rows"
+        assert take_over(workspace, mirror.address, {}, adopt=True).config["shards"] == "rows"
         shutil.rmtree(RunFolder.of(workspace, RUN).path)
 
 
@@ -145,7 +145,7 @@ def test_broken_off_fetch_of_an_input_leaves_no_half_of_it(
     workspace = Workspace(tmp_path / "home")
     mirror.store.remove([f"{BLOBS}/{given.files[-1].sha256}"])
     with pytest.raises(StudioError, match="missing"):
-        take_over(workspace, mirror.address, {})
+        take_over(workspace, mirror.address, {}, adopt=True)
     assert not (workspace.folder("shards") / "rows").exists()
 
 
@@ -257,7 +257,7 @@ def test_take_over_copies_the_events_that_came_after_it_was_followed(
     mirror.write_exit(1, Exit(code=0, time=9.0, reason="saved"))
     for _ in range(2):
         folder.write_record(RunRecord(id=RUN, stage="train", config=config, follows=mirror.address))
-        record = take_over(workspace, mirror.address, {})
+        record = take_over(workspace, mirror.address, {}, adopt=True)
         assert not record.follows
     steps = [one["step"] for one in read_events(folder.events)[0] if one["kind"] == "metrics"]
     assert steps == [1, 2]

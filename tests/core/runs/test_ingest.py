@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import signal
@@ -10,10 +11,13 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from core import Workspace
+from core import TrainConfig, Workspace
+from core.runs import worker as worker_module
+from core.runs.folder import RunFolder, RunRecord
 from core.runs.process import ProcessIdentity
 from core.runs.worker import Worker, child_environment
 from core.store import Store
@@ -106,3 +110,74 @@ def test_non_finite_metrics_are_dropped_and_the_worker_continues(tmp_path: Path)
         ("learning_rate", 0.25),
     ]
     assert row.results == {"eval_loss": 900.0, "more": {}}
+
+
+def test_flood_of_metrics_is_read_in_rounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_module, "_INGESTED_BYTES", 4_000)
+    monkeypatch.setattr(worker_module, "_INGESTING_SECONDS", 0.0001)
+    monkeypatch.setattr(worker_module, "_MOST_METRICS", 300)
+    workspace = Workspace(tmp_path / "workspace")
+    folder, reporter = begin_run(workspace, "train-flood")
+    for step in range(40):
+        reporter.metrics(step, {"loss": 1.0, **{f"m{step}-{count}": 1.5 for count in range(100)}})
+    reporter.event("finished", state="done", reason="", results={})
+    reporter.close()
+    folder.write_exit(0, None)
+    worker = Worker(workspace, slots=1)
+    worker.store.add_request("register", {"run": "train-flood"})
+    rounds = 0
+    while worker.work():
+        rounds += 1
+    row = worker.store.find_run("train-flood")
+    worker.store.close()
+    assert rounds > 5
+    assert (row.state, row.metric_counts["loss"], len(row.metric_counts)) == ("done", 40, 300)
+    assert [one["message"] for one in row.warnings] == [
+        "Only the first 300 metrics are shown; the run reports more"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("written", "state", "reason"),
+    [
+        ({}, "stopped", "cancelled"),
+        ({"events": [{"kind": "note", "message": "x"}]}, "lost", ""),
+        ({"events": [{"kind": "finished", "state": "stopped", "reason": "preempted"}]},
+         "stopped", "preempted"),
+        ({"target": "ssh://there", "events": [{"kind": "note", "message": "x"}]}, "lost", ""),
+        ({"exit": {"code": None, "signal": 15}}, "stopped", "preempted"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_rebuilding_starts_no_run(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    written: dict[str, Any],
+    state: str,
+    reason: str,
+) -> None:
+    def start(*_: object, **__: object) -> None:
+        raise AssertionError("a process was started")
+
+    monkeypatch.setattr(worker_module, "_start_process", start)
+    workspace = Workspace(tmp_path / "workspace")
+    folder = RunFolder.of(workspace, "train-copied")
+    config = TrainConfig(shards="rows", target=written.get("target", "")).model_dump(mode="json")
+    folder.write_record(RunRecord("train-copied", "train", config, created=1.0))
+    events = [
+        {"n": number, "t": 1.0, **one} for number, one in enumerate(written.get("events", []), 1)
+    ]
+    if events:
+        folder.events.write_text("".join(json.dumps(one) + "\n" for one in events))
+    if "exit" in written:
+        (folder.path / "process.json").write_text("{}")
+        (folder.path / "exit.json").write_text(json.dumps({**written["exit"], "time": 2.0}))
+    worker = Worker(workspace, slots=1)
+    worker.store.add_request("register", {"run": "train-copied", "is_rebuilt": True})
+    for _ in range(3):
+        worker.work()
+    row = worker.store.find_run("train-copied")
+    worker.store.close()
+    assert (row.state, row.reason) == (state, reason)
