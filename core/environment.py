@@ -84,7 +84,7 @@ def for_anonymous_users(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def for_isolated_runs(environment: Mapping[str, str], home: Path) -> dict[str, str]:
-    """Selects variables of a stranger's run: without secrets, logins of the user and the Hub.
+    """Selects variables of a foreign run: without secrets, logins of the user and the Hub.
 
     Args:
         home: An empty folder in place of the user's, which has their logins.

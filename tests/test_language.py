@@ -39,7 +39,7 @@ RETIRED = {
     r"\bengines?\b": "backend",
 }
 # Lines that name an interface which keeps its name: a flag, a field, an API of SQLAlchemy.
-INTERFACE = re.compile(r"--engine|`engine`|engine=|create_backend|SQLAlchemy")
+INTERFACE = re.compile(r"--engine|--as-stranger|`engine`|engine=|create_backend|SQLAlchemy")
 
 
 def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:

@@ -70,7 +70,7 @@ class RunRecord:
         cwd: Base of relative paths.
         follows: Mirror address of a remote run.
         is_isolated: Whether it has a workspace of its own in its folder, and no credentials: a run
-            of a stranger.
+            from somebody else's mirror.
     """
 
     id: str

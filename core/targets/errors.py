@@ -30,7 +30,7 @@ class ForeignMirrorError(TargetError):
 
 
 class UnsignedMirrorError(ForeignMirrorError):
-    """Nobody has signed a mirror: an earlier version of one's own, or a stranger, has made it."""
+    """Nobody has signed a mirror: an earlier version, or somebody else, has made it."""
 
 
 class NoRoomError(TargetError):

@@ -50,7 +50,7 @@ def take_over(
             their own.
 
     Raises:
-        UnsignedMirrorError: An earlier version, or a stranger, has made the mirror.
+        UnsignedMirrorError: An earlier version, or somebody else, has made the mirror.
         ForeignMirrorError: Another workspace has made the mirror.
         MirrorError: The run is missing, damaged, lacks its inputs, or asks for files of this
             machine.
