@@ -14,7 +14,7 @@ from core.errors import ConfigError
 # It has no default configuration.
 _OFFERED_DATASET, _OFFERED_CONFIG = "Salesforce/wikitext", "wikitext-103-raw-v1"
 
-FileFormat = Literal["auto", "text", "jsonl", "json", "csv", "tsv", "parquet"]
+FileFormat = Literal["auto", "text", "jsonl", "json", "csv", "tsv", "parquet", "arrow"]
 EncodingErrors = Literal["strict", "replace", "ignore"]
 Delimiter = Literal["auto", "comma", "semicolon", "tab", "pipe"]
 YesNo = Literal["auto", "yes", "no"]
@@ -61,8 +61,9 @@ class SourceConfig(StageConfig):
         title="Path",
         group="Files",
         path=True,
-        details="Formats: .txt, .jsonl, .json, .csv, .tsv and .parquet, also compressed (.gz, "
-        ".zst, .xz, .bz2, .zip). Quote a pattern on the command line: 'data/*.txt'. An address "
+        details="Formats: .txt, .jsonl, .json, .csv, .tsv, .parquet and .arrow, also compressed "
+        "(.gz, .zst, .xz, .bz2, .zip, .tar). Test files beside training files are left out. "
+        "Quote a pattern on the command line: 'data/*.txt'. An address "
         "begins with https://, gs://, s3:// or hf://; its files are downloaded to the workspace.",
     )
     text_unit: Literal["line", "paragraph", "file"] = option(

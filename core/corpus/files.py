@@ -28,17 +28,18 @@ from core.corpus.csv_rows import (
     find_delimiter,
     read_csv,
 )
-from core.corpus.finding import TextFile, find_files
+from core.corpus.finding import Found, TextFile, find_files, is_tar_archive
 from core.corpus.json_rows import (
+    Absent,
     are_cuttable_lines,
     read_json,
     read_later_lines,
     texts_of,
 )
 from core.corpus.lines import Decoder, encoding_named
-from core.corpus.parquet_rows import ParquetTexts
+from core.corpus.parquet_rows import ArrowTexts, ParquetTexts
 from core.corpus.passages import passages_of
-from core.corpus.report import Facts, Findings, ReadingReport
+from core.corpus.report import BLANK, NO_COLUMN, NO_VALUE, Facts, Findings, ReadingReport
 from core.corpus.source import SourcePart
 from core.corpus.stretches import Range, Stretch, cut_groups, cut_lines, is_safe_to_cut, shorten
 from core.corpus.unpack import (
@@ -56,10 +57,12 @@ T = TypeVar("T")
 Place = tuple[str, str]
 
 _SAMPLED_ROWS = 200
+_COLUMNAR = ("parquet", "arrow")
 # Larger files are identified by size, time and both ends.
 _HASHED_BYTES = 1 << 30
 _HASHED_END_BYTES = 1 << 20
 _COPIED_BYTES = 1 << 20
+_REASONS: dict[str | Absent | None, str] = {None: NO_VALUE, Absent.COLUMN: NO_COLUMN}
 _DAMAGES = (OSError, EOFError, zlib.error, csv.Error)
 # The first versions didn't end lines here.
 _LONE_RETURN = re.compile(rb"\r[^\r\n]")
@@ -79,13 +82,17 @@ class FilesSource:
 
     Args:
         keep_unreadable: Whether a file that can't be opened is an error only when it is read.
+        by_split: Whether names such as validation.jsonl and test-00000-of-00001.parquet put files
+            into splits.
 
     Raises:
         ConfigError: There is no path, or all files are held out.
         CorpusError: A file is missing or of an unknown type.
     """
 
-    def __init__(self, config: CorpusConfig, *, keep_unreadable: bool = False) -> None:
+    def __init__(
+        self, config: CorpusConfig, *, keep_unreadable: bool = False, by_split: bool = False
+    ) -> None:
         self._config = config
         self._keep_unreadable = keep_unreadable
         self._skips_bad_lines = False
@@ -94,22 +101,27 @@ class FilesSource:
         self.report = ReadingReport()
         self._hashes: dict[Path, list[str]] = {}
         self._with_lone_returns: set[Path] = set()
-        self._files = {"train": self._find(config.path, "path")}
-        self.has_validation = bool(config.validation_path)
-        if self.has_validation:
-            validation = self._find(config.validation_path, "validation_path")
-            train = _without(self._files["train"], set(map(_place_of, validation)))
-            self._files = {"train": train, "validation": validation}
+        found = self._find(config.path, "path", by_split=by_split)
+        self._files = {"train": found.files}
+        if config.validation_path:
+            validation = self._find(config.validation_path, "validation_path").files
+            self._files["validation"] = validation
+            self._files["train"] = _without(found.files, set(map(_place_of, validation)))
+        elif found.validation:
+            self._files["validation"] = found.validation
+            self.report.splits = {split: len(files) for split, files in self._files.items()}
+        self.has_validation = "validation" in self._files
         self.report.found = sum(map(len, self._files.values()))
 
-    def _find(self, pattern: str, field: str) -> list[TextFile]:
+    def _find(self, pattern: str, field: str, *, by_split: bool = False) -> Found:
         config = self._config
         found = find_files(
             pattern, field=field, file_format=config.file_format,
             skip_unreadable=config.skip_unreadable, keep_unreadable=self._keep_unreadable,
+            by_split=by_split, max_unpack_ratio=config.max_unpack_ratio,
         )  # fmt: skip
         self.report.skipped += [one for one in found.skipped if one not in self.report.skipped]
-        return found.files
+        return found
 
     @property
     def validation_places(self) -> set[Place]:
@@ -203,7 +215,10 @@ class FilesSource:
         for file in self._files[part]:
             whole = Stretch.whole(file, members[file.path])
             for stretch in self._cut_readable(whole, target_bytes):
-                if group and size + stretch.bytes > target_bytes:
+                # Each process unpacks a whole tar archive.
+                is_same = bool(group) and stretch.path == group[-1].path
+                is_kept = is_same and bool(stretch.member) and is_tar_archive(stretch.path)
+                if group and size + stretch.bytes > target_bytes and not is_kept:
                     yield group
                     group, size = [], 0
                 group.append(stretch)
@@ -309,7 +324,7 @@ class FilesSource:
         """
         for file in self._files[part]:
             with _naming(file):
-                if file.format in ("csv", "tsv", "parquet"):
+                if file.format in ("csv", "tsv", *_COLUMNAR):
                     yield from self._rows_of_table(file, quotes_in_tsv)
                 else:
                     yield from self._rows_of(file)
@@ -319,9 +334,9 @@ class FilesSource:
         if file.format == "tsv" and config.quoting == "auto" and not quotes_in_tsv:
             config = config.model_copy(update={"quoting": "no"})
         with unpacked(file.packed, config.max_unpack_ratio) as (stream, compression):
-            if file.format == "parquet":
+            if file.format in _COLUMNAR:
                 with _seekable(stream, compression) as seekable:
-                    table = ParquetTexts(file.shown, seekable, config.max_document_mb)
+                    table = self._columns_of(file, seekable)
                     yield from _numbered(file, table.rows(), table.metadata)
                 return
             decoder = self._decoder(file)
@@ -359,11 +374,30 @@ class FilesSource:
                 return
             with self._table(file) as table:
                 if table.has_rows:
-                    yield from table.texts(table.text_column())
+                    yield from self._texts_of(file, table, table.text_column())
                 else:
                     findings = Findings()
                     findings.count("files have no rows", file.shown)
                     self.report.add(file.shown, Facts(file.format), findings)
+
+    def _texts_of(self, file: TextFile, table: _Table, column: str) -> Iterator[str]:
+        """Yields a table's texts, and counts the rows without any."""
+        found = Findings()
+        rows = 0
+        try:
+            for value in table.texts(column):
+                rows += 1
+                if isinstance(value, str) and value and not value.isspace():
+                    yield value
+                    continue
+                reason = _REASONS.get(value, BLANK)
+                found.skip(reason, column, f"row {rows:,} of {table.shown}")
+                yield value if isinstance(value, str) else ""
+        finally:
+            found.rows["rows"], found.columns = rows, table.columns
+            self.report.add_findings(file.shown, found)
+        if not (isinstance(file, Stretch) and file.is_cut):
+            found.check_rows(file.shown, column)
 
     def _text_documents(self, file: TextFile) -> Iterator[str]:
         with self._opened(file) as (stream, compression):
@@ -390,9 +424,9 @@ class FilesSource:
     @contextmanager
     def _table(self, file: TextFile) -> Iterator[_Table]:
         with self._opened(file) as (stream, compression):
-            if file.format == "parquet":
+            if file.format in _COLUMNAR:
                 with _seekable(stream, compression) as seekable:
-                    yield self._parquet(file, seekable, compression)
+                    yield self._columnar(file, seekable, compression)
                 return
             decoder = self._decoder(file)
             blocks = decoder.blocks(stream)
@@ -421,7 +455,7 @@ class FilesSource:
                 "", strings, columns, file.shown, within
             )
 
-        def texts(column: str) -> Iterator[str]:
+        def texts(column: str) -> Iterator[str | Absent | None]:
             facts = Facts(file.format, compression, decoder.encoding, column=column)
             self.report.add(file.shown, facts)
             rows_again = itertools.chain(sample, rows)
@@ -430,12 +464,12 @@ class FilesSource:
         def has(column: str) -> bool:
             return any(column in row or value_at(row, column)[0] for _, row in sample)
 
-        return _Table(columns, bool(sample), choose, texts, has)
+        return _Table(file.shown, columns, bool(sample), choose, texts, has)
 
     def _later_json(self, stretch: Stretch, decoder: Decoder, blocks: Iterator[str]) -> _Table:
         columns = list(stretch.columns)
 
-        def texts(column: str) -> Iterator[str]:
+        def texts(column: str) -> Iterator[str | Absent | None]:
             facts = Facts(stretch.format, encoding=decoder.encoding, column=column)
             self.report.add(stretch.shown, facts)
             shown = stretch.describe()
@@ -443,7 +477,7 @@ class FilesSource:
             # An earlier stretch may have had the column.
             return texts_of(shown, rows, "line", column, columns, is_met=True)
 
-        return _Table(columns, True, lambda: stretch.column, texts)
+        return _Table(stretch.describe(), columns, True, lambda: stretch.column, texts)
 
     def _csv(
         self, file: TextFile, decoder: Decoder, blocks: Iterator[str], compression: str
@@ -472,13 +506,20 @@ class FilesSource:
             self.report.add(file.shown, replace(facts, encoding=decoder.encoding), findings)
             return table.values(column)
 
-        return _Table(table.columns, bool(table.sample), choose, texts)
+        return _Table(file.shown, table.columns, bool(table.sample), choose, texts)
 
-    def _parquet(self, file: TextFile, stream: IO[bytes], compression: str) -> _Table:
+    def _columns_of(self, file: TextFile, stream: IO[bytes]) -> ArrowTexts | ParquetTexts:
+        if file.format == "arrow":
+            return ArrowTexts(file.shown, stream)
+        return ParquetTexts(file.shown, stream, self._config.max_document_mb)
+
+    def _columnar(self, file: TextFile, stream: IO[bytes], compression: str) -> _Table:
         config = self._config
-        table = ParquetTexts(file.shown, stream, config.max_document_mb)
-        if isinstance(file, Stretch) and file.is_cut:
+        table = self._columns_of(file, stream)
+        shown = file.shown
+        if isinstance(file, Stretch) and file.is_cut and isinstance(table, ParquetTexts):
             table.limit_to(file.start, file.stop)
+            shown = file.describe()
         meter = UnpackMeter(file.shown, _size(file), config.max_unpack_ratio)
 
         def choose() -> str:
@@ -487,13 +528,13 @@ class FilesSource:
                 wanted, table.strings, table.columns, file.shown, table.within
             )
 
-        def texts(column: str) -> Iterator[str]:
-            self.report.add(file.shown, Facts("parquet", compression, column=column))
+        def texts(column: str) -> Iterator[str | None]:
+            self.report.add(file.shown, Facts(file.format, compression, column=column))
             for text in table.texts(column):
-                meter.add(len(text))
+                meter.add(len(text or ""))
                 yield text
 
-        return _Table(table.columns, table.has_rows, choose, texts)
+        return _Table(shown, table.columns, table.has_rows, choose, texts)
 
     def _identity(self, file: TextFile, by_content: bool) -> list[Any]:
         if file.problem:
@@ -542,10 +583,11 @@ class FilesSource:
 
 @dataclass(frozen=True)
 class _Table:
+    shown: str
     columns: list[str]
     has_rows: bool
     text_column: Callable[[], str]
-    texts: Callable[[str], Iterator[str]]
+    texts: Callable[[str], Iterator[str | Absent | None]]
     has: Callable[[str], bool] = lambda _: True
 
 

@@ -13,11 +13,22 @@ from pathlib import Path
 from typing import Literal, cast
 
 from core.corpus.report import Skipped
-from core.corpus.unpack import SUFFIXES, Packed, foreign_kind_of, head_of, zip_members
+from core.corpus.split_names import TRAIN, UNNAMED, VALIDATION, names_split, splits_of
+from core.corpus.unpack import (
+    DEFAULT_RATIO,
+    SUFFIXES,
+    Packed,
+    archive_members,
+    foreign_kind_of,
+    head_of,
+    is_tar,
+    is_zip,
+)
 from core.errors import ConfigError, CorpusError
+from core.foreign_files import parse_json
 from core.workspace import expand_path
 
-Format = Literal["text", "jsonl", "json", "csv", "tsv", "parquet"]
+Format = Literal["text", "jsonl", "json", "csv", "tsv", "parquet", "arrow"]
 
 _FORMATS: dict[str, Format] = {
     ".txt": "text",
@@ -29,14 +40,29 @@ _FORMATS: dict[str, Format] = {
     ".csv": "csv",
     ".tsv": "tsv",
     ".parquet": "parquet",
+    ".arrow": "arrow",
 }
 _NOT_IN_FOLDERS = {".md"}  # READMEs aren't data
-# These often hold settings, or the same text again.
-_ONLY_ALONE = {".json", ".zip"}
-_PACKED_SUFFIXES = (*SUFFIXES, ".zip")
+# These often hold settings, unless they are compressed.
+_ONLY_ALONE = {".json"}
+# They describe a dataset and are not a part of it.
+_METADATA = frozenset({
+    "config.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json",
+    "dummy_data.zip",
+})  # fmt: skip
+_ABOUT = frozenset("""
+    license licence copying notice readme citation authors contributors changelog changes history
+    contributing code_of_conduct security requirements
+""".split())  # fmt: skip
+_ABOUT_KINDS = {".txt", ".text", ".md"}
+_SAVED_STATE = "state.json"
+_MOST_STATE_BYTES = 16 << 20
+_ARCHIVES = (".zip", ".tar")
+_TAR_SUFFIXES = {".tgz": ".tar.gz", ".tbz2": ".tar.bz2", ".txz": ".tar.xz", ".tzst": ".tar.zst"}
+_PACKED_SUFFIXES = (*SUFFIXES, *_TAR_SUFFIXES, *_ARCHIVES)
 # The first versions read these beside the uncompressed file.
 _READ_BESIDE = {".gz"}
-_COMPRESSED = ", also with .gz, .zst, .xz, .bz2 or .zip"
+_COMPRESSED = ", also with .gz, .zst, .xz or .bz2, or in a .zip or .tar archive"
 DATA_SUFFIXES = (*_FORMATS, *_PACKED_SUFFIXES)
 _KNOWN = ", ".join(_FORMATS) + _COMPRESSED
 _KNOWN_IN_FOLDERS = ", ".join(sorted(_FORMATS.keys() - _NOT_IN_FOLDERS)) + _COMPRESSED
@@ -46,7 +72,7 @@ _OFFICE_MEMBER = "[Content_Types].xml"
 
 @dataclass(frozen=True)
 class TextFile:
-    """A file of documents, or a zip archive's member.
+    """A file of documents, or an archive's member.
 
     Attributes:
         problem: Why it can't be read; empty if nothing is known.
@@ -69,10 +95,15 @@ class TextFile:
 
 @dataclass
 class Found:
-    """The files of a path, in a fixed order."""
+    """The files of a path, in a fixed order.
+
+    Attributes:
+        validation: Those that their names put into the validation split.
+    """
 
     files: list[TextFile] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
+    validation: list[TextFile] = field(default_factory=list)
 
 
 def find_files(
@@ -82,6 +113,8 @@ def find_files(
     file_format: str = "auto",
     skip_unreadable: bool = False,
     keep_unreadable: bool = False,
+    by_split: bool = False,
+    max_unpack_ratio: int = DEFAULT_RATIO,
 ) -> Found:
     """Finds the files that a path refers to.
 
@@ -89,23 +122,34 @@ def find_files(
         pattern: Characters are wildcards unless a file has that name.
         field: Config field, for errors.
         keep_unreadable: Whether files that can't be opened are found, with their problem.
+        by_split: Whether names such as test-00000-of-00001.parquet put files into splits, of which
+            those for testing are left out.
+        max_unpack_ratio: Largest ratio of an unpacked to a packed tar archive.
 
     Raises:
         ConfigError: The path is empty or a URL.
         CorpusError: No readable file of a known format exists.
     """
     _check_pattern(pattern, field)
-    return _Finder(field, file_format, skip_unreadable, keep_unreadable).find(pattern)
+    finder = _Finder(field, file_format, skip_unreadable, keep_unreadable, max_unpack_ratio)
+    found = finder.find(pattern)
+    return finder.divide(found, pattern) if by_split else found
 
 
 class _Finder:
     def __init__(
-        self, field: str, file_format: str, skip_unreadable: bool, keep_unreadable: bool
+        self,
+        field: str,
+        file_format: str,
+        skip_unreadable: bool,
+        keep_unreadable: bool,
+        max_unpack_ratio: int,
     ) -> None:
         self._field = field
         self._format = file_format
         self._skip_unreadable = skip_unreadable
         self._keep_unreadable = keep_unreadable
+        self._max_unpack_ratio = max_unpack_ratio
         self._root = Path()
         self._skipped: list[Skipped] = []
 
@@ -131,12 +175,49 @@ class _Finder:
             return self._found(paths, is_named=True)
         self._root = Path(os.path.commonpath(path.parent for path in paths))
         self._refuse_packed(paths)
-        return self._found(self._chosen(paths, set()) or paths, is_named=False)
+        alone = set() if ".json" in path.name else _ONLY_ALONE
+        return self._found(self._chosen(paths, set(), alone) or paths, is_named=False)
+
+    def divide(self, found: Found, pattern: str) -> Found:
+        """Divides files by the splits in their names; files for testing are left out."""
+        names = [one.packed.shown for one in found.files]
+        if len(names) < 2:
+            return found
+        splits = splits_of([self._below_root(Path(name)) for name in names])
+        train = [one for one, split in zip(found.files, splits, strict=True)
+                 if split in ("", TRAIN)]  # fmt: skip
+        if not train:
+            named = Path(pattern).parts[-2 if glob.has_magic(pattern) else -1 :]
+            if any(map(names_split, named)):
+                return found
+            raise CorpusError(
+                f"{pattern} has no files for training",
+                expected="files without the word test or validation in their names",
+                received=", ".join(f"{self._below_root(Path(name))} (split {split})"
+                                   for name, split in zip(names[:3], splits, strict=False)),
+                fix="to train on these files, name them with a pattern such as data/test*",
+                field=self._field,
+            )  # fmt: skip
+        for name, split in zip(names, splits, strict=True):
+            if split == UNNAMED:
+                self._skip(Path(name), "beside files of a training and another split, its name has "
+                           "no split")  # fmt: skip
+            elif split not in ("", TRAIN, VALIDATION):
+                self._skip(Path(name), f"it belongs to the split {split} by its name; only train "
+                           "is trained on")  # fmt: skip
+        held_out = [one for one, split in zip(found.files, splits, strict=True)
+                    if split == VALIDATION]  # fmt: skip
+        return Found(train, list(dict.fromkeys(self._skipped)), held_out)
+
+    def _below_root(self, path: Path) -> str:
+        is_below = path.is_relative_to(self._root)
+        return path.relative_to(self._root).as_posix() if is_below else path.as_posix()
 
     def _in_folder(self, folder: Path) -> Found:
         visible = list(self._visible(folder))
         self._refuse_packed(visible)
-        found = self._found(self._chosen(visible, _NOT_IN_FOLDERS), is_named=False)
+        chosen = self._chosen(visible, _NOT_IN_FOLDERS, _ONLY_ALONE)
+        found = self._found(chosen, is_named=False)
         if not found.files:
             raise CorpusError(
                 f"The folder {folder} contains no text files",
@@ -147,20 +228,57 @@ class _Finder:
             )  # fmt: skip
         return found
 
-    def _chosen(self, paths: list[Path], left_out: set[str]) -> list[Path]:
+    def _chosen(self, paths: list[Path], left_out: set[str], alone: set[str]) -> list[Path]:
+        """Chooses the data.
+
+        Args:
+            left_out: Kinds that are not read.
+            alone: Kinds that are read only if there are no others.
+        """
         if self._format != "auto":
             return sorted(paths)
         there = set(paths)
         kinds = {path: _kind(path) for path in paths}
-        main = [path for path in paths if _is_main(path, kinds[path], left_out)]
-        main = [path for path in main if not self._is_copy(path, there)]
-        if not main:
-            main = [path for path in paths if kinds[path] in _ONLY_ALONE]
-        read = set(main)
-        for path in paths:
-            if path not in read and not self._is_copy(path, there):
-                self._skip(path, _reason(path, kinds[path], left_out))
-        return sorted(main)
+        unlisted = self._unlisted(paths, kinds)
+        data = [path for path in paths if path not in unlisted and not self._is_copy(path, there)]
+        if left_out:  # a folder
+            data = [path for path in data if path.name not in _METADATA]
+        about = [path for path in data if left_out and _is_about(path, kinds[path])]
+        data = [path for path in data if path not in set(about)]
+        if any(kinds[path] in alone and path.suffix.lower() in SUFFIXES for path in data):
+            alone = set()  # Beside compressed ones, they are data, too.
+        read = (
+            [path for path in data if _is_main(path, kinds[path], left_out, alone)]
+            or [path for path in data if kinds[path] in alone]
+            or [path for path in about if _is_main(path, kinds[path], left_out, alone)]
+        )
+        for path in sorted(there.difference(read)):
+            if path in unlisted:
+                self._skip(path, f"{_SAVED_STATE} doesn't list it")
+            elif not self._is_copy(path, there):
+                about_data = path in about or path.name in _METADATA
+                self._skip(path, "it describes the data" if about_data and kinds[path]
+                           else _reason(path, kinds[path], left_out))  # fmt: skip
+        return sorted(read)
+
+    def _unlisted(self, paths: list[Path], kinds: dict[Path, str]) -> set[Path]:
+        """Returns Arrow files, such as caches, that a dataset saved by save_to_disk lacks."""
+        unlisted = set()
+        for state in [path for path in paths if path.name == _SAVED_STATE]:
+            listed = _saved_files(state)
+            here = {path.name: path for path in paths
+                    if path.parent == state.parent and kinds[path] == ".arrow"}  # fmt: skip
+            if listed is None or not here:
+                continue
+            if missing := sorted(listed.difference(here)):
+                raise CorpusError(
+                    f"The dataset in {state.parent} is incomplete",
+                    expected=f"the {len(listed):,} files that {_SAVED_STATE} lists",
+                    received=f"{len(missing):,} of them are missing, such as {missing[0][:200]}",
+                    fix="copy the whole folder, or save the dataset again", field=self._field,
+                )  # fmt: skip
+            unlisted |= {path for name, path in here.items() if name not in listed}
+        return unlisted
 
     def _is_copy(self, path: Path, there: set[Path]) -> bool:
         suffix = path.suffix.lower()
@@ -168,7 +286,7 @@ class _Finder:
             return False
         plain = path.with_suffix("")
         beside = next((p for p in (plain, plain.with_name(f"{plain.name}.gz")) if p in there), None)
-        if beside is None or _kind(plain) in ("", ".zip"):
+        if beside is None or _kind(plain) in ("", *_ARCHIVES):
             return False
         self._skip(path, f"{beside.name} in the same folder is read instead")
         return True
@@ -179,8 +297,8 @@ class _Finder:
             if problem := _problem_of(path):
                 files += self._unreadable(path, problem, is_named)
                 continue
-            if _kind(path) == ".zip" or (is_named and _is_zip(path)):
-                files += self._members(path)
+            if _kind(path) in _ARCHIVES or (is_named and _is_archive(path)):
+                files += self._members(path, set() if is_named else set(paths))
             else:
                 files.append(self._text_file(path))
         return Found(files, list(dict.fromkeys(self._skipped)))
@@ -225,19 +343,24 @@ class _Finder:
                 f"{path} has an unsupported file type", expected=f"a file that ends in {_KNOWN}",
                 received=_foreign_kind(path) or path.suffix or path.name, field=self._field,
                 fix=f"unpack it, then set the path to {path.with_suffix('').name}"
-                if path.suffix.lower() in (*_NOT_UNPACKED, ".tar", ".tgz")
+                if path.suffix.lower() in _NOT_UNPACKED
                 else "set file_format to text if it is plain text, or to its format",
             )  # fmt: skip
         return TextFile(path, _FORMATS[kind])
 
-    def _members(self, path: Path) -> list[TextFile]:
+    def _members(self, path: Path, there: set[Path]) -> list[TextFile]:
+        """Returns the members of an archive.
+
+        Args:
+            there: All files of the folder or pattern; empty for an archive that is named alone.
+        """
         try:
-            names = zip_members(path)
+            names = archive_members(path, self._max_unpack_ratio)
         except OSError as error:
             if self._keep_unreadable:
                 return self._unreadable(path, error.strerror or str(error), is_named=True)
             raise CorpusError(
-                f"{path} can't be read", expected="a complete zip archive",
+                f"{path} can't be read", expected=f"a complete {_kind(path)[1:] or 'zip'} archive",
                 received=error.strerror or str(error), fix="repair the file or exclude it",
                 field=self._field,
             ) from error  # fmt: skip
@@ -247,14 +370,21 @@ class _Finder:
             is_hidden = any(part.startswith((".", "__MACOSX")) for part in Path(name).parts)
             if self._format != "auto" and not is_hidden:
                 files.append(TextFile(path, cast(Format, self._format), name))
-            elif kind and kind not in (".zip", *_NOT_IN_FOLDERS) and not is_hidden:
+            elif kind in _FORMATS and kind not in _NOT_IN_FOLDERS and not is_hidden:
                 files.append(TextFile(path, _FORMATS[kind], name))
             elif not is_hidden:
                 self._skip(path / name, _reason(Path(name), kind, _NOT_IN_FOLDERS))
             elif kind and "__MACOSX" not in Path(name).parts:
                 self._skip(path / name, "a hidden file, or in a hidden folder")
+        files = _without_descriptions(files)
+        if there and files and _is_unpacked(path, files, there):
+            self._skip(path, "its members are in the same folder, too, and read there")
+            return []
         if files:
             return files
+        if there:
+            self._skip(path, "an archive without text files")
+            return []
         is_office = _OFFICE_MEMBER in names
         raise CorpusError(
             f"{path} is an Office document" if is_office
@@ -306,10 +436,7 @@ class _Finder:
             )
 
     def _skip(self, path: Path, reason: str) -> None:
-        is_below = path.is_relative_to(self._root)
-        self._skipped.append(
-            Skipped(str(path.relative_to(self._root) if is_below else path), reason)
-        )
+        self._skipped.append(Skipped(self._below_root(path), reason))
 
     def _cannot_look(self, error: OSError, path: Path) -> CorpusError:
         return CorpusError(
@@ -378,12 +505,49 @@ def _expanded(base: Path, parts: list[str]) -> Iterator[Path]:
                 yield from _expanded(base / name, rest)
 
 
-def _is_main(path: Path, kind: str, left_out: set[str]) -> bool:
+def _is_main(path: Path, kind: str, left_out: set[str], alone: set[str]) -> bool:
     if kind == ".zip":
-        kind = _kind(path.with_suffix(""))
-    if path.suffix.lower() in _PACKED_SUFFIXES and path.suffix.lower() not in _READ_BESIDE:
+        kind = _kind(path.with_suffix("")) or kind
+    is_packed = path.suffix.lower() in _PACKED_SUFFIXES
+    if is_packed and path.suffix.lower() not in _READ_BESIDE:
         left_out = _NOT_IN_FOLDERS
-    return kind not in ("", *_ONLY_ALONE, *left_out)
+    return kind not in ("", *left_out) and (is_packed or kind not in alone)
+
+
+def _is_about(path: Path, kind: str) -> bool:
+    return kind in _ABOUT_KINDS and path.name.lower().partition(".")[0] in _ABOUT
+
+
+def _without_descriptions(files: list[TextFile]) -> list[TextFile]:
+    """Leaves out members of an archive that describe the others, as in a folder."""
+    paths = {one: Path(one.member) for one in files}
+    data = [one for one, path in paths.items()
+            if path.name not in _METADATA and not _is_about(path, _kind(path))]  # fmt: skip
+    main = [one for one in data if _is_main(paths[one], _kind(paths[one]), set(), _ONLY_ALONE)]
+    return main or data or files
+
+
+def _is_unpacked(path: Path, files: list[TextFile], there: set[Path]) -> bool:
+    """Returns whether the members of an archive are beside it, or in a folder of its name."""
+    stem = path.name[: path.name.lower().rindex(_suffixes_of_archive(path))]
+    folders = (path.parent, path.parent / stem)
+    return any(all(folder / one.member in there for one in files) for folder in folders)
+
+
+def _suffixes_of_archive(path: Path) -> str:
+    name = path.name.lower()
+    known = (*_TAR_SUFFIXES, *(f".tar{one}" for one in SUFFIXES), *_ARCHIVES)
+    return next((suffix for suffix in known if name.endswith(suffix)), "")
+
+
+def _saved_files(state: Path) -> set[str] | None:
+    """Reads the names of the Arrow files of a dataset saved by `datasets`; None if it is none."""
+    try:
+        with state.open("rb") as file:
+            values = parse_json(file.read(_MOST_STATE_BYTES))
+        return {str(one["filename"]) for one in values["_data_files"]}
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return None
 
 
 def _is_passed_over(folder: str) -> bool:
@@ -392,23 +556,31 @@ def _is_passed_over(folder: str) -> bool:
 
 def has_known_suffix(name: str) -> bool:
     """Returns whether a file's name has a suffix that is read in folders."""
-    kind = _kind(Path(name))
-    return bool(kind) and kind not in (*_NOT_IN_FOLDERS, *_ONLY_ALONE)
+    path = Path(name)
+    is_plain_json = path.suffix.lower() in _ONLY_ALONE and path.name != _SAVED_STATE
+    return bool(_kind(path)) and _kind(path) not in _NOT_IN_FOLDERS and not is_plain_json
+
+
+def is_tar_archive(path: Path) -> bool:
+    return _kind(path) == ".tar"
 
 
 def _kind(path: Path) -> str:
     name = path.name.lower()
+    if path.suffix.lower() in _TAR_SUFFIXES:
+        return ".tar"
     for suffix in SUFFIXES:
         if name.endswith(suffix):
             name = name.removesuffix(suffix)
             break
     suffix = Path(name).suffix
-    return suffix if suffix in (*_FORMATS, ".zip") else ""
+    return suffix if suffix in (*_FORMATS, *_ARCHIVES) else ""
 
 
-def _is_zip(path: Path) -> bool:
+def _is_archive(path: Path) -> bool:
     try:
-        return head_of(Packed(path)).startswith((b"PK\x03\x04", b"PK\x05\x06"))
+        head = head_of(Packed(path))
+        return is_zip(head) or is_tar(head)
     except OSError:
         return False  # opening it reports the reason
 

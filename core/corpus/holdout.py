@@ -3,7 +3,8 @@
 Overlap would reward memorisation with a lower validation loss.
 
 Documents are compared by windows of successive words. Text without spaces has no words: there, the
-n-gram at each character counts as one, so that a window is a run of characters.
+n-gram at each character counts as one, so that a window is a run of characters. Other differences
+than the case of ASCII letters are for `folding` to remove first.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ class WindowSet:
 def window_hashes(
     documents: Iterable[bytes], words: int = WINDOW_WORDS
 ) -> Iterator[tuple[Hashes, npt.NDArray[np.int64]]]:
-    """Yields hashes of case-insensitive word windows, and their documents, both (windows,).
+    """Yields hashes of word windows in any case of ASCII, and their documents, both (windows,).
 
     Args:
         words: Words in a window. In scripts without spaces, a window has `words` + 3 characters,

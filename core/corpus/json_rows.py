@@ -8,6 +8,7 @@ import re
 import reprlib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum
 from typing import Any
 
 import orjson
@@ -21,12 +22,19 @@ MOST_ROWS_WITHOUT = 100_000
 # Published datasets stay below 20; recursive parsers fail at some hundred.
 _DEEPEST = 200
 _SUGGESTED = 5
+_MOST_COLUMNS = 100
 _SHOWN_CHARACTERS = 90
 _MOST_DIGITS = sys.int_info.default_max_str_digits
 _MANY_DIGITS = re.compile(rb"[0-9]{%d}" % (_MOST_DIGITS + 1))
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)
 
 Row = tuple[int, dict[str, Any]]
+
+
+class Absent(Enum):
+    """Stands for the value of a row without the column."""
+
+    COLUMN = 0
 
 
 def read_json(
@@ -81,10 +89,11 @@ def texts_of(
     columns: list[str],
     *,
     is_met: bool = False,
-) -> Iterator[str]:
-    """Yields a column's values; null and missing values are empty.
+) -> Iterator[str | Absent | None]:
+    """Yields a column's values.
 
     Args:
+        columns: Known columns; those of rows without `column` are added.
         is_met: Whether the rows before had the column.
 
     Raises:
@@ -103,7 +112,12 @@ def texts_of(
             received = f"{type(value).__name__} {reprlib.repr(value)}"
             within = texts_within(column, value)
             raise wrong_value(shown, f"{unit} {number}", column, received, within)
-        yield value or ""
+        if not is_there:
+            if len(columns) < _MOST_COLUMNS:
+                columns += [name for name in row if name not in columns]
+            yield Absent.COLUMN
+            continue
+        yield value
     if not is_met:
         raise no_such_column(column, columns, shown)
 

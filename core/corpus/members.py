@@ -104,7 +104,7 @@ def _open(
         return DocsSource(workspace, reporter)
     if config.source == "files":
         local = with_local_files(config, workspace, reporter, sample=sample)
-        return FilesSource(local, keep_unreadable=keep_unreadable)
+        return FilesSource(local, keep_unreadable=keep_unreadable, by_split=True)
     if config.source == "corpus":
         return _find_cleaned(config, workspace, sample)
     return HubSource(config)

@@ -1,10 +1,11 @@
-"""Streams a Parquet file's texts, with limited unpacked page size."""
+"""Streams the texts of Parquet files, with limited unpacked page size, and of Arrow files."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import IO, Any
+from typing import IO, Any, ClassVar
 
 from core.corpus.columns import JOINED, USUAL_NAME, decode_text, value_at
 from core.corpus.json_rows import wrong_value
@@ -15,29 +16,21 @@ _MOST_ROWS_AT_ONCE = 1024
 _BATCH_BYTES = 256_000_000
 _DOCUMENTS_PER_PAGE = 4
 _BUFFER_BYTES = 1 << 20
+_ARROW_MAGIC = b"ARROW1"
 
 
-class ParquetTexts:
-    """An open Parquet file.
-
-    Args:
-        stream: Must be seekable.
+class _ColumnTexts:
+    """An open file of columns.
 
     Attributes:
         within: Nested text columns.
         metadata: Metadata of the Arrow schema, untrusted.
     """
 
-    def __init__(self, shown: str, stream: IO[bytes], max_document_mb: int) -> None:
-        import pyarrow.parquet as pq
+    kind: ClassVar[str]
 
+    def __init__(self, shown: str, schema: Any) -> None:
         self._shown = shown
-        self._stream = stream
-        self._max_document_mb = max_document_mb
-        with self._explaining():
-            # With a buffer, pyarrow reads large row groups in small parts.
-            self._file = pq.ParquetFile(stream, pre_buffer=False, buffer_size=_BUFFER_BYTES)
-            schema = self._file.schema_arrow
         self.columns: list[str] = schema.names
         self.metadata: dict[bytes, bytes] = schema.metadata or {}
         self._texts = [field.name for field in schema if _is_text(field.type)]
@@ -49,8 +42,95 @@ class ParquetTexts:
         self.within = [
             name for field in schema for name in texts_within_type(field.name, field.type)
         ]
-        self.has_rows: bool = self._file.metadata.num_rows > 0
         self._kinds = {field.name: field.type for field in schema}
+
+    def texts(self, column: str) -> Iterator[str | None]:
+        """Yields a column's values.
+
+        Raises:
+            CorpusError: Not text, too large a page, or damage.
+        """
+        if column in self._kinds and column not in self._texts:
+            kind = self._kinds[column]
+            within = texts_within_type(column, kind)
+            raise wrong_value(self._shown, "its type", column, str(kind), within)
+        name = column if column in self._kinds else column.removesuffix(JOINED)
+        with explaining_damage(self._shown, self.kind):
+            for batch in self._batches([name]):
+                if column in self._kinds:
+                    values = batch.column(name).to_pylist()
+                else:
+                    values = [value_at(row, column)[1] for row in batch.to_pylist()]
+                for value in values:
+                    yield decode_text(value, column, self._shown) if value else value
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yields whole rows; raises CorpusError for too large a page, or damage."""
+        with explaining_damage(self._shown, self.kind):
+            for batch in self._batches(self.columns):
+                yield from batch.to_pylist()
+
+    def _batches(self, names: list[str]) -> Iterator[Any]:
+        raise NotImplementedError
+
+
+class ArrowTexts(_ColumnTexts):
+    """An open Arrow file, in the format of streams or of files.
+
+    Args:
+        stream: Must be seekable.
+    """
+
+    kind = "Arrow"
+
+    def __init__(self, shown: str, stream: IO[bytes]) -> None:
+        import pyarrow as pa
+
+        with explaining_damage(shown, self.kind):
+            is_file = stream.read(len(_ARROW_MAGIC)) == _ARROW_MAGIC
+            stream.seek(0)
+            if is_file:
+                file = pa.ipc.open_file(stream)
+                schema = file.schema
+                found = (file.get_batch(number) for number in range(file.num_record_batches))
+            else:
+                found = reader = pa.ipc.open_stream(stream)
+                schema = reader.schema
+            super().__init__(shown, schema)
+            filled = (batch for batch in found if batch.num_rows)
+            first = next(filled, None)
+        self.has_rows = first is not None
+        self._found = itertools.chain([first], filled) if first is not None else filled
+
+    def _batches(self, names: list[str]) -> Iterator[Any]:
+        for batch in self._found:
+            whole = {name if name in self._kinds else name.partition(".")[0] for name in names}
+            chosen = batch.select([name for name in self.columns if name in whole])
+            # Otherwise wrong offsets would read other memory.
+            chosen.validate(full=True)
+            for start in range(0, chosen.num_rows, _MOST_ROWS_AT_ONCE):
+                yield chosen.slice(start, _MOST_ROWS_AT_ONCE)
+
+
+class ParquetTexts(_ColumnTexts):
+    """An open Parquet file.
+
+    Args:
+        stream: Must be seekable.
+    """
+
+    kind = "Parquet"
+
+    def __init__(self, shown: str, stream: IO[bytes], max_document_mb: int) -> None:
+        import pyarrow.parquet as pq
+
+        self._stream = stream
+        self._max_document_mb = max_document_mb
+        with explaining_damage(shown, self.kind):
+            # With a buffer, pyarrow reads large row groups in small parts.
+            self._file = pq.ParquetFile(stream, pre_buffer=False, buffer_size=_BUFFER_BYTES)
+            super().__init__(shown, self._file.schema_arrow)
+        self.has_rows: bool = self._file.metadata.num_rows > 0
         self._groups = range(self._file.metadata.num_row_groups)
 
     @property
@@ -63,36 +143,10 @@ class ParquetTexts:
         """Limits the texts to some row groups."""
         self._groups = self._groups[start:stop]
 
-    def texts(self, column: str) -> Iterator[str]:
-        """Yields a column's values, null as "".
-
-        Raises:
-            CorpusError: Not text, too large a page, or damage.
-        """
-        if column in self._kinds and column not in self._texts:
-            kind = self._kinds[column]
-            within = texts_within_type(column, kind)
-            raise wrong_value(self._shown, "its type", column, str(kind), within)
-        name = column if column in self._kinds else column.removesuffix(JOINED)
-        with self._explaining():
-            for group in self._groups:
-                rows = self._rows_at_once(group, name)
-                batches = self._file.iter_batches(rows, row_groups=[group], columns=[name])
-                for batch in batches:
-                    if column in self._kinds:
-                        values = batch.column(0).to_pylist()
-                    else:
-                        values = [value_at(row, column)[1] for row in batch.to_pylist()]
-                    for value in values:
-                        yield decode_text(value, column, self._shown) if value else ""
-
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """Yields whole rows; raises CorpusError for too large a page, or damage."""
-        with self._explaining():
-            for group in range(self._file.metadata.num_row_groups):
-                count = min((self._rows_at_once(group, name) for name in self.columns), default=1)
-                for batch in self._file.iter_batches(count, row_groups=[group]):
-                    yield from batch.to_pylist()
+    def _batches(self, names: list[str]) -> Iterator[Any]:
+        for group in self._groups:
+            rows = min((self._rows_at_once(group, name) for name in names), default=1)
+            yield from self._file.iter_batches(rows, row_groups=[group], columns=names)
 
     def _rows_at_once(self, group: int, name: str) -> int:
         most = self._max_document_mb * 1_000_000 * _DOCUMENTS_PER_PAGE
@@ -125,24 +179,27 @@ class ParquetTexts:
         try:
             return page_sizes(self._stream, start, start + chunk.total_compressed_size)
         except ValueError as error:
-            raise self._damaged(error) from error
+            raise _damaged(self._shown, self.kind, error) from error
 
-    @contextmanager
-    def _explaining(self) -> Iterator[None]:
-        import pyarrow as pa
 
-        try:
-            yield
-        except MemoryError:  # pyarrow's is also an ArrowException
-            raise
-        except (pa.ArrowException, UnicodeDecodeError, OverflowError) as error:
-            raise self._damaged(error) from error
+@contextmanager
+def explaining_damage(shown: str, kind: str) -> Iterator[None]:
+    """Raises CorpusError for damaged columns."""
+    import pyarrow as pa
 
-    def _damaged(self, error: Exception) -> CorpusError:
-        return CorpusError(
-            f"{self._shown} can't be read as Parquet", expected="a complete Parquet file",
-            received=str(error)[:200], fix="export or download the file again", field="path",
-        )  # fmt: skip
+    try:
+        yield
+    except MemoryError:  # pyarrow's is also an ArrowException
+        raise
+    except (pa.ArrowException, UnicodeDecodeError, OverflowError) as error:
+        raise _damaged(shown, kind, error) from error
+
+
+def _damaged(shown: str, kind: str, error: Exception) -> CorpusError:
+    return CorpusError(
+        f"{shown} can't be read as {kind}", expected=f"a complete {kind} file",
+        received=str(error)[:200], fix="export or download the file again", field="path",
+    )  # fmt: skip
 
 
 def _is_string(kind: Any) -> bool:

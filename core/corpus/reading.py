@@ -20,6 +20,7 @@ from core.corpus.addresses import has_address
 from core.corpus.cleaned import CleanedSource
 from core.corpus.documents import Document, Tally, as_document, sum_tallies
 from core.corpus.files import FilesSource
+from core.corpus.folding import fold
 from core.corpus.holdout import WindowSet, held_out_below
 from core.corpus.lines import encoding_named
 from core.corpus.members import (
@@ -30,7 +31,7 @@ from core.corpus.members import (
     stored_bytes,
 )
 from core.corpus.parts import PART_BYTES, SPLITS, CorpusPart, PartCounts, files_of
-from core.corpus.report import ReadingReport
+from core.corpus.report import ReadingReport, count_skipped, describe_skipped
 from core.corpus.source import Source, SourcePart, Split
 from core.errors import ConfigError, CorpusError
 from core.events import Reporter
@@ -39,6 +40,8 @@ from core.workspace.places import make_folder
 
 # Increment when the same settings yield other documents.
 _READING = 2
+# Another name when documents are counted or compared in another way: fingerprints stay.
+_COUNTS_FOLDER = "corpora-2"
 _DOCUMENTS_BETWEEN_REPORTS = 1000
 # Fingerprinted only if not default, to keep older fingerprints valid.
 _READING_OPTIONS = (
@@ -135,14 +138,17 @@ class Corpus:
         self._counts_path = cache / f"{self.fingerprint}.json"
         self._passes: dict[str, dict[str, dict[str, int]]] = _read_passes(self._counts_path)
         self._incomplete: dict[str, dict[str, dict[str, int]]] = {}
+        self._documents_read: dict[str, dict[str, Any]] = {}
         self._threshold = self._find_threshold()
         self._announce()
 
     @property
     def reading(self) -> dict[str, Any]:
-        if not self.source_names:
-            return self._chosen[0].report.to_dict()
-        return {"sources": {one.name: one.report.to_dict() for one in self._chosen}}
+        found = {
+            one.name: {**one.report.to_dict(), **self._documents_read.get(one.name, {})}
+            for one in self._chosen
+        }
+        return {"sources": found} if self.source_names else found[self._chosen[0].name]
 
     @property
     def source_names(self) -> list[str]:
@@ -194,6 +200,19 @@ class Corpus:
             if line not in self._told:
                 self._told.append(line)
                 self._reporter.note(line, reading=True)
+
+    def _tell_counts(self, part: Split, counts: dict[str, dict[str, int]]) -> None:
+        """Reports the documents of a split that were kept and skipped, once."""
+        for member in self._chosen:
+            one = counts.get(member.name)
+            if not one:
+                continue
+            read = count_skipped(one["documents"], one["blank_skipped"], member.report.rows)
+            own = self._documents_read.setdefault(member.name, {})
+            if part not in own.setdefault("documents", {}):
+                own["documents"][part] = read
+                name = f"Source {member.name}, {part}: " if member.name else ""
+                self._reporter.note(name + describe_skipped(read), reading=True)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -285,9 +304,11 @@ class Corpus:
         Args:
             are_all: Whether no part was skipped; otherwise later stages count again.
         """
+        for member in self._chosen:
+            if isinstance(member.source, FilesSource):
+                reports = [one.report for _, one in counts if one.source == member.name]
+                member.source.report.take([one for one in reports if one is not None])
         for part in self._parts():
-            if part in self._passes:
-                continue
             own = {
                 member.name: [
                     one for split, one in counts if split == part and one.source == member.name
@@ -296,14 +317,13 @@ class Corpus:
                 if part == "train" or member.source.has_validation
             }
             found = {name: _counts_of_parts(some) for name, some in own.items() if some}
+            self._tell_counts(part, found)
+            if part in self._passes:
+                continue
             if not are_all:
                 self._incomplete[part] = found
             elif len(found) == len(own):
                 self._keep_counts(part, found)
-        for member in self._chosen:
-            if isinstance(member.source, FilesSource):
-                reports = [one.report for _, one in counts if one.source == member.name]
-                member.source.report.take([one for one in reports if one is not None])
         self._announce_rest()
 
     def training_documents(self) -> Iterator[LabelledDocument]:
@@ -373,6 +393,7 @@ class Corpus:
         if members is not self._chosen:
             return
         self._announce_rest()
+        self._tell_counts(part, counts)
         if part not in self._passes and not skipped:
             self._keep_counts(part, counts)
 
@@ -421,7 +442,7 @@ class Corpus:
                 self._reporter.raise_if_stopped()
                 note = "comparing held-out documents with training documents"
                 self._reporter.progress(number, total, "documents", note)
-            yield document.data
+            yield fold(document.text)
 
     def _keep_counts(self, part: Split, counts: dict[str, dict[str, int]]) -> None:
         self._passes[part] = counts
@@ -492,7 +513,7 @@ def open_corpus(
     reporter = reporter or Reporter()
     members = open_members(config, workspace, reporter, keep_unreadable=skipped_bytes is not None)
     config, members = _with_validation_percent(config, members)
-    return Corpus(config, members, workspace.cache / "corpora", reporter, skipped_bytes)
+    return Corpus(config, members, workspace.cache / _COUNTS_FOLDER, reporter, skipped_bytes)
 
 
 def _with_validation_percent(
@@ -728,7 +749,7 @@ def _drops_overlapping(config: CorpusConfig) -> bool:
 def _data_of(documents: Iterator[Document], hashes: list[int]) -> Iterator[bytes]:
     for document in documents:
         hashes.append(document.hash)
-        yield document.data
+        yield fold(document.text)
 
 
 _FIELDS = {"files": "path", "hub": "dataset_name", "corpus": "corpus_name"}

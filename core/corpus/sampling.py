@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,7 @@ from core.corpus.documents import as_document
 from core.corpus.files import FilesSource
 from core.corpus.hub import HubSource
 from core.corpus.members import Member, choose_members, naming_source, open_members
+from core.corpus.report import count_skipped
 from core.corpus.source import SourcePart
 from core.errors import ConfigError, CorpusError
 from core.events import Reporter
@@ -62,6 +64,7 @@ class SourceSample:
         read_bytes: About how much of that was read.
         unreadable: Places at which nothing could be read, with the first error.
         is_whole: Whether all documents were read.
+        skipped: Documents without text among those that were read, by reason.
     """
 
     name: str
@@ -72,6 +75,7 @@ class SourceSample:
     unreadable: int = 0
     error: str = ""
     is_whole: bool = False
+    skipped: dict[str, int] = field(default_factory=dict)
 
     @property
     def share(self) -> float | None:
@@ -188,6 +192,8 @@ class _Reading:
     unreadable: int = 0
     error: ConfigError | CorpusError | None = None
     is_whole: bool = True
+    without_text: int = 0
+    rows: Counter[str] = field(default_factory=Counter)
 
     def sample(self) -> SourceSample:
         source, config = self.member.source, self.member.config
@@ -207,6 +213,7 @@ class _Reading:
         return SourceSample(
             self.member.name, config.source, texts, total, self.read_bytes, self.unreadable,
             str(self.error) if self.error else "", is_whole,
+            count_skipped(len(texts), self.without_text, self.rows)["skipped"],
         )  # fmt: skip
 
     def _read_all(self, parts: Sequence[SourcePart], total: int) -> None:
@@ -253,10 +260,16 @@ class _Reading:
         )
         for _, texts in files:
             try:
-                yield from (text for text in texts if text and not text.isspace())
+                for text in texts:
+                    if text and not text.isspace():
+                        yield text
+                    else:
+                        self.without_text += 1
             except (ConfigError, CorpusError) as error:
                 self.unreadable += 1
                 self.error = self.error or error
+        if isinstance(source, FilesSource):
+            self.rows.update(source.report.rows)
 
     def _has_reached_limit(self) -> bool:
         """Returns whether the corpus ends here by its own limit."""

@@ -6,7 +6,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,6 +57,7 @@ class SourceStatistics:
         sampled_documents, sampled_bytes: Bytes that were read, in UTF-8.
         documents, bytes: Estimates for the whole source; None if its size is unknown.
         unreadable: Places at which nothing could be read, with the first error.
+        skipped: Documents without text among those that were read, by reason.
     """
 
     name: str
@@ -69,6 +70,7 @@ class SourceStatistics:
     bytes: int | None
     unreadable: int
     error: str
+    skipped: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -183,7 +185,7 @@ def _source_statistics(sample: SourceSample) -> SourceStatistics:
         sample.name, sample.kind, sample.total_bytes, share, count, size,
         None if share is None else round(count / share),
         None if share is None else round(size / share),
-        sample.unreadable, sample.error,
+        sample.unreadable, sample.error, dict(sample.skipped),
     )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from core.corpus.statistics import CorpusStatistics, SourceStatistics
@@ -26,6 +26,12 @@ def describe_share(share: float | None) -> str:
     if share is None:
         return "a sample of unknown share"
     return "all" if share == 1 else f"about {100 * share:.3g} %"
+
+
+def describe_reasons(skipped: Mapping[str, int]) -> str:
+    """Describes the documents without text, if any."""
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in skipped.items())
+    return f", {sum(skipped.values()):,} skipped: {reasons}" if skipped else ""
 
 
 def lines_of(found: CorpusStatistics) -> Iterator[str]:
@@ -78,7 +84,7 @@ def _source(one: SourceStatistics) -> str:
     bad = f"; {one.unreadable:,} places can't be read: {one.error}" if one.unreadable else ""
     return (
         f"{name}: {stored}read {describe_share(one.share)} "
-        f"({one.sampled_documents:,} documents){total}{bad}"
+        f"({one.sampled_documents:,} documents{describe_reasons(one.skipped)}){total}{bad}"
     )
 
 

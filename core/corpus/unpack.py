@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import io
 import os
+import re
+import shutil
 import stat
 import struct
+import tarfile
+import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -44,6 +49,10 @@ _FOREIGN: tuple[tuple[bytes, str], ...] = (
     (b"\x7fELF", "ELF"),
 )
 _TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257
+_ZIP_MAGIC = (b"PK\x03\x04", b"PK\x05\x06")
+# Source: https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md
+_LFS_MAGIC = b"version https://git-lfs.github.com/spec/"
+_LFS_SIZE = re.compile(rb"\nsize (\d{1,19})\n")
 
 SUFFIXES = {".gz": "gzip", ".zst": "zstd", ".xz": "xz", ".bz2": "bzip2"}
 _HEAD_BYTES = 512
@@ -52,6 +61,9 @@ RATIO_FREE_BYTES = 256_000_000
 # Python keeps half a kilobyte per entry.
 _MOST_ZIP_DIRECTORY_BYTES = 16 << 20
 _ZIP_END_BYTES = (1 << 16) + 22
+_MOST_TAR_MEMBERS = 1 << 20
+_TAR_BLOCK_BYTES = 512
+DEFAULT_RATIO = 200
 _READ_BYTES = 1 << 18
 # The zstd library's limit; a larger one is refused, so that a file can't fill the memory.
 _MOST_ZSTD_WINDOW_MIB = 128
@@ -59,7 +71,7 @@ _MOST_ZSTD_WINDOW_MIB = 128
 
 @dataclass(frozen=True)
 class Packed:
-    """A file, or a zip archive's member."""
+    """A file, or a member of a zip or tar archive."""
 
     path: Path
     member: str = ""
@@ -129,10 +141,32 @@ def _without_skippable(head: bytes) -> bytes:
     return rest or _ZSTD_MAGIC
 
 
+def is_zip(head: bytes) -> bool:
+    return head.startswith(_ZIP_MAGIC)
+
+
+def is_tar(head: bytes) -> bool:
+    return head[_TAR_MAGIC_AT:].startswith(_TAR_MAGIC)
+
+
+def check_no_pointer(shown: str, head: bytes) -> None:
+    """Raises CorpusError for a pointer that Git LFS left in place of a file."""
+    if not head.startswith(_LFS_MAGIC):
+        return
+    size = _LFS_SIZE.search(head)
+    raise CorpusError(
+        f"{shown} is a Git LFS pointer, not the file itself",
+        expected=f"the file of {int(size[1]):,} bytes" if size else "the file",
+        received="a few lines that name it",
+        fix="run git lfs pull in the folder of its repository, or download the file again",
+        field="path",
+    )
+
+
 def foreign_kind_of(head: bytes) -> str:
     """Detects a known file type without readable text."""
-    if head[_TAR_MAGIC_AT:].startswith(_TAR_MAGIC):
-        return "tar (unpack it first: tar -xf)"
+    if is_tar(head):
+        return "tar"
     return next((name for magic, name in _FOREIGN if head.startswith(magic)), "")
 
 
@@ -158,9 +192,10 @@ def unpacked(packed: Packed, ratio: int) -> Iterator[tuple[IO[bytes], str]]:
 
     A plain file's stream is seekable.
     """
-    with _raw(packed) as raw:
+    with _raw(packed, ratio) as raw:
         stream = raw if isinstance(raw, io.BufferedReader) else io.BufferedReader(cast(Any, raw))
         head = stream.peek(_HEAD_BYTES)[:_HEAD_BYTES]
+        check_no_pointer(packed.shown, head)
         name = compression_of(head)
         suffix = Path(packed.member or packed.path).suffix.lower()
         if head and not name and suffix in SUFFIXES:
@@ -171,7 +206,8 @@ def unpacked(packed: Packed, ratio: int) -> Iterator[tuple[IO[bytes], str]]:
         meter = UnpackMeter(packed.shown, packed.path.stat().st_size, ratio)
         with _decompressor(stream, name, packed.shown) as plain:
             counted = _Counted(plain, meter)
-            yield io.BufferedReader(counted, _READ_BYTES), name or "zip"
+            archive = "tar" if isinstance(stream, _TarStream) else "zip"
+            yield io.BufferedReader(counted, _READ_BYTES), name or archive
 
 
 @contextmanager
@@ -231,28 +267,118 @@ def _explaining_damage() -> Iterator[None]:
 
 
 @contextmanager
-def _raw(packed: Packed) -> Iterator[IO[bytes]]:
+def _raw(packed: Packed, ratio: int = DEFAULT_RATIO) -> Iterator[IO[bytes]]:
     with open_regular(packed.path) as file:
         if not packed.member:
             yield file
             return
         # The first bytes are read without a meter.
-        with _opened_member(file, packed.member) as member, _explaining_damage():
+        with _opened_member(packed, file, ratio) as member, _explaining_damage():
             yield member
 
 
-def _opened_member(file: IO[bytes], name: str) -> IO[bytes]:
+def _opened_member(packed: Packed, file: IO[bytes], ratio: int) -> IO[bytes]:
+    if not is_zip(file.read(_HEAD_BYTES)):
+        return _tar_of(packed.path, ratio).open(packed.member)
     with _explaining_zip():
         _check_zip_directory(file)
-        return zipfile.ZipFile(file).open(name)
+        return zipfile.ZipFile(file).open(packed.member)
 
 
-def zip_members(path: Path) -> list[str]:
-    """Lists a zip archive's files, sorted; raises OSError if it is damaged."""
-    with open_regular(path) as file, _explaining_zip():
-        _check_zip_directory(file)
-        with zipfile.ZipFile(file) as archive:
-            return sorted({one.filename for one in archive.infolist() if not one.is_dir()})
+def archive_members(path: Path, ratio: int) -> list[str]:
+    """Lists the files of a zip or tar archive, sorted.
+
+    Raises:
+        OSError: It is damaged.
+        CorpusError: It is a Git LFS pointer, or too large after decompression.
+    """
+    with open_regular(path) as file:
+        head = file.read(_HEAD_BYTES)
+        check_no_pointer(str(path), head)
+        if not is_zip(head) and path.suffix.lower() != ".zip":
+            return sorted(_tar_of(path, ratio).members)
+        with _explaining_zip():
+            _check_zip_directory(file)
+            with zipfile.ZipFile(file) as archive:
+                return sorted({one.filename for one in archive.infolist() if not one.is_dir()})
+
+
+@dataclass(frozen=True)
+class _Tar:
+    """A tar archive without compression.
+
+    Attributes:
+        members: Start and size of each file.
+    """
+
+    file: IO[bytes]
+    members: Mapping[str, tuple[int, int]]
+
+    def open(self, name: str) -> IO[bytes]:
+        if name not in self.members:
+            raise OSError(0, "the archive has changed while it was read")
+        return _TarStream(_TarMember(self.file.fileno(), *self.members[name]))
+
+
+class _TarStream(io.BufferedReader):
+    """A stream of a tar archive's member."""
+
+
+class _TarMember(io.RawIOBase):
+    def __init__(self, descriptor: int, start: int, size: int) -> None:
+        self._descriptor = descriptor
+        self._place, self._stop = start, start + size
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = min(len(buffer), self._stop - self._place)
+        data = os.pread(self._descriptor, count, self._place)
+        buffer[: len(data)] = data
+        self._place += len(data)
+        return len(data)
+
+
+def _tar_of(path: Path, ratio: int) -> _Tar:
+    facts = path.stat()
+    return _read_tar(path, ratio, facts.st_size, facts.st_mtime_ns)
+
+
+# An archive is unpacked once, to a temporary file, as its members can't be found otherwise.
+@lru_cache(maxsize=2)
+def _read_tar(path: Path, ratio: int, size: int, modified_ns: int) -> _Tar:
+    file: IO[bytes]
+    with unpacked(Packed(path), ratio) as (stream, compression):
+        if compression:
+            file = tempfile.TemporaryFile()  # noqa: SIM115
+            shutil.copyfileobj(stream, file, _READ_BYTES)
+            file.flush()
+        else:
+            file = open_regular(path)
+    file.seek(0)
+    with _explaining_damage():
+        return _Tar(file, dict(_list_tar(file)))
+
+
+def _list_tar(file: IO[bytes]) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Yields names, starts and sizes of regular files; raises OSError if the archive is damaged."""
+    try:
+        # Members are read by their places, so nothing is extracted.
+        with tarfile.open(fileobj=file, mode="r:") as archive:
+            for number, one in enumerate(iter(archive.next, None)):
+                archive.members = []  # type: ignore[attr-defined]  # otherwise all are kept
+                if number >= _MOST_TAR_MEMBERS:
+                    raise OSError(0, f"it has more than {_MOST_TAR_MEMBERS:,} members")
+                if one.isreg() and not one.issparse():
+                    yield one.name.removeprefix("./"), (one.offset_data, one.size)
+            end = archive.offset
+        # Otherwise tarfile stops at a damaged header without an error.
+        file.seek(end)
+        if file.read(_TAR_BLOCK_BYTES).strip(b"\0"):
+            raise OSError(0, "it ends without the end mark of a tar archive")
+    except (tarfile.TarError, ValueError, OverflowError, UnicodeError) as error:
+        raise OSError(0, str(error) or type(error).__name__) from error
 
 
 @contextmanager

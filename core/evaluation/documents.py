@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
@@ -16,15 +17,20 @@ from core.evaluation.hub import chosen_configurations, corpus_of
 _ONLY = "default"
 
 
-def read_documents(config: EvaluateConfig) -> Iterator[tuple[str, Iterator[str]]]:
+def read_documents(
+    config: EvaluateConfig, skipped: Counter[str] | None = None
+) -> Iterator[tuple[str, Iterator[str]]]:
     """Yields each file or configuration with its documents, at most `config.limit`.
 
     Blank documents are left out.
 
+    Args:
+        skipped: Counts them, and rows of tables without text, by reason.
+
     Raises:
         ConfigError, CorpusError, HubError: The text is missing or unreadable.
     """
-    for name, texts in _sources(config):
+    for name, texts in _sources(config, skipped if skipped is not None else Counter()):
         yield name, islice((text for text in texts if text.strip()), config.limit)
 
 
@@ -56,12 +62,12 @@ def no_text_error(config: EvaluateConfig) -> CorpusError:
     )
 
 
-def _sources(config: EvaluateConfig) -> Iterable[tuple[str, Iterator[str]]]:
+def _sources(config: EvaluateConfig, skipped: Counter[str]) -> Iterable[tuple[str, Iterator[str]]]:
     check_is_named(config)
-    return _files(config) if config.path else _configurations(config)
+    return _files(config, skipped) if config.path else _configurations(config)
 
 
-def _files(config: EvaluateConfig) -> Iterator[tuple[str, Iterator[str]]]:
+def _files(config: EvaluateConfig, skipped: Counter[str]) -> Iterator[tuple[str, Iterator[str]]]:
     corpus = CorpusConfig(
         source="files",
         path=config.path,
@@ -75,9 +81,10 @@ def _files(config: EvaluateConfig) -> Iterator[tuple[str, Iterator[str]]]:
         quoting=config.quoting,
     )
     with naming_options(config):
-        files = FilesSource(corpus).documents_by_file("train")
-    for name, texts in files:
+        source = FilesSource(corpus)
+    for name, texts in source.documents_by_file("train"):
         yield name, _named(texts, config)
+    skipped.update(source.report.rows)
 
 
 def _named(texts: Iterator[str], config: EvaluateConfig) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.config import EvaluateConfig
+from core.corpus.report import count_skipped, describe_skipped
 from core.errors import ConfigError
 from core.evaluation.documents import no_text_error, read_documents
 from core.events import Reporter
@@ -74,7 +76,8 @@ def evaluate_text(
     reporter = reporter or Reporter()
     context = _context(config, scorer)
     total, by_source = TextTally(), {}
-    for name, texts in read_documents(config) if documents is None else documents:
+    rows: Counter[str] = Counter()
+    for name, texts in read_documents(config, rows) if documents is None else documents:
         tally = _evaluate_documents(iter(texts), scorer, context, reporter, total)
         if tally.tokens:
             by_source[name] = tally.to_json()
@@ -82,7 +85,13 @@ def evaluate_text(
     if not total.tokens:
         raise no_text_error(config)
     _warn(total, reporter)
-    return {**total.to_json(), "context_tokens": context, "by_source": by_source}
+    found = {**total.to_json(), "context_tokens": context, "by_source": by_source}
+    if not rows:
+        return found
+    without_text = sum(rows.values()) - rows["rows"]
+    read = count_skipped(rows["rows"] - without_text, without_text, rows)
+    reporter.note(describe_skipped(read), reading=True)
+    return {**found, "rows": read}
 
 
 def windows(

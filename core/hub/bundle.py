@@ -188,10 +188,11 @@ def _public_reading(report: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(sources := report.get("sources"), Mapping):
         return {"sources": {name: _public_reading(one) for name, one in sources.items()
                             if isinstance(one, Mapping)}}  # fmt: skip
-    read = report.get("read")
+    read, documents = report.get("read"), report.get("documents")
     facts = {_last_part(name): one for name, one in read.items()} if isinstance(read, dict) else {}
     return {"found": report.get("found", 0), "read": facts,
-            "skipped_count": report.get("skipped_count", 0)}  # fmt: skip
+            "skipped_count": report.get("skipped_count", 0),
+            **({"documents": documents} if isinstance(documents, Mapping) else {})}  # fmt: skip
 
 
 def _last_part(value: str) -> str:

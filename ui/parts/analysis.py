@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from core.corpus.statistics import CorpusStatistics, SourceStatistics
-from core.corpus.statistics_text import METHODS, PROBLEMS, describe_share
+from core.corpus.statistics_text import METHODS, PROBLEMS, describe_reasons, describe_share
 from ui.parts import markup
 from ui.present import escape
 
@@ -93,7 +93,8 @@ def _source(one: SourceStatistics) -> tuple[str, ...]:
         _KINDS.get(one.kind, one.kind),
         markup.byte_count(one.total_bytes) if one.total_bytes else "unknown",
         describe_share(one.share),
-        "unknown" if one.documents is None else about + markup.short_count(one.documents),
+        ("unknown" if one.documents is None else about + markup.short_count(one.documents))
+        + describe_reasons(one.skipped),
         "unknown" if one.bytes is None else about + markup.byte_count(one.bytes),
     )
 

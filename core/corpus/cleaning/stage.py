@@ -35,7 +35,7 @@ from core.workspace import Artifact, Workspace
 
 REPORT_FILE = "report.json"
 # Parts that were saved in another format are not used.
-_PARTS_FORMAT = 4
+_PARTS_FORMAT = 5
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 

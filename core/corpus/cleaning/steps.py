@@ -10,7 +10,7 @@ from core.config import CleanConfig
 from core.corpus.cleaning.blocks import Block, Flags, Hashes, block_ranges
 from core.corpus.cleaning.language import chosen_languages, identify_language
 from core.corpus.cleaning.lines import c4_lines, remove_citations, repeated_lines, without_lines
-from core.corpus.cleaning.minhash import band_keys
+from core.corpus.cleaning.minhash import NO_KEY, band_keys
 from core.corpus.cleaning.parts import Batch
 from core.corpus.cleaning.personal import replace_emails, replace_ip_addresses, replace_phones
 from core.corpus.cleaning.repair import fix_encoding, normalize
@@ -23,6 +23,7 @@ from core.corpus.cleaning.rules import (
     Rule,
     judge,
 )
+from core.corpus.folding import fold
 from core.corpus.holdout import document_hash
 
 _REPLACEMENTS = {
@@ -50,10 +51,14 @@ def text_keys(texts: Sequence[str]) -> Hashes:
 def near_keys(texts: Sequence[str], config: CleanConfig) -> Hashes:
     """Returns keys of near duplicates, (bands + 1, documents); the last is of the whole text."""
     bands = band_keys(
-        (text.encode() for text in texts), len(texts), bands=config.minhash_bands,
+        map(fold, texts), len(texts), bands=config.minhash_bands,
         rows=config.minhash_rows, words=config.shingle_words,
     )  # fmt: skip
-    return np.concatenate([bands, text_keys(texts)[None]])
+    whole = text_keys(texts)
+    for place in np.flatnonzero(bands[0] == NO_KEY).tolist():
+        words = fold(texts[place]).lower().split()
+        whole[place] = document_hash(b" ".join(words)) or 1
+    return np.concatenate([bands, whole[None]])
 
 
 def filter_texts(batch: Batch, config: CleanConfig, frequent: Hashes, tally: Tally) -> Batch:

@@ -234,8 +234,34 @@ def test_table_without_rows_is_skipped(tmp_path: Path) -> None:
 
 def test_column_that_appears_late_in_json_lines_is_read(tmp_path: Path) -> None:
     rows: list[object] = [{"id": number} for number in range(300)]
-    path = write_jsonl(tmp_path / "a.jsonl", [*rows, {"body": "one"}])
-    assert read(path, text_column="body") == [""] * 300 + ["one"]
+    path = write_jsonl(tmp_path / "a.jsonl", [*rows, *[{"body": "one"}] * 300])
+    assert read(path, text_column="body") == [""] * 300 + ["one"] * 300
+
+
+@pytest.mark.parametrize("kind", ["missing.jsonl", "null.jsonl", "null.parquet", "null.arrow"])
+def test_file_in_which_most_rows_lack_the_column_is_refused(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / kind
+    texts = ["one"] * 10 + [None] * 11
+    rows = [{"text": text, "content": "x"} for text in texts]
+    if kind == "missing.jsonl":
+        rows = [row if row["text"] else {"content": "x"} for row in rows]
+    write_table(path, rows)
+    with pytest.raises(CorpusError, match=r"11 of 21 rows .* no text .*'text'.*content") as caught:
+        read(path)
+    assert caught.value.field == "text_column"
+    write_table(path, rows[:-1])
+    assert read(path) == ["one"] * 10 + [""] * 10
+
+
+def write_table(path: Path, rows: list[dict[str, Any]]) -> None:
+    table = pa.Table.from_pylist(rows)
+    if path.suffix == ".jsonl":
+        write_jsonl(path, list(rows))
+    elif path.suffix == ".parquet":
+        pq.write_table(table, path)
+    else:
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+            writer.write_table(table)
 
 
 def test_json_lines_file_without_the_column_is_refused(

@@ -1,10 +1,12 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from core.config import CorpusConfig
 from core.corpus import Corpus, open_corpus, preview
+from core.corpus.parts import PartCounts
 from core.errors import CorpusError
 from core.events import Reporter, RunStopped
 from core.workspace import Workspace
@@ -167,14 +169,14 @@ def test_incomplete_pass_gives_no_counts(tmp_path: Path) -> None:
 def test_damaged_cache_is_rebuilt(tmp_path: Path) -> None:
     corpus = open_files(write_sentences(tmp_path / "a.txt"))
     list(corpus.documents("train"))
-    (path,) = (tmp_path / "workspace" / "cache" / "corpora").glob("*.json")
+    (path,) = (tmp_path / "workspace" / "cache" / "corpora-2").glob("*.json")
     counts = json.loads(path.read_text())
     path.write_text('{"tr')
     list(open_files(tmp_path / "a.txt").documents("train"))
     assert json.loads(path.read_text()) == counts
     settings = {"drop_overlapping_validation": True}
     validation = list(open_files(tmp_path / "a.txt", **settings).documents("validation"))
-    (path,) = (tmp_path / "workspace" / "cache" / "corpora").glob("*.npy")
+    (path,) = (tmp_path / "workspace" / "cache" / "corpora-2").glob("*.npy")
     path.write_bytes(b"torn")
     again = open_files(tmp_path / "a.txt", **settings)
     assert list(again.documents("validation")) == validation
@@ -225,3 +227,34 @@ def test_preview_shows_documents_and_counts(tmp_path: Path) -> None:
     assert not preview(config, workspace, scan_limit=1).complete
     limited = CorpusConfig(source="files", path=str(tmp_path / "a.jsonl"), limit=1)
     assert preview(limited, workspace).complete
+
+
+@pytest.mark.parametrize("most_bytes", [1 << 10, 1 << 20])
+def test_documents_are_counted_by_reason_and_most_rows_need_the_column(
+    tmp_path: Path, most_bytes: int
+) -> None:
+    def told(rows: list[dict[str, str | None]]) -> tuple[list[str], dict[str, Any]]:
+        path = tmp_path / "a.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        lines: list[str] = []
+        reporter = Reporter()
+        reporter.note = lambda line, **_: lines.append(line)  # type: ignore[method-assign]
+        corpus = open_corpus(CorpusConfig(path=str(path)), Workspace(tmp_path / "ws"), reporter)
+        counts = []
+        for part in corpus.parts(most_bytes):
+            counts.append((part.split, PartCounts()))
+            list(part.documents(counts[-1][1]))
+        corpus.record_parts(counts)
+        return lines, corpus.reading["documents"]["train"]
+
+    texts: list[dict[str, str | None]] = [{"text": f"{n} {line}"}
+                                          for n, line in enumerate(sentences(50))]  # fmt: skip
+    others: list[dict[str, str | None]] = [{"content": line} for line in sentences(30)]
+    lines, counts = told([*texts, *others, {"text": None}, {"text": " "}])
+    assert counts == {
+        "read": 82, "kept": 50, "skipped": {"no column": 30, "no value": 1, "blank": 1}
+    }  # fmt: skip
+    assert any("30 rows have no column text and are skipped" in line for line in lines)
+    assert any("skipped 32 (no column 30, no value 1, blank 1)" in line for line in lines)
+    with pytest.raises(CorpusError, match="60 of 110 rows"):
+        told([*texts, *others, *others])

@@ -57,7 +57,7 @@ def contents(workspace: Workspace) -> set[str]:
     return {
         str(path.relative_to(workspace.root))
         for path in workspace.root.rglob("*")
-        if path.is_file() and not {"corpora", "parts"} & set(path.parts)
+        if path.is_file() and not {"corpora-2", "parts"} & set(path.parts)
     }
 
 
