@@ -230,7 +230,10 @@ def _class(value: Any) -> str:
 
 def _number(value: Any, column: str, place: str) -> str:
     try:
-        number = float(value) if isinstance(value, str | int | float | Decimal) else math.nan
+        is_number = isinstance(value, str | int | float | Decimal)
+        # Python reads 1_000 as 1000; other programs don't.
+        is_number = is_number and not (isinstance(value, str) and "_" in value)
+        number = float(value) if is_number else math.nan
     except ValueError:
         number = math.nan
     except OverflowError:

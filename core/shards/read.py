@@ -27,6 +27,7 @@ from core.shards.records import (
     MappedRecords,
     RecordLayout,
     detect_record_layout,
+    find_padding,
     parse_file_name,
 )
 from core.shards.storage import fetch_shards, hub_address, is_address, is_cached
@@ -47,6 +48,7 @@ SPLITS = (TRAIN, VALIDATION)
 TOKENIZER_FOLDER = "tokenizer"
 TOKEN_COUNTS_FILE = "token_counts.npy"
 
+_PAD_ID = "pad_id"
 _ROWS_AT_ONCE = 8192
 _SAMPLED_BYTES = 1 << 16
 # Manifests are untrusted.
@@ -195,7 +197,11 @@ class Shards:
         """Counts of training ids, without padding if built here, int64 (vocab_size,)."""
         path = self.path / TOKEN_COUNTS_FILE
         if not path.is_file():
-            return count_tokens(self.train.chunks(), self.vocab_size)
+            counts = count_tokens(self.train.chunks(), self.vocab_size)
+            pad_id = self.manifest.counts.get(_PAD_ID)
+            if isinstance(pad_id, int) and 0 <= pad_id < len(counts):
+                counts[pad_id] = 0
+            return counts
         try:
             # Mapped first, as headers may claim any size; np.load opens other formats too.
             counts = np.lib.format.open_memmap(path, mode="r")
@@ -428,11 +434,12 @@ def _find_files(folder: Path) -> dict[str, list[ShardFile]]:
 
 
 def _files_in(folder: Path) -> list[ShardFile]:
-    paths = folder.glob("*.tfrecord") if folder.is_dir() else iter(())
+    # Opening a compressed one says what to do.
+    paths = folder.glob("*.tfrecord*") if folder.is_dir() else iter(())
     named = [
         (numbers, path)
         for path in paths
-        if (numbers := parse_file_name(path.name)) and path.is_file()
+        if (numbers := parse_file_name(path.name.removesuffix(".gz"))) and path.is_file()
     ]
     return [ShardFile(path, numbers[1]) for numbers, path in sorted(named)]
 
@@ -441,6 +448,15 @@ def _guessed_manifest(folder: Path, splits: Mapping[str, Rows]) -> Manifest:
     counts = {"row_length": splits[TRAIN].row_length}
     for split, rows in splits.items():
         counts |= {f"{split}_rows": len(rows), f"{split}_tokens": len(rows) * rows.row_length}
+    config: dict[str, Any] = {"record_format": splits[TRAIN].layout.name}
+    padding = {
+        find_padding(rows.files[0].path, rows.files[0].records, rows.layout)
+        for rows in splits.values()
+        if rows.files
+    } - {None}
+    if padding:
+        config["line_by_line"] = True
+        counts[_PAD_ID] = int(padding.pop() or 0)
     tokenizer = folder / TOKENIZER_FOLDER / "tokenizer.json"
     files = {
         str(file.path.relative_to(folder)): _sample(file.path)
@@ -451,7 +467,7 @@ def _guessed_manifest(folder: Path, splits: Mapping[str, Rows]) -> Manifest:
         kind="shards",
         name=folder.name,
         fingerprint=fingerprint_of_files(files),
-        config={"record_format": splits[TRAIN].layout.name},
+        config=config,
         inputs={"tokenizer": hash_file(tokenizer)[:16]} if tokenizer.is_file() else {},
         counts=counts,
         files=files,

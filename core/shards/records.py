@@ -47,6 +47,8 @@ _CRC_BYTES = 4
 _CRC_MASK_DELTA = 0xA282EAD8
 _CHECKED_AT_ONCE = 4096
 _LONGEST_SEARCH_BYTES = 1 << 20
+_SAMPLED_RECORDS = 512
+_GZIP_MAGIC = b"\x1f\x8b"
 
 
 def file_name(shard: int, records: int) -> str:
@@ -314,12 +316,37 @@ def detect_record_layout(path: Path) -> RecordLayout:
 
     Read as uint32, ids below 22 bits have small upper and varied lower halves.
     """
+    _check_not_packed(path)
     kind, parts = _first_features(path).get(INPUT_IDS, (0, []))
     if kind == INT64:
         return Int64Records(int(decode_varint_lists([b"".join(parts)])[1][0]))
     if kind != BYTES or len(parts) != 1 or not parts[0] or len(parts[0]) % 2:
         raise _foreign(path, 0, f"a record without {INPUT_IDS}, or with another type of it")
     return _fixed_layout(path, len(parts[0]))
+
+
+def find_padding(path: Path, records: int, layout: RecordLayout) -> int | None:
+    """Returns the id that attention masks exclude at the ends of a file's records, if any.
+
+    Raises:
+        ShardError: Masks exclude other tokens, too.
+    """
+    if not isinstance(layout, Int64Records) or not records:
+        return None
+    mapped = layout.map(path, records)
+    found = set()
+    for number in np.unique(np.linspace(0, records - 1, _SAMPLED_RECORDS).astype(int)).tolist():
+        features = mapped._features(number)
+        if ATTENTION_MASK not in features:
+            return None
+        parts = [b"".join(features[name][1]) for name in (ATTENTION_MASK, INPUT_IDS)]
+        mask, ids = (decode_varint_lists([part])[0] for part in parts)
+        kept = int(np.count_nonzero(mask))
+        excluded = set(ids[kept:].tolist())
+        if len(mask) != len(ids) or not mask[:kept].all() or len(found | excluded) > 1:
+            raise _other_mask(path, number)
+        found |= excluded
+    return int(found.pop()) if found else None
 
 
 def walk(path: Path, records: int | None = None) -> Iterator[int]:
@@ -407,6 +434,29 @@ def _size_of(path: Path) -> int:
             received=error.strerror or str(error),
             fix="restore the file, or build the shards again",
         ) from error
+
+
+def _check_not_packed(path: Path) -> None:
+    with path.open("rb") as file:
+        if file.read(len(_GZIP_MAGIC)) != _GZIP_MAGIC:
+            return
+    name = path.name.removesuffix(".gz")
+    raise ShardError(
+        f"The shard {path} is compressed",
+        expected="TFRecord files without compression, which are read in any order",
+        received="a file compressed with gzip",
+        fix=f"unpack all files of the folder, as with gunzip -c {path.name} > unpacked/{name}, and "
+        "choose the folder of the unpacked ones",
+    )
+
+
+def _other_mask(path: Path, number: int) -> ShardError:
+    return ShardError(
+        f"Record {number} of {path} has an attention mask of another kind",
+        expected=f"an {ATTENTION_MASK} that excludes only one token, which pads the end",
+        received="a mask that excludes other tokens",
+        fix="write the shards again with padding at the end, or without a mask",
+    )
 
 
 def _damaged(path: Path, number: int) -> ShardError:

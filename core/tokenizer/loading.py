@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+import regex
 
 from core.errors import ConfigError, HubError, TokenizerError
 from core.foreign_files import check_inside
@@ -40,6 +41,12 @@ if TYPE_CHECKING:
 # Old models have no owner.
 _HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?(@\w[\w.-]*)?")
 _METASPACE = "▁"
+_WITHOUT_SPACES = regex.compile(
+    r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\p{Yi}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+    r"\p{Tibetan}\p{Javanese}\p{Balinese}\p{New_Tai_Lue}\p{Tai_Le}\p{Tai_Tham}\p{Tai_Viet}]"
+)
+# Of characters in three bytes of UTF-8, from U+4000 to U+9FFF.
+_FIRST_BYTES_OF_HAN = tuple(bytes([first]) for first in range(0xE4, 0xEA))
 
 
 class StudioTokenizer:
@@ -149,13 +156,24 @@ class StudioTokenizer:
             return self.backend.decode(numbers, skip_special_tokens=skip_special)
 
     def word_starts(self) -> npt.NDArray[np.bool_]:
-        """Marks tokens that always begin a word, bool (vocab_size,)."""
+        """Marks tokens that always begin a word, bool (vocab_size,).
+
+        In scripts without spaces, each token does.
+        """
         begins = self._word_rule()
         starts = np.ones(self.vocab_size, bool)
         for token, number in self._ids.items():
-            starts[number] = begins(token)
+            starts[number] = begins(token) or self._has_no_spaces(token, number)
         starts[self.special_ids] = True
         return starts
+
+    def _has_no_spaces(self, token: str, number: int) -> bool:
+        """Returns whether a token begins with a character of a script without spaces."""
+        if token.isascii():
+            return False
+        # The first byte of a Han character that continues in the next token.
+        is_cut = self._is_byte_level and _bytes_of(token)[:1] in _FIRST_BYTES_OF_HAN
+        return is_cut or _WITHOUT_SPACES.match(self.readable(number)) is not None
 
     def sentinel_ids(self) -> npt.NDArray[np.int32]:
         """Returns the ids of `<extra_id_0>`, ..., int32 (sentinels,)."""

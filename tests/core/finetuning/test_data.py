@@ -498,6 +498,7 @@ def test_learning_rates_suit_the_width_unless_some_are_given(
     ("label", "problem"),
     [
         ("good", "no number"),
+        ("1_000", "no number"),
         (float("nan"), "no number"),
         pytest.param(int("9" * 400), "too large a number", id="400 digits"),
         (1e39, "too large a number"),

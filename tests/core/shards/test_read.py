@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -75,6 +76,25 @@ def test_folder_without_a_manifest_is_read(shards: Shards, tmp_path: Path) -> No
     assert highest <= shards.vocab_size
     assert np.array_equal(other.token_counts, shards.token_counts[:highest])
     assert other.manifest.counts["train_rows"] == len(shards.train)
+
+
+def test_padding_of_a_folder_without_a_manifest_follows_the_attention_mask(tmp_path: Path) -> None:
+    rows = np.arange(1, 41).reshape(4, 10).astype(np.int32)
+    rows[1:, 7:] = 0
+    layouts = {"padded": Int64Records(10, 0), "full": Int64Records(10)}
+    for name, layout in layouts.items():
+        writer = ShardWriter(tmp_path / name / "train", layout, 10)
+        writer.write(rows)
+        writer.close()
+    padded, full = (open_shards(str(tmp_path / name)) for name in layouts)
+    assert (padded.line_by_line, full.line_by_line) == (True, False)
+    assert (padded.token_counts[0], full.token_counts[0]) == (0, 9)
+    assert padded.token_counts.sum() == 31
+    (path,) = (tmp_path / "full" / "train").iterdir()
+    path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+    path.unlink()
+    with pytest.raises(ShardError, match=r"is compressed.*gunzip"):
+        open_shards(str(tmp_path / "full"))
 
 
 @pytest.mark.parametrize(

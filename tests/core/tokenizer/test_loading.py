@@ -80,9 +80,35 @@ def test_word_starts_match_tokens_with_leading_white_space(
         assert starts.shape == (tokenizer.vocab_size,) and starts.dtype == bool
         assert starts[tokenizer.special_ids].all()
         others = np.setdiff1d(np.arange(tokenizer.vocab_size), tokenizer.special_ids)
-        begin_with_space = [tokenizer.readable(int(n))[0] in " \t\n\r\v\f" for n in others]
-        assert starts[others].tolist() == begin_with_space
-        assert 0 < sum(begin_with_space) < len(others)
+        texts = [tokenizer.readable(int(n)) for n in others]
+        # The first byte of a Han character, which is a word.
+        begins = [text[0] in " \t\n\r\v\f" or "\\xe4" <= text[:4] <= "\\xe9" for text in texts]
+        assert starts[others].tolist() == begins
+        assert 0 < sum(begins) < len(others)
+
+
+def test_tokens_of_scripts_without_spaces_begin_words(tmp_path: Path) -> None:
+    from tokenizers import Tokenizer, models
+
+    words = [
+        "[UNK]",
+        "[MASK]",
+        "[PAD]",
+        "▁the",
+        "cat",
+        "▁我们",
+        "天气",
+        "カメ",
+        "ー",
+        "ไทย",
+        "한국",
+        "é",
+    ]
+    pieces = [(word, -1.0) for word in words]
+    Tokenizer(models.Unigram(pieces, unk_id=0)).save(str(tmp_path / "tokenizer.json"))
+    tokenizer = load(str(tmp_path))
+    starting = [word for word in words[3:] if tokenizer.word_starts()[words.index(word)]]
+    assert starting == ["▁the", "▁我们", "天气", "カメ", "ไทย"]
 
 
 def test_copy_has_the_same_files_and_fingerprint(uni: StudioTokenizer, tmp_path: Path) -> None:
