@@ -98,7 +98,7 @@ class Found:
     """The files of a path, in a fixed order.
 
     Attributes:
-        validation: Those that their names put into the validation split.
+        validation: Files of the validation split, by their names.
     """
 
     files: list[TextFile] = field(default_factory=list)

@@ -45,7 +45,7 @@ _WITHOUT_SPACES = regex.compile(
     r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\p{Yi}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
     r"\p{Tibetan}\p{Javanese}\p{Balinese}\p{New_Tai_Lue}\p{Tai_Le}\p{Tai_Tham}\p{Tai_Viet}]"
 )
-# Of characters in three bytes of UTF-8, from U+4000 to U+9FFF.
+# The Han characters from U+4000 to U+9FFF have three bytes in UTF-8.
 _FIRST_BYTES_OF_HAN = tuple(bytes([first]) for first in range(0xE4, 0xEA))
 
 
