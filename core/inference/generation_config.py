@@ -8,9 +8,11 @@ Source: transformers 5, GenerationMixin._get_logits_processor
 from __future__ import annotations
 
 import math
+import operator
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +137,7 @@ class LogitsProcessor:
         banned = [one for one in config.bad_words_ids if one not in self._ends]
         for sequence, bias in (*config.sequence_bias, *((one, -math.inf) for one in banned)):
             if tuple(self._ids[length - len(sequence) + 1 :]) == sequence[:-1]:
-                _at(scores, sequence[-1:], lambda values, bias=bias: values + bias)
+                _at(scores, sequence[-1:], partial(operator.add, bias))
         source = self._source
         _penalise(scores, source, 1 / config.encoder_repetition_penalty)
         _penalise(scores, self._ids, config.repetition_penalty)

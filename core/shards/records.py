@@ -334,7 +334,7 @@ def find_padding(path: Path, records: int, layout: RecordLayout) -> int | None:
     if not isinstance(layout, Int64Records) or not records:
         return None
     mapped = layout.map(path, records)
-    found = set()
+    found: set[int] = set()
     for number in np.unique(np.linspace(0, records - 1, _SAMPLED_RECORDS).astype(int)).tolist():
         features = mapped._features(number)
         if ATTENTION_MASK not in features:

@@ -12,6 +12,14 @@ import ipaddress
 import re
 from collections.abc import Callable
 
+from core.corpus.cleaning.language import identify_language
+from core.corpus.cleaning.phones import (
+    is_plausible,
+    may_be_phone,
+    regions_of,
+    replace_national,
+)
+
 EMAIL, PHONE, IPV4, IPV6 = "name@example.com", "555-0100", "192.0.2.1", "2001:db8::1"
 
 # Latin, Greek and Cyrillic letters, with combining accents.
@@ -37,6 +45,14 @@ _IPV4 = re.compile(
 _IPV6 = re.compile(
     rf"[23](?<![{_WORD}:.][23])[0-9A-Fa-f]{{3}}(?::[0-9A-Fa-f]{{0,4}}){{2,7}}(?![{_WORD}:]|\.\d)"
 )
+# The user of a remote shell or repository, git@host:path, and the one in an address.
+_REMOTE = re.compile(r"(?:git|hg|svn)@|\S+@[^\s@]+:(?:[^\s\d,;.)]|/)", re.IGNORECASE)
+_VERSION = re.compile(
+    r"(?:\b(?:versions?|versi[oó]n|vers[aã]o|versione|ver|rev|revision|release|build|firmware|driver|"
+    r"patch|update|rfc|section|chapter|clause)\b\.?|版本|バージョン|버전|верси\w{1,3}|[=~<>]=)[\s:#v]*$",
+    re.IGNORECASE,
+)
+_VERSION_CHARACTERS = 24
 # With the characters that prevent a line break, full-width ones, and the dashes of typesetters.
 _DASHES, _SPACES = r"\-\u2010-\u2013\u2212\uff0d", r" \u00a0\u202f"
 _OPEN, _CLOSE, _PLUS, _ZERO, _NOT_ZERO = (
@@ -78,6 +94,10 @@ _PHONES = (
     rf"1[3-9]\d[{_SPACES}{_DASHES}]\d{{4}}[{_SPACES}{_DASHES}]\d{{4}}",
     # 06 12 34 56 78, but no longer row of pairs
     rf"(?<!\d{_GAP}){_ZERO}{_NOT_ZERO}(?:{_GAP}\d\d){{4}}(?!{_GAP}\d)",
+    # 8 (495) 123-45-67, 8-495-123-45-67, 8 800 123-45-67
+    rf"8{_GAP}?(?:{_OPEN}\d{{3,5}}{_CLOSE}|\d{{3,5}}){_GAP}?\d{{1,3}}{_GAP}\d\d{_GAP}\d\d",
+    # (11) 91234-5678, (495) 123-45-67
+    rf"{_OPEN}\d{{2,5}}{_CLOSE}[{_SPACES}]?\d{{2,5}}(?:{_GAP}\d{{2,4}}){{1,3}}",
     # 010-1234-5678, (02) 1234-5678; 0171-1234567 has no full stop, as in 012.345678
     rf"(?={_OPEN}?{_ZERO}{_NOT_ZERO})(?:{'|'.join(_NATIONAL)})",
 )
@@ -87,27 +107,47 @@ _PHONE = re.compile(
     rf"(?!(?!x\d)[{_WORD}]|/(?!{_ZERO}\d|{_PLUS}|{_OPEN})|\.\d|[{_DASHES}][{_WORD}])"
 )
 _DIGIT = re.compile(r"\d")
+_JOINED = re.compile(rf"[{_WORD}/.{_DASHES}]")
+# A word such as "phone" stands so close to a number.
+_WORD_CHARACTERS = 20
 _FEWEST_DIGITS, _FEWEST_AFTER_00, _MOST_DIGITS = 7, 11, 15
 
 
 def replace_emails(text: str) -> tuple[str, int]:
     """Replaces e-mail addresses; returns the text and their number."""
-    return _EMAIL.subn(EMAIL, text) if "@" in text or "\uff20" in text else (text, 0)
+    return _replace(_EMAIL, text, _email) if "@" in text or "\uff20" in text else (text, 0)
 
 
 def replace_phones(text: str) -> tuple[str, int]:
-    """Replaces phone numbers with country code or separators."""
+    """Replaces phone numbers with country code or separators.
+
+    Forms that only some countries have are looked for in texts of their languages.
+    """
     count = 0
+    regions: tuple[str, ...] | None = None
 
     def replace(found: re.Match[str]) -> str:
-        nonlocal count
+        nonlocal count, regions
         # With the characters around it, on which its boundaries depend.
         start, stop = max(0, found.start() - 2), found.end() + 2
         new, places = _replace(_PHONE, text[start:stop], _phone)
+        new = new[found.start() - start : len(new) - len(text[found.end() : stop])]
+        if not places and may_be_phone(found[0]) and not _touches_word(found):
+            if regions is None:
+                regions = regions_of(identify_language(text)[0])
+            before = text[max(0, found.start() - _WORD_CHARACTERS) : found.start()]
+            new, places = replace_national(found[0], before, regions, PHONE)
         count += places
-        return new[found.start() - start : len(new) - len(text[found.end() : stop])]
+        return new
 
     return _PHONE_LIKE.sub(replace, text), count
+
+
+def _touches_word(found: re.Match[str]) -> bool:
+    stop = found.start() + len(found[0].rstrip())
+    after = found.string[stop : stop + 1]
+    before = found.string[found.start() - 1 : found.start()]
+    return any(map(_JOINED.fullmatch, filter(None, (before, after))))
 
 
 def replace_ip_addresses(text: str) -> tuple[str, int]:
@@ -131,10 +171,17 @@ def _replace(
     return pattern.sub(replace, text), count
 
 
+def _email(found: re.Match[str]) -> str:
+    is_in_address = found.string[max(0, found.start() - 2) : found.start()] == "//"
+    is_remote = is_in_address or _REMOTE.match(found.string, found.start())
+    return found[0] if is_remote else EMAIL
+
+
 def _phone(found: re.Match[str]) -> str:
     digits = len(_DIGIT.findall(found[0]))
     fewest = _FEWEST_AFTER_00 if found[0].startswith("00") else _FEWEST_DIGITS
-    return PHONE if fewest <= digits <= _MOST_DIGITS else found[0]
+    is_phone = fewest <= digits <= _MOST_DIGITS and is_plausible(found[0])
+    return PHONE if is_phone else found[0]
 
 
 def _address(found: re.Match[str]) -> str:
@@ -142,6 +189,7 @@ def _address(found: re.Match[str]) -> str:
         address = ipaddress.ip_address(found[0])
     except ValueError:
         return found[0]
-    if not address.is_global:
+    before = found.string[max(0, found.start() - _VERSION_CHARACTERS) : found.start()]
+    if not address.is_global or _VERSION.search(before):
         return found[0]
     return IPV4 if address.version == 4 else IPV6

@@ -47,7 +47,20 @@ def test_email_addresses_beside_letters_are_replaced(text: str, replaced: str) -
 
 
 @pytest.mark.parametrize(
-    "text", ["@decorator", "me @ home", "user@host", "a@b.c", "x = y@z", "img@2x.png"]
+    "text",
+    [
+        "@decorator",
+        "me @ home",
+        "user@host",
+        "a@b.c",
+        "x = y@z",
+        "img@2x.png",
+        "git@github.com",
+        "git@gitlab.example.com:group/name.git",
+        "ssh://me@host.example.com/x",
+        "scp notes.txt me@host.example.com:docs/",
+        "rsync -a me@host.example.com:/data .",
+    ],
 )
 def test_other_at_signs_stay(text: str) -> None:
     assert replace_emails(text) == (text, 0)
@@ -64,6 +77,8 @@ def test_other_at_signs_stay(text: str) -> None:
         "020 7946 0123", "07700 900123", "044 668 18 00", "0470 12 34 56", "0120-123-456",
         "010-12345678", "138-1234-5678", "0049 171 1234567", "０３－１２３４－５６７８",
         "(+82)10-1234-5678", "010–1234–5678", "０９０−１２３４−５６７８", "02 - 1234 - 5678",
+        "8 (495) 123-45-67", "8-495-123-45-67", "8 800 555-35-35", "(11) 91234-5678",
+        "(11) 3456-7890", "(495) 123-45-67",
     ],
 )  # fmt: skip
 def test_phone_numbers_are_replaced(number: str) -> None:
@@ -88,6 +103,33 @@ def test_phone_numbers_on_both_sides_of_a_slash_are_replaced() -> None:
     assert replace_phones(text) == (f"Fax. {PHONE}/{PHONE}", 2)
 
 
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("Por favor, llame al teléfono {} para hablar con nosotros mañana.", "612 345 678"),
+        ("Zadzwoń do nas jutro rano, do naszej szkoły, telefon: {}.", "512 345 678"),
+        ("Ligue para o nosso escritório amanhã de manhã: {}, obrigado.", "21 98765-4321"),
+        ("Можете позвонить мне завтра вечером по номеру {}, спасибо.", "495 123-45-67"),
+        ("Ring oss på måndag om du vill veta mer om våra böcker: {}.", "08-123 456 78"),
+    ],
+)
+def test_phone_numbers_in_the_forms_of_the_language_are_replaced(text: str, numbers: str) -> None:
+    assert replace_phones(text.format(numbers)) == (text.format(PHONE), 1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "La ciudad de la costa tiene hoy 912 345 678 habitantes y muchas calles.",
+        "De 1990-1995 y 2001-2010 vivieron en la casa de sus padres en Madrid.",
+        "Las capas de la red tienen 600 700 800 unidades y 512 256 128 canales.",
+        "Die Teile haben die Nummern 12-34-56-78-90-12-34 und kosten 12.345,67 Euro.",
+    ],
+)
+def test_other_numbers_stay_in_all_languages(text: str) -> None:
+    assert replace_phones(text) == (text, 0)
+
+
 def test_each_of_successive_phone_numbers_is_replaced() -> None:
     text = "010 1234 5678 010 2222 3333, 212-867-5309 212-867-5310"
     assert replace_phones(text) == (f"{PHONE} {PHONE}, {PHONE} {PHONE}", 4)
@@ -102,7 +144,9 @@ def test_each_of_successive_phone_numbers_is_replaced() -> None:
         "02.12.2024 12:30", "02/12/2024", "1.2.3.4.5", "ISBN 978-89-1234-567-8",
         "ISBN 0-306-40615-2", "ISBN 89-7012-345-6", "01 02 03 04 05 06 07", "052.520008",
         "0012345678", "10 000 000", "2010–2014", "100 - 200 - 3000", "2020/02-1234",
-        "1588-1234", "제1234-5678호", "1 234 567 890", "2001:db8::1",
+        "1588-1234", "제1234-5678호", "1 234 567 890", "2001:db8::1", "128 256 1024 units",
+        "256 512 1024", "256-512-1024", "100-200-3000", "(12) 2010-2015", "800 600 2000",
+        "64 128 256 512", "build 10.0.1904.1889", "1.2.345.6789", "population 912 345 678",
     ],
 )  # fmt: skip
 def test_other_numbers_stay(text: str) -> None:
@@ -129,7 +173,8 @@ def test_public_ip_addresses_are_replaced(address: str, replacement: str) -> Non
     [
         "127.0.0.1", "192.168.1.20", "10.0.0.1", "::1", "fe80::1", "300.1.1.1", "1.2.3",
         "1.2.3.4.5", "std::vector", "12:30:45", "a[1::2]", "v8.8.8.8", IPV4, IPV6,
-        "第1.2.3.4节", "제1.2.3.4항", "10.0.0.1로",
+        "第1.2.3.4节", "제1.2.3.4항", "10.0.0.1로", "version 8.8.8.8", "Version: 91.0.44.124",
+        "driver 31.0.15.2", "numpy==1.26.4.1", "版本 8.1.2.3", "release v12.3.4.5",
     ],
 )  # fmt: skip
 def test_local_addresses_and_other_text_stay(text: str) -> None:
