@@ -122,7 +122,7 @@ def plan_pretraining(config: PretrainConfig, workspace: Workspace) -> PretrainPl
     sequences = max(1, (tokens - held_out) // length.value)
     found = forecast(
         training, workspace, vocab_size=vocabulary.value, row_length=length.value,
-        sequences=sequences,
+        sequences=sequences, documents=look.documents or 0,
     )  # fmt: skip
     settings = (
         Setting("clean", "validation_percent", percent.value, percent.reason),

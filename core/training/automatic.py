@@ -107,13 +107,20 @@ class Forecast:
 
 
 def forecast(
-    config: TrainConfig, workspace: Workspace, *, vocab_size: int, row_length: int, sequences: int
+    config: TrainConfig,
+    workspace: Workspace,
+    *,
+    vocab_size: int,
+    row_length: int,
+    sequences: int,
+    documents: int = 0,
 ) -> Forecast:
     """Derives the settings of a training on shards that don't exist yet.
 
     Args:
         row_length: Tokens per sequence.
         sequences: Training sequences.
+        documents: Training documents; 0: unknown.
     """
     names = _fields_to_derive(config)
     sizes = sizes_of(config.family) if config.size == "auto" else (config.size,)
@@ -123,6 +130,7 @@ def forecast(
             vocab_size=vocab_size,
             row_length=row_length,
             sequences=sequences,
+            documents=documents,
         )
         for size in sizes
     }

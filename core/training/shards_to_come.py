@@ -46,13 +46,20 @@ class ShardsToCome:
 
     @classmethod
     def of(
-        cls, config: TrainConfig, *, vocab_size: int, row_length: int, sequences: int
+        cls,
+        config: TrainConfig,
+        *,
+        vocab_size: int,
+        row_length: int,
+        sequences: int,
+        documents: int = 0,
     ) -> ShardsToCome:
         """Describes the training inputs of a config without automatic settings.
 
         Args:
             row_length: Tokens per sequence.
             sequences: Training sequences.
+            documents: Training documents; 0: unknown.
         """
         name = objective_name(config, config.family)
         architecture = resolve_architecture(
@@ -61,7 +68,7 @@ class ShardsToCome:
         )  # fmt: skip
         return cls(
             architecture,
-            PlannedShards(row_length, row_length),
+            PlannedShards(row_length, row_length, documents / max(1, sequences)),
             PlannedObjective(name, row_length),
             sequences,
         )
