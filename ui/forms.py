@@ -193,7 +193,7 @@ class Form(Generic[ConfigT]):
         self.problems.apply(None, None, list(self.components.values()), js=code, **QUIET)
 
     def _presets(self) -> dict[str, Any]:
-        """Returns the first values, those of each preset, and the names of inputs."""
+        """Returns the values at the start, those of each preset, and the names of inputs."""
         fields = self.model.model_fields
         first = {name: component.value for name, component in self.components.items()}
         by_preset: dict[str, dict[str, dict[str, Any]]] = {}

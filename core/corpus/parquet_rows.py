@@ -191,7 +191,7 @@ def explaining_damage(shown: str, kind: str) -> Iterator[None]:
         yield
     except MemoryError:  # pyarrow's is also an ArrowException
         raise
-    except (pa.ArrowException, UnicodeDecodeError, OverflowError) as error:
+    except (pa.ArrowException, UnicodeDecodeError, OverflowError, KeyError) as error:
         raise _damaged(shown, kind, error) from error
 
 

@@ -43,7 +43,7 @@ class Task(Protocol):
         scale: Mean and deviation of the numbers that regression learns; None for classes.
         metric: Selects the best epoch and learning rate; higher is better. Its value on the
             development set depends on what is predicted.
-        note: What to say about the labels; mostly empty.
+        note: Notes on the labels; mostly empty.
     """
 
     labels: Labels | None

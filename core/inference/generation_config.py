@@ -1,4 +1,4 @@
-"""What a model's files say about generation, applied as transformers' `generate` does.
+"""Settings of generation in a model's files, applied as transformers' `generate` does.
 
 The strategy (greedy or sampling, temperature, lengths) is the caller's.
 

@@ -108,7 +108,7 @@ def read_architecture(path: str | Path, *, has_head: bool | None = None) -> Arch
     """Reads a `config.json` or that of a folder.
 
     Args:
-        has_head: As for `parse_config`.
+        has_head: Argument of `parse_config`.
 
     Raises:
         CheckpointError: The file is missing or isn't JSON.
@@ -138,8 +138,8 @@ def read_weights(
     """Reads a checkpoint's weights, float32, by variable path.
 
     Args:
-        mappings: Those to read; None: all.
-        optional: Those among them that may be missing together.
+        mappings: Weights to read; None: all.
+        optional: Weights among them that may be missing together.
     """
     folder = expand_path(folder)
     architecture = architecture or read_architecture(folder)

@@ -80,6 +80,8 @@ def _is_there(workspace: Workspace, kind: str, reference: str) -> bool:
 
 
 def _is_run(workspace: Workspace, run_id: str) -> bool:
+    if (workspace.runs / run_id).is_dir():
+        return True
     store = Store.open(workspace)
     try:
         return store.get_run(run_id) is not None

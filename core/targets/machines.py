@@ -111,7 +111,7 @@ def _has_launched(workspace: Workspace, machine: ListedMachine) -> bool:
 
 
 def _lister_of(target: str) -> str:
-    """Returns what lists a target's machines: a service, or a host that speaks for itself only."""
+    """Returns a target's lister of machines: a service, or a host that speaks for itself only."""
     try:
         is_service = open_target(target).creates_machines
     except StudioError:

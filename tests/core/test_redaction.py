@@ -98,7 +98,7 @@ def test_output_does_not_control_the_terminal() -> None:
         "\x1b]52;c;YQ==\x07\x1b[2K\rdone \x9b31m \x85\u202e\u2028\u2066\x7f\x0b\tä\u3000🙂\r\n"
     )
     print(foreign, end="", file=RedactingStream(output))  # type: ignore[call-overload]
-    assert output.getvalue() == "?]52;c;YQ==??[2K\ndone ?31m ??????\tä\u3000🙂"
+    assert output.getvalue() == "?]52;c;YQ==??[2K\ndone ?31m ??????\tä\u3000🙂\n"
 
 
 def test_messages_to_users_hold_no_token() -> None:

@@ -223,7 +223,8 @@ def test_run_with_settings_of_another_version_is_shown(tmp_path: Path, store: St
 def test_unknown_run_is_answered_with_a_problem(tmp_path: Path, store: Store) -> None:
     functions = answers(Workspace(tmp_path), store)
     for name in ("run_detail", "run_log"):
-        assert "was not found" in functions[name]({"run": "../../etc"})["problem"]["problem"]
+        assert "can't be a run's id" in functions[name]({"run": "../../etc"})["problem"]["problem"]
+        assert "was not found" in functions[name]({"run": "other"})["problem"]["problem"]
 
 
 def test_failed_run_shows_its_signal_error_and_log_tail(tmp_path: Path, store: Store) -> None:

@@ -29,6 +29,7 @@ def refused(form: Form[Any], values: dict[str, Any]) -> ConfigError:
 def test_data_of_evaluations_without_an_interval_are_refused(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     form = Form(TrainConfig, "train", workspace, check=lambda one: train._check(one, workspace))
+    (tmp_path / "a.txt").write_text("A ship.")
     error = refused(form, {"shards": "rows", "evaluate_text_path": str(tmp_path / "a.txt")})
     assert (error.field, "evaluate_text_path" in error.fix) == ("evaluate_every", True)
 

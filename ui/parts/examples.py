@@ -36,7 +36,7 @@ _EXAMPLES_READ = 500
 _LONGEST_EXAMPLE = 200
 # No part of a compound or of a name in code: neither z-loss nor utf_8.
 _WORD = re.compile(r"(?<![\w\-/.@:'’=])[^\W\d_]+(?![\w\-/@:=(\[]|[.'’]\w)")
-_PLAIN_WORD = re.compile(r"[\"'“‘«(]*[^\W\d_]+(?:[-'’][^\W\d_]+)*[.,;:!?…)\"'”’»]*")
+_PLAIN_WORD = re.compile(r"[\"'“‘«(]*[^\W\d_]+(?:[-'’][^\W\d_]+)*[.,;:!?…)\"'”’»。、！？」]*")
 _INNER_CAPITAL = re.compile(r"[^\W\d_A-Z][A-Z]|[A-Z]{2}")
 _FEWEST_WORDS = 5
 _SHORTEST_WORD = 3

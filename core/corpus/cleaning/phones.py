@@ -26,7 +26,7 @@ _BRACKETED = (
     "GR",
 )
 _PLAIN = ("US", "CN", "RU", "BY")
-# Where a language is spoken by most, with forms that are not searched in all texts.
+# Main regions of a language, with forms that are not searched in all texts.
 _REGIONS = {
     "ar": ("EG", "SA", "AE", "MA"), "bg": ("BG",), "ca": ("ES",), "cs": ("CZ",), "da": ("DK",),
     "de": ("DE", "AT", "CH"), "el": ("GR",), "es": ("ES", "MX", "AR", "CO"), "et": ("EE",),
@@ -89,7 +89,7 @@ def replace_national(
     """Replaces the national numbers of regions; returns the text and their number.
 
     Args:
-        before: What precedes the text. Groups of three digits can be a quantity, unless it ends in
+        before: Text before it. Groups of three digits can be a quantity, unless it ends in
             a word such as phone.
     """
     if _may_be_quantity(text) and not _PHONE_WORD.search(before):

@@ -141,7 +141,7 @@ def test_newest_evaluation_with_each_choice_of_options_is_found(
     found = [one for one in find_evaluations(folder, workspace) if "a.csv" in one.config["path"]]
     assert len(found) == 5
     card = describe_evaluations(found)
-    assert "| a.csv |" in card and card.count("| a.csv (text_column=story) |") == 2
+    assert "| a.csv |" in card and card.count(r"| a.csv (text\_column=story) |") == 2
 
 
 def test_checkpoints_of_a_run_are_named_by_step(workspace: Workspace) -> None:

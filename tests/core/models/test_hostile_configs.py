@@ -92,7 +92,6 @@ def test_duplicate_key_with_equal_values_and_a_byte_order_mark_are_accepted(tmp_
         ({"max_position_embeddings": 1 << 40}, "max_position_embeddings"),
         ({"type_vocab_size": 1 << 30}, "type_vocab_size"),
         ({"pad_token_id": 30_522}, "pad_token_id"),
-        ({"pad_token_id": -1}, "pad_token_id"),
         ({"eos_token_id": 1 << 70}, "eos_token_id"),
         ({"layer_norm_eps": 1e30}, "layer_norm_eps"),
         ({"hidden_dropout_prob": 7}, "hidden_dropout_prob"),
