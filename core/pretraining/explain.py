@@ -31,6 +31,8 @@ from core.workspace import Workspace
 
 # A larger vocabulary leaves most tokens with too few occurrences to learn from.
 _TOO_LARGE = 3.0
+# For a hint no dataset is downloaded, and no documentation extracted.
+_LOOKED_AT = ("files", "corpus")
 _OF_STEPS = ("num_train_steps", "num_train_epochs", "per_replica_batch_size")
 
 
@@ -51,8 +53,8 @@ def explain_automatic(stage: str, config: StageConfig, workspace: Workspace) -> 
     if isinstance(config, TrainConfig):
         return _of_training(stage, config, workspace)
     corpus = getattr(config, "corpus", None)
-    if not isinstance(corpus, CorpusConfig) or corpus.source == "hub":
-        return Explanation(())  # A dataset isn't downloaded for a hint.
+    if not isinstance(corpus, CorpusConfig) or corpus.source not in _LOOKED_AT:
+        return Explanation(())
     look = _look(corpus.model_dump_json(), _state_of(corpus), str(workspace.root))
     choices: dict[str, Choice] = {}
     warnings: list[Warning] = []
