@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from core.config import ShardConfig, TrainConfig
 from core.store import RunRow, Store
 from core.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint
-from tests.core.runs.support import stop_worker
+from tests.core.runs.support import processes_with, stop_worker
 from tests.texts import write_sentences
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting
 from ui import home
@@ -82,6 +84,9 @@ def address(workspace: Workspace) -> Iterator[str]:
     with running_app(workspace.root) as url:
         yield url
     stop_worker(workspace)
+    # The training would go on for minutes.
+    for identity in processes_with(str(workspace.root).encode()):
+        os.kill(identity.pid, signal.SIGKILL)
 
 
 def test_a_text_is_trained_on_after_two_clicks_and_a_reload_shows_it(
