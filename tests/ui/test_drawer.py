@@ -68,7 +68,7 @@ def test_fix_leads_to_the_setting_in_another_tab(address: str) -> None:
     with visiting(address) as visit:
         visitor: Visitor = visit("/#corpus")
         page = visitor.page
-        visitor.pick("corpus-source", "Files")
+        visitor.pick("corpus-source", "My files")
         path = visitor.field("corpus-path")
         path.fill("texts/none.txt")
         page.evaluate("location.hash = 'tokenizer'")
@@ -94,7 +94,7 @@ def test_new_artifact_is_offered_and_never_chosen_by_itself(
         visitor.wait_for(lambda: chosen.input_value() == "unigram", 30, "the only one is chosen")
         make_tokenizer(workspace, "byte_level_bpe")
         offer = visitor.page.locator("#shards-tokenizer .ps-offer")
-        visitor.see(offer, "New: byte_level_bpe.")
+        visitor.see(offer, "New:", "byte_level_bpe", "Use it")
         assert chosen.input_value() == "unigram"
         offer.get_by_role("button", name="Use it").click()
         visitor.wait_for(lambda: chosen.input_value() == "byte_level_bpe", 20, "it is chosen")

@@ -70,7 +70,7 @@ def test_a_group_of_radio_buttons_is_one_stop_with_arrow_keys_inside(address: st
         assert press(page, "ArrowRight") == "flax"
         length = visitor.field("shards-max_seq_length")
         visitor.wait_for(lambda: length.input_value() == "128", 20, "the preset is filled in")
-        assert press(page, "ArrowRight", "ArrowRight") == "classic", "from the last to the first"
+        assert press(page, "ArrowRight", "ArrowRight") == "fitted", "from the last to the first"
         assert press(page, "ArrowLeft") == "custom"
         press(page, "Tab")
         assert not page.evaluate("document.activeElement.closest('#shards-preset')")
@@ -121,7 +121,7 @@ def test_back_and_forward_go_through_the_visited_tabs(address: str) -> None:
         page.locator("[data-go=corpus]:visible").first.click()
         page.locator("#tab-corpus").wait_for()
         for go, tab in (
-            *((page.go_back, tab) for tab in ("train", "tokenizer", "corpus")),
+            *((page.go_back, tab) for tab in ("train", "tokenizer", "home")),
             *((page.go_forward, tab) for tab in ("tokenizer", "train", "corpus")),
         ):
             go()
@@ -177,7 +177,8 @@ def test_only_the_chosen_option_is_explained(address: str) -> None:
     with visiting(address) as visit:
         visitor: Visitor = visit("/#shards")
         explained = visitor.page.locator("#shards-preset .ps-option-help")
-        assert explained.inner_text() == "Classic: sequences of 512 tokens."
+        fitted = "Fitted: a sequence length that follows from the text."
+        assert explained.inner_text() == fitted
         visitor.pick("shards-preset", "Custom")
         visitor.wait_for(
             lambda: explained.inner_text() == "Custom: default values.", 20, "the choice's own"
