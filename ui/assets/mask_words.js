@@ -1,7 +1,8 @@
 // The words of the text as buttons: a click masks a word and asks the model, a second click shows the
 // word again. The value is the mask token.
 const { h } = studio;
-const strip = element.querySelector(".ps-mask-words");
+// An update of the value replaces it.
+const place = () => element.querySelector(".ps-mask-words");
 // After an update of the value, the other properties are gone.
 const { box: boxId, button } = props;
 const box = () => document.querySelector(`#${boxId} textarea`);
@@ -23,6 +24,7 @@ const put = (text) => {
 };
 
 const draw = () => {
+  const strip = place();
   const mask = String(props.value ?? "");
   const text = box()?.value ?? "";
   const had = strip.contains(document.activeElement) ? [...strip.querySelectorAll("button")].indexOf(document.activeElement) : -1;
@@ -50,9 +52,12 @@ const draw = () => {
 
 // Gradio sets the text of an example without an event.
 let seen = null;
+let drawn = null;
 const look = () => {
   const now = `${props.value} ${box()?.value ?? ""}`;
-  if (now === seen) return;
+  const strip = place();
+  if (!strip || (now === seen && drawn === strip)) return;
+  drawn = strip;
   seen = now;
   draw();
 };
