@@ -262,7 +262,7 @@ def test_a_model_is_evaluated_fine_tuned_and_tried_in_the_web_app(workspace: Wor
         visitor.choose("evaluate-model", "reader")
         page.get_by_role("button", name="Evaluate reader on nyu-mll/blimp").wait_for()
         visitor.pick("evaluate-task", "Held-out text")
-        page.get_by_role("button", name="There is no text to evaluate on").wait_for()
+        page.get_by_text("There is no text to evaluate on").first.wait_for()
         visitor.type("evaluate-dataset_name", "me/texts")
         page.get_by_role("button", name="Evaluate reader on me/texts").wait_for()
         visitor.pick("evaluate-task", "Minimal pairs")
