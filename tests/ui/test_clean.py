@@ -367,7 +367,7 @@ def train_on_the_mixture(visitor: Visitor, workspace: Workspace) -> None:
 def test_three_sources_are_cleaned_and_become_a_mixture(tmp_path: Path, texts: Path) -> None:
     workspace = Workspace(tmp_path / "workspace")
     with running_app(workspace.root, "--allow", str(texts)) as url, visiting(url) as visit:
-        visitor: Visitor = visit()
+        visitor: Visitor = visit("/#corpus")
         page = visitor.page
         visitor.pick("corpus-source", "My files")
         visitor.show_all_settings("corpus")
