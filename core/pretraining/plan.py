@@ -112,7 +112,6 @@ def plan_pretraining(config: PretrainConfig, workspace: Workspace) -> PretrainPl
     vocabulary = choose_vocab_size(_letters_of(look, size), look.alphabet)
     length = choose_sequence_length(look.total_bytes)
     percent = _percent(config, look)
-    # Text of letters that say much, such as Chinese, has more tokens for its letters.
     tokens = _tokens_of(look, size)
     held_out = round(tokens * percent.value / 100)
     training = next(
@@ -153,7 +152,7 @@ def _letters_of(look: CorpusLook, size: int) -> int:
 
 def _tokens_of(look: CorpusLook, size: int) -> int:
     per_letter = size / max(1, _letters_of(look, size))
-    # Letters of three bytes are about a token and a half each pair of them.
+    # Letters of several bytes, such as Chinese ones, make tokens of more bytes.
     return round(size / (_BYTES_PER_TOKEN if per_letter < 2 else _BYTES_PER_TOKEN + 1))
 
 
