@@ -39,7 +39,8 @@ class Formatter(argparse.HelpFormatter):
         if not spellings:
             return super()._format_action_invocation(action)
         if isinstance(action, argparse.BooleanOptionalAction):
-            return f"--[no-]{spellings[0][2:]}"
+            automatic = any(one.startswith("--auto-") for one in action.option_strings)
+            return f"--[no-{'|auto-' * automatic}]{spellings[0][2:]}"
         takes = action.nargs != 0
         value = self._format_args(action, action.dest.upper()) if takes else ""
         return " ".join(filter(None, (", ".join(spellings), value)))

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from core.config import NamedSource, StageConfig, changed_values, flag_of
+from core.config import NamedSource, StageConfig, changed_values, flag_of, plain_type
 from core.stages.registry import STAGES
 
 
@@ -48,6 +48,8 @@ def _flags(config: StageConfig) -> list[str]:
             words += [word for one in value for word in (f"--{flag_of(name, field)}", _added(one))]
         elif isinstance(value, bool):
             words.append(f"--{flag_of(name, field)}" if value else f"--no-{flag_of(name, field)}")
+        elif value is None and plain_type(field)[0] is bool:
+            words.append(f"--auto-{flag_of(name, field)}")
         else:
             words += [f"--{flag_of(name, field)}", "none" if value is None else str(value)]
     return words

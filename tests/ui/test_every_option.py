@@ -63,7 +63,7 @@ CAUSED = re.compile(
     "was not found|is unknown|There are no training examples|has no effect|"
     # Machines whose host, flavor, zone or bucket is still to be entered.
     "can.t be the address of a|can.t be a machine of|The address of the .* is invalid|"
-    "names no zone|needs a mirror"
+    "names no zone|needs a mirror|No text files were given"
 )
 
 # The visible controls of a tab with their options, in document order.
@@ -103,7 +103,7 @@ SHOWN = """
     const box = block.querySelector("input[type=checkbox]");
     return box ? box.checked : block.querySelector("input, textarea").value;
   };
-  const beside = [...panel.querySelectorAll(".ps-problem")];
+  const beside = [...panel.querySelectorAll(".ps-problem:not([hidden])")];
   const problems = [...beside, ...document.querySelectorAll(".ps-message")];
   const values = {};
   for (const [form, names] of forms) {

@@ -49,6 +49,7 @@ CONFIGS = [
         TrainConfig(preset="flax", warmup_steps=None, evaluate_only=True, model_config_path="c"),
     ),
     ("train", TrainConfig(shards="s", learning_rate=2e-3, num_train_steps=10)),
+    ("train", TrainConfig(preset="flax", intra_document_masking=None)),
 ]
 
 
