@@ -128,7 +128,7 @@ def test_ten_long_runs_are_painted_from_few_points_and_show_more_when_zoomed(url
         assert RUNS < sent <= MOST_POINTS_BEFORE_THE_PAINT
         answers = page.evaluate(ANSWERS_BEFORE_THE_FIRST_PAINT)
         # What the runs are, and the points of the first chart; the state of all runs is small.
-        assert len([size for size in answers if size > 1000]) == 2
+        assert len([size for size in answers if size > 2000]) == 2
         assert sum(answers) < 50 * MOST_POINTS_BEFORE_THE_PAINT
         visitor.wait_for(lambda: painted(visitor) > 1000, SECONDS, "curves are painted")
         detail = page.locator(".ps-compare[data-detail='1']")

@@ -224,8 +224,10 @@ def test_address_of_the_environment_is_redacted_and_not_carried(
 def test_typed_address_is_told_and_stored_nowhere(tmp_path: Path, hook: Hook) -> None:
     """A training that fails at once, from the command line."""
     workspace = Workspace(tmp_path / "workspace")
+    with workspace.new_artifact("shards", "damaged") as draft:
+        (draft.folder / "manifest.json").write_text("{")
     command = [
-        sys.executable, "-m", "core", "train", "--shards", "nothing", "--workspace",
+        sys.executable, "-m", "core", "train", "--shards", "damaged", "--workspace",
         str(workspace.root), "--webhook", f"{hook.url}/{SECRET}", "--webhook-format", "slack",
     ]  # fmt: skip
     environment = {**os.environ, ALLOWED_HOSTS_VARIABLE: ""}
