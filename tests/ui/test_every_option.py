@@ -63,7 +63,7 @@ CAUSED = re.compile(
     "was not found|is unknown|There are no training examples|has no effect|"
     # Machines whose host, flavor, zone or bucket is still to be entered.
     "can.t be the address of a|can.t be a machine of|The address of the .* is invalid|"
-    "names no zone|needs a mirror|No text files were given"
+    "names no zone|needs a mirror|No text files were given|No machine is named yet"
 )
 
 # The visible controls of a tab with their options, in document order.
