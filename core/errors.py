@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
+
+from core.system_errors import advice_for
 
 # A user's file may have megabytes of text.
 _LONGEST_PART = 2_000
@@ -10,11 +13,21 @@ _LONGEST_PART = 2_000
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
+# An error about rights gives its own advice.
+_OF_RIGHTS = re.compile(r"\b(rights?|permissions?|may write|writable)\b")
+
+
 class StudioError(Exception):
     """A problem that a user can act on.
 
+    Made while an error of the system is handled, such as a full disk, it says what helps against
+    that: advice about the file that was open would not.
+
     Args:
         field: Config field that shows the error.
+
+    Attributes:
+        is_passing: Whether the cause has nothing to do with the data.
     """
 
     exit_code = 1
@@ -30,6 +43,12 @@ class StudioError(Exception):
         fix: str = "",
         field: str = "",
     ) -> None:
+        advice = advice_for(sys.exc_info()[1])
+        self.is_passing = advice is not None and advice.is_passing
+        if advice and (advice.is_passing or not _OF_RIGHTS.search(f"{expected} {fix}")):
+            expected, fix = advice.expected, advice.fix
+            received = advice.received
+            self.reason = self.reason or advice.reason
         self.problem = _printable(problem)
         self.expected = _printable(expected)
         self.received = _printable(received)

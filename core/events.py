@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, Literal, TextIO
 from core.errors import RunError
 from core.foreign_files import parse_bounded_json
 from core.redaction import redact_values
+from core.system_errors import is_disk_full
 from core.workspace.places import check_not_moved, make_folder
 
 EVENTS_FILE = "events.jsonl"
@@ -122,11 +123,6 @@ class EventLog:
             finally:
                 os.close(descriptor)
             time.sleep(SYNC_INTERVAL_SECONDS)
-
-
-def is_disk_full(error: BaseException) -> bool:
-    """Returns whether a disk, quota or size limit was exceeded."""
-    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

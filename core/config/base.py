@@ -119,6 +119,17 @@ class StageConfig(BaseModel):
         ]
         return sorted({name for values in filled for name in values})
 
+    @classmethod
+    def implied_values(cls) -> dict[str, Any]:
+        """Returns what a stored config implies for fields that it lacks, as they are younger."""
+        extras = {name: field_extra(field) for name, field in cls.model_fields.items()}
+        presets = cls.preset_fields()
+        return {
+            name: extra["earlier"]
+            for name, extra in extras.items()
+            if extra["is_later"] or name in presets
+        }
+
     def __init__(self, **values: Any) -> None:
         """Validates values; raises ConfigError for the first wrong field."""
         try:

@@ -51,6 +51,7 @@ from core.corpus.unpack import (
     unpacked,
 )
 from core.errors import ConfigError, CorpusError, StudioError
+from core.system_errors import in_temporary_folder
 
 T = TypeVar("T")
 # A file's real path, and its name within an archive.
@@ -657,7 +658,7 @@ def _seekable(stream: IO[bytes], compression: str) -> Iterator[IO[bytes]]:
     if not compression:
         yield stream
         return
-    with tempfile.TemporaryFile() as copy:
+    with in_temporary_folder() as folder, tempfile.TemporaryFile(dir=folder) as copy:
         shutil.copyfileobj(stream, copy, _COPIED_BYTES)
         copy.seek(0)
         yield copy

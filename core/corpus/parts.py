@@ -164,6 +164,8 @@ class CorpusPart:
                         break
                 left -= found
             except (ConfigError, CorpusError) as error:
+                if error.is_passing:
+                    raise
                 failing[place] = error
             if left <= 0:
                 break

@@ -100,6 +100,8 @@ class PartReader:
                         found = True
                         yield text
                 except (ConfigError, CorpusError) as error:
+                    if error.is_passing:
+                        raise
                     self.files_skipped += 1
                     failed = failed or error
         if failed and not found:

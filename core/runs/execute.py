@@ -12,12 +12,13 @@ from typing import Any
 
 from core.config import StageConfig
 from core.errors import StudioError
-from core.events import FolderReporter, RunStopped, is_disk_full, is_out_of_memory
+from core.events import FolderReporter, RunStopped, is_out_of_memory
 from core.outbound import distrust_callers
 from core.redaction import hide_secrets_in_output
 from core.runs.folder import RunFolder
 from core.runs.process import ProcessIdentity
 from core.stages.registry import find_stage, load_further_stages, parse_stage_config, stage_function
+from core.system_errors import advice_for
 from core.workspace import Artifact, Workspace
 from core.workspace.places import (
     WorkspaceMovedError,
@@ -89,10 +90,15 @@ def describe_failure(error: BaseException) -> dict[str, Any]:
     """Returns the reason and error of a `finished` event."""
     if isinstance(error, StudioError):
         return {"reason": error.reason or type(error).__name__, "error": error.to_dict()}
+    if advice := advice_for(error):
+        explained = StudioError(
+            advice.problem, expected=advice.expected, received=advice.received, fix=advice.fix
+        )
+        return {"reason": advice.reason or "system", "error": explained.to_dict()}
     for reason, is_known in _KNOWN.items():
         if is_known(error):
-            advice = StudioError(_PROBLEMS[reason], received=_short(error), fix=ADVICE[reason])
-            return {"reason": reason, "error": advice.to_dict()}
+            known = StudioError(_PROBLEMS[reason], received=_short(error), fix=ADVICE[reason])
+            return {"reason": reason, "error": known.to_dict()}
     unknown = StudioError(
         "The stage failed with an unexpected error",
         received=f"{type(error).__name__}: {_short(error)}",
@@ -106,12 +112,10 @@ def _is_data_missing(error: BaseException) -> bool:
 
 
 _KNOWN = {
-    "disk_full": is_disk_full,
     "out_of_memory": is_out_of_memory,
     "data_missing": _is_data_missing,
 }
 _PROBLEMS = {
-    "disk_full": "The disk is full",
     "out_of_memory": "The run ran out of memory",
     "data_missing": "A file that this run reads is missing",
 }

@@ -29,6 +29,7 @@ from core.outbound import (
 )
 from core.outbound_hub import guard_hub
 from core.shards.records import parse_file_name
+from core.system_errors import in_temporary_folder
 from core.workspace import (
     MANIFEST_FILE,
     MOST_MANIFEST_BYTES,
@@ -115,7 +116,7 @@ class RemoteFolder:
                 return None
 
     def read(self, name: str, *, most_bytes: int) -> bytes:
-        with tempfile.TemporaryDirectory() as folder:
+        with in_temporary_folder(), tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "file")
             self.download(name, path, most_bytes=most_bytes)
             return path.read_bytes()

@@ -157,11 +157,11 @@ def keeps_parts(stage: str) -> bool:
 def parse_stage_config(stage: str, values: dict[str, Any]) -> StageConfig:
     """Parses a stored config; raises ConfigError.
 
-    Later fields get their own default, not today's preset value.
+    A field that the config lacks is younger than it: it gets what it implied then, not today's
+    preset value.
     """
     model = find_stage(stage).config
-    defaults = {name: model.model_fields[name].default for name in model.preset_fields()}
-    return model.parse({**defaults, **values})
+    return model.parse({**model.implied_values(), **values})
 
 
 def _load(reference: str) -> Any:

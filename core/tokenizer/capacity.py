@@ -15,6 +15,7 @@ from core.config import CorpusConfig, TokenizerConfig, settled
 from core.corpus.files import FilesSource
 from core.corpus.finding import find_files
 from core.errors import StudioError, TokenizerError
+from core.system_errors import in_temporary_folder
 from core.tokenizer.training import train
 from core.workspace import Workspace
 
@@ -82,7 +83,7 @@ def _check(config: TokenizerConfig) -> None:
             return
     longest = max(map(len, words), default=0)
     if characters <= _TRAINED_CHARACTERS and longest <= _LONGEST_WORD:
-        with TemporaryDirectory(prefix="studio-") as folder:
+        with in_temporary_folder(), TemporaryDirectory(prefix="studio-") as folder:
             train(config.model_copy(update={"name": ""}), Workspace(folder))
         return
     most = _most_tokens(config, words, deadline)

@@ -20,6 +20,7 @@ from core.parts.steps import SKIPPED, OpenPool, PartStep, count_skipped, run_ste
 from core.parts.store import PartResult, open_own_store
 from core.parts.versions import find_versions
 from core.parts.workers import open_workers
+from core.system_errors import in_temporary_folder
 from core.tokenizer.counters import WordCounter, WordTally, counts_file
 from core.tokenizer.merged_counts import CountLimits, merge_counts
 
@@ -33,7 +34,7 @@ def count_texts(
     texts: Iterable[str], counter: WordCounter, memory_gb: float = DEFAULT_MEMORY_GB
 ) -> dict[str, int]:
     """Counts words in this process; above the limit of memory, samples rare ones."""
-    with TemporaryDirectory(prefix="studio-") as name:
+    with in_temporary_folder(), TemporaryDirectory(prefix="studio-") as name:
         folder = Path(name)
         tally = WordTally(counter, folder, memory_gb)
         for text in texts:

@@ -78,5 +78,6 @@ def _less_often(config: TrainConfig, plan: Plan, times: int) -> Plan:
 
 def _settings(values: dict[str, Any]) -> dict[str, Any]:
     defaults = {name: field.default for name, field in TrainConfig.model_fields.items()}
+    defaults |= TrainConfig.implied_values()
     ignored = {*TrainConfig.fields_outside_identity(), *_REFERENCES, *_EXTENDABLE}
     return {name: value for name, value in {**defaults, **values}.items() if name not in ignored}

@@ -13,6 +13,7 @@ import pytest
 
 import core
 from core import Workspace
+from core.environment import RUN_KEY_VARIABLE
 from core.runs.client import submit
 from core.runs.folder import RunFolder
 from core.targets.code import pack_code
@@ -136,12 +137,15 @@ def test_jobs_that_are_ended_early_are_replaced_and_give_the_weights_of_a_local_
     assert wait_until_ended(home, local).state == "done"
     assert weights(home, "local") == weights(home, "remote")
 
-    # The token is the jobs' secret, and nowhere else.
-    assert all(job.spec["secrets"] == {"HF_TOKEN": TOKEN} for job in jobs)
+    # The token and the run's key are the jobs' secrets, and nowhere else.
+    for job in jobs:
+        assert sorted(job.spec["secrets"]) == ["HF_TOKEN", RUN_KEY_VARIABLE]
     public = [{**job.spec, "secrets": None} for job in jobs]
-    assert TOKEN not in str(public) and TOKEN not in logs
-    assert TOKEN not in str(server.requests)
-    assert not [path for path, data in server.files(BUCKET).items() if TOKEN.encode() in data]
+    told = f"{public} {logs} {server.requests}"
     stop_worker(home)
+    for secret in jobs[0].spec["secrets"].values():
+        assert secret not in told
+        assert not [path for path, data in server.files(BUCKET).items() if secret.encode() in data]
+    assert jobs[0].spec["secrets"]["HF_TOKEN"] == TOKEN
     assert files_with(home.root, TOKEN.encode()) == []
     assert RunFolder.of(home, run_id).log_tail(5)

@@ -166,7 +166,7 @@ _COMMANDS = {
         )
     ],
     "list and show": [
-        ("python -m core train --help", "--evaluate-only"),
+        ("python -m core train --help", "--help-all"),
         ("python -m core runs list", STOPPED),
         (f"python -m core runs show {STOPPED}", "stopped"),
         (f"python -m core runs logs {STOPPED}", "step 20  loss 4.4983"),
