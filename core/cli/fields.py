@@ -47,7 +47,9 @@ def add_fields(parser: Parser, model: type[StageConfig]) -> None:
         heading = "corpus" if is_nested else "fields"
         group = groups.setdefault(heading, parser.add_argument_group(heading))
         action = _add_field(group, model, name)
-        parser.set_short_help(action, _short_help(model, name))
+        # A stage of few options marks none as basic: help has all of them.
+        if any(field_extra(one)["basic"] for one in model.model_fields.values()):
+            parser.set_short_help(action, _short_help(model, name))
 
 
 def _add_field(group: Any, model: type[StageConfig], name: str) -> argparse.Action:

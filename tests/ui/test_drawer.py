@@ -73,7 +73,7 @@ def test_fix_leads_to_the_setting_in_another_tab(address: str) -> None:
         path.fill("texts/none.txt")
         page.evaluate("location.hash = 'tokenizer'")
         start = page.locator("#tokenizer-start")
-        visitor.see(start, "Fix 1 setting in Corpus")
+        visitor.see(start, "Fix 1 setting in Data")
         start.click()
         visitor.wait_for(
             lambda: path.evaluate("(one) => one === document.activeElement"), 20, "it is there"

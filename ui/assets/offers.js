@@ -13,7 +13,9 @@ const draw = (field) => {
     offered.delete(field);
     draw(field);
     if (use) studio.fill(form, { [field]: name });
-    block.querySelector("input")?.focus();
+    // Not its input: a menu with the focus opens, and keeps the text that it shows.
+    block.tabIndex = -1;
+    block.focus();
   };
   block.append(h("p", { class: "ps-offer", role: "status" }, "New: ", h("b", {}, name), ". ",
     h("button", { type: "button", onclick: () => close(true) }, "Use it"),
