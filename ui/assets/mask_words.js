@@ -3,9 +3,7 @@
 const { h } = studio;
 // An update of the value replaces it.
 const place = () => element.querySelector(".ps-mask-words");
-// After an update of the value, the other properties are gone.
-const { box: boxId, button } = props;
-const box = () => document.querySelector(`#${boxId} textarea`);
+const box = () => document.querySelector("#playground-text textarea");
 const words = window.Intl?.Segmenter ? new Intl.Segmenter(undefined, { granularity: "word" }) : null;
 const MOST = 60;
 let hidden = []; // the masked words, in the order of their masks; null if unknown
@@ -20,7 +18,7 @@ const put = (text) => {
   Object.getOwnPropertyDescriptor(HTMLTextAreaElement.prototype, "value").set.call(area, text);
   area.dispatchEvent(new Event("input", { bubbles: true }));
   // After Gradio has taken the text.
-  if (text.includes(props.value)) setTimeout(() => document.getElementById(button)?.click(), 60);
+  if (text.includes(props.value)) setTimeout(() => document.getElementById("playground-ask")?.click(), 60);
 };
 
 const draw = () => {

@@ -187,8 +187,6 @@ def render_masks(asked: Asked, chips: gr.HTML, *, visible: bool = True) -> AskFo
                 html_template='<div class="ps-mask-words"></div>',
                 js_on_load=script("mask_words.js"),
                 elem_id="playground-words",
-                box="playground-text",
-                button="playground-ask",
             )
             with gr.Row(elem_classes=["ps-inline"]):
                 top_k = render_slider(
