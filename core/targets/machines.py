@@ -42,7 +42,7 @@ def list_machines(workspace: Workspace) -> list[ListedMachine]:
     targets = known_targets(workspace)
     with ThreadPoolExecutor(_MOST_AT_ONCE) as pool:
         found = [one for listed in pool.map(_list, targets) for one in listed]
-    # Two addresses of one service, such as of two flavours, show the same machines.
+    # Two addresses of one service or host, such as of two flavours, show the same machines.
     listers = {target: _lister_of(target) for target in targets}
     return list(
         {
@@ -111,12 +111,16 @@ def _has_launched(workspace: Workspace, machine: ListedMachine) -> bool:
 
 
 def _lister_of(target: str) -> str:
-    """Returns a target's lister of machines: a service, or a host that speaks for itself only."""
+    """Returns a target's lister of machines: a service, or a host that speaks for itself only.
+
+    A host's options, such as its Python, don't make it another one.
+    """
     try:
         is_service = open_target(target).creates_machines
     except StudioError:
         return target
-    return urlsplit(target).scheme if is_service else target
+    parts = urlsplit(target)
+    return parts.scheme if is_service else parts._replace(query="").geturl()
 
 
 def _stop_run(workspace: Workspace, machine: ListedMachine) -> None:

@@ -226,6 +226,8 @@ def test_machine_that_still_exists_is_listed_and_deleted(studio: Studio) -> None
         target = SshTarget(f"{studio.ssh.address}?python={python}")
         machine = target.launch(Job(run, 1, f"file://{studio.workspace.root}", "0" * 64))
         studio.begin(run, target.address)
+        # The same host with other options.
+        studio.begin("train-elsewhere", studio.ssh.address)
         with visiting(studio.url) as visit:
             visitor: Visitor = visit(f"/#runs/{run}")
             visitor.page.get_by_role("button", name="Machines", exact=True).click()

@@ -236,7 +236,7 @@ def test_regression_learns_numbers_of_any_size(
     test = write_numbers(tmp_path / "test.tsv", 60, 1)
     found = run(
         workspace, capsys, "--model", family, "--task", "regression", "--train-path", train,
-        "--test-path", test, "--learning-rates", "3e-3", "--num-train-epochs", "5",
+        "--test-path", test, "--learning-rates", "3e-3", "--num-train-epochs", "8",
         "--patience", "5", "--engine", "jax",
     )  # fmt: skip
     metrics, folder = found["metrics"], Path(found["artifact"])
