@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from core.automatic.rules import Choice
 from core.backends.devices import (
@@ -41,6 +41,8 @@ from core.training.shards_to_come import ShardsToCome
 from core.training.speeds import find_speed
 from core.workspace import Workspace
 
+T = TypeVar("T", bound=TrainConfig)
+
 _SIZE, _BATCH, _ACCUMULATION, _EPOCHS, _MASKING = (
     "size",
     "per_replica_batch_size",
@@ -52,6 +54,24 @@ _USUAL_BATCH = 32
 _LEAST_BATCH = 8
 # FLOP/s of an accelerator that can't be timed, because several processes share the run.
 _ACCELERATOR_FLOPS = 2e13
+
+
+@dataclass(frozen=True)
+class Device:
+    """The devices that train.
+
+    Attributes:
+        flops: FLOP/s of all devices.
+        replicas: Devices that share a step.
+        memory_bytes: Memory of one device; None: unknown.
+        is_known: Whether its speed was measured.
+    """
+
+    kind: str
+    flops: float
+    replicas: int
+    memory_bytes: int | None = None
+    is_known: bool = True
 
 
 def _fields_to_derive(config: TrainConfig) -> list[str]:
@@ -79,8 +99,13 @@ def resolve(
     return _with(config, broadcast(values, devices))
 
 
-def explain(config: TrainConfig, workspace: Workspace) -> tuple[TrainConfig, dict[str, Choice]]:
+def explain(
+    config: T, workspace: Workspace, device: Device | None = None
+) -> tuple[T, dict[str, Choice]]:
     """Derives automatic settings without a backend; returns the config and the reasons by setting.
+
+    Args:
+        device: The devices that will train; None: estimated.
 
     Raises:
         ConfigError, ShardError, TokenizerError: The shards can't be used.
@@ -88,7 +113,8 @@ def explain(config: TrainConfig, workspace: Workspace) -> tuple[TrainConfig, dic
     names = _fields_to_derive(config)
     if not names:
         return config, {}
-    choices = _choices(config, names, workspace, estimated_device(config, workspace))
+    device = device or estimated_device(config, workspace)
+    choices = _choices(config, names, workspace, device)
     return _with(config, {name: choice.value for name, choice in choices.items()}), choices
 
 
@@ -168,12 +194,12 @@ def _first_start(folder: Path | None) -> Mapping[str, Any] | None:
     return None
 
 
-def _with(config: TrainConfig, values: Mapping[str, Any]) -> TrainConfig:
+def _with(config: T, values: Mapping[str, Any]) -> T:
     return with_usual_values(config.model_copy(update=dict(values)))
 
 
 def _choices(
-    config: TrainConfig, names: list[str], workspace: Workspace, device: _Device
+    config: TrainConfig, names: list[str], workspace: Workspace, device: Device
 ) -> dict[str, Choice]:
     sizes = () if config.size == "auto" else (config.size,)
     inputs = open_sizes(with_usual_values(config), workspace, sizes)
@@ -184,7 +210,7 @@ def _derived(
     config: TrainConfig,
     inputs: Mapping[Size, PlannedInputs],
     names: list[str],
-    device: _Device,
+    device: Device,
 ) -> tuple[dict[str, Choice], Size]:
     """Returns the values and reasons by setting, and the size that they are for."""
     first = next(iter(inputs.values()))
@@ -206,15 +232,18 @@ def _derived(
 
 
 def _suggest(
-    config: TrainConfig, inputs: Mapping[Size, PlannedInputs], names: list[str], device: _Device
+    config: TrainConfig, inputs: Mapping[Size, PlannedInputs], names: list[str], device: Device
 ) -> Suggestion:
     first = next(iter(inputs.values()))
     per_epoch, length = first.epoch_length, first.shards.row_length
     hours = tokens = None
     given = set(TrainConfig.model_fields) - set(names)
     if config.num_train_steps and not config.evaluate_only:
-        batch = config.per_replica_batch_size or _batch_for(config.num_train_steps, per_epoch)
-        sequences = batch * device.replicas * config.gradient_accumulation_steps
+        shares = device.replicas * config.gradient_accumulation_steps
+        batch = config.per_replica_batch_size or _batch_for(
+            config.num_train_steps, per_epoch, shares
+        )
+        sequences = batch * shares
         tokens = config.num_train_steps * sequences * length
         config = config.model_copy(update={_BATCH: batch})
         given.add(_BATCH)
@@ -234,33 +263,20 @@ def _suggest(
     )
 
 
-def _batch_for(steps: int, sequences: int) -> int:
-    """Returns the largest usual batch size that doesn't read the text too often."""
-    batch = _USUAL_BATCH
-    while batch > _LEAST_BATCH and steps * batch > MOST_EPOCHS * sequences:
-        batch //= 2
-    return max(1, min(batch, sequences))
+def _batch_for(steps: int, sequences: int, shares: int) -> int:
+    """Returns the largest usual batch size that doesn't read the text too often.
 
-
-@dataclass(frozen=True)
-class _Device:
-    """The devices that train.
-
-    Attributes:
-        flops: FLOP/s of all devices.
-        replicas: Devices that share a step.
-        memory_bytes: Memory of one device; None: unknown.
-        is_known: Whether its speed was measured.
+    Args:
+        sequences: In an epoch.
+        shares: Batches of this size in a step.
     """
-
-    kind: str
-    flops: float
-    replicas: int
-    memory_bytes: int | None = None
-    is_known: bool = True
+    batch = _USUAL_BATCH
+    while batch > _LEAST_BATCH and steps * batch * shares > MOST_EPOCHS * sequences:
+        batch //= 2
+    return max(1, min(batch, sequences // shares))
 
 
-def _measured_device(config: TrainConfig, workspace: Workspace) -> _Device:
+def _measured_device(config: TrainConfig, workspace: Workspace) -> Device:
     """Times this process's device, unless earlier runs did; several processes aren't timed."""
     found = estimated_device(config, workspace)
     if found.kind == "cpu":
@@ -271,10 +287,10 @@ def _measured_device(config: TrainConfig, workspace: Workspace) -> _Device:
     else:
         flops, devices = measure_speed(config)
     flops = find_speed(workspace, config, devices.kind) or flops
-    return _Device(devices.kind, flops, devices.count, memory_per_device(devices))
+    return Device(devices.kind, flops, devices.count, memory_per_device(devices))
 
 
-def estimated_device(config: TrainConfig, workspace: Workspace) -> _Device:
+def estimated_device(config: TrainConfig, workspace: Workspace) -> Device:
     """Estimates the device without a backend."""
     hardware = find_hardware()
     try:
@@ -285,6 +301,6 @@ def estimated_device(config: TrainConfig, workspace: Workspace) -> _Device:
     if kind != "cpu":
         flops = find_speed(workspace, config, kind)
         known = flops is not None
-        return _Device(kind, flops or _ACCELERATOR_FLOPS * replicas, replicas, is_known=known)
+        return Device(kind, flops or _ACCELERATOR_FLOPS * replicas, replicas, is_known=known)
     flops = find_speed(workspace, config, kind) or measure_cpu_speed()
-    return _Device(kind, flops, replicas, estimate_memory(config, hardware))
+    return Device(kind, flops, replicas, estimate_memory(config, hardware))

@@ -16,7 +16,7 @@ from core.config.train import with_usual_values
 from core.errors import ConfigError
 from core.events import Reporter, RunStopped
 from core.models.registry import count_parameters
-from core.training import recipe
+from core.training import automatic, recipe
 from core.training.batches import THREADS, BatchPrefetcher, TrainBatches
 from core.training.export import checkpoint_disk_bytes
 from core.training.preflight.report import (
@@ -61,7 +61,7 @@ def run(
         RunStopped: The reporter requested it.
     """
     reporter = reporter or Reporter()
-    config = with_usual_values(config)
+    config = settled_for(config, workspace)
     if config.dtype_policy == "auto":
         # `auto` resolves to this on a TPU.
         config = config.model_copy(update={"dtype_policy": "mixed_bfloat16"})
@@ -76,7 +76,7 @@ def check(
 ) -> tuple[Topology, Subject]:
     """Validates the settings; raises ConfigError."""
     topology = find_topology(config.topology)
-    config = with_usual_values(config)
+    config = settled_for(config, workspace)
     if config.engine == "tensorflow":
         raise ConfigError(
             "TensorFlow can't compile a step for a TPU that isn't attached",
@@ -88,6 +88,17 @@ def check(
     subject = open_subject(config, workspace, reporter or Reporter())
     _plan(config, subject, topology)
     return topology, subject
+
+
+def settled_for(config: PreflightConfig, workspace: Workspace) -> PreflightConfig:
+    """Returns the config with the values that a training on this TPU would derive."""
+    if not (config.shards or config.mixture):
+        return with_usual_values(config)
+    topology = find_topology(config.topology)
+    chip = topology.chip
+    flops = chip.flops_per_second * topology.chips * sum(UTILISATION) / len(UTILISATION)
+    device = automatic.Device("tpu", flops, topology.cores, int(chip.memory_bytes_per_core))
+    return automatic.explain(config, workspace, device)[0]
 
 
 def _plan(config: PreflightConfig, subject: Subject, topology: Topology) -> recipe.Plan | None:

@@ -13,7 +13,7 @@ import pytest
 from core.config import PreflightConfig
 from core.errors import ConfigError
 from core.training.preflight.report import UTILISATION, step_seconds
-from core.training.preflight.stage import next_guess
+from core.training.preflight.stage import next_guess, settled_for
 from core.training.topologies import TOPOLOGIES, find_topology
 from core.workspace import Workspace
 from tests.core.training.test_trainer import make_inputs
@@ -72,7 +72,10 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("preflight")
     make_inputs(folder)
     on_shards = {"shards": "rows", "price_per_chip_hour": 2.0}
-    wide = {**_NUMBERS, "hidden_size": 256, "num_hidden_layers": 1, "trial": False}
+    wide = {
+        **_NUMBERS, "hidden_size": 256, "num_hidden_layers": 1, "trial": False,
+        "per_replica_batch_size": 8,
+    }  # fmt: skip
     return say(
         folder,
         on_shards,
@@ -89,7 +92,7 @@ def test_compiler_reports_memory_flops_time_and_cost_of_a_step(
 ) -> None:
     report = compiled[0]
     assert report["fits"] and not report["estimated"] and not report["cached"]
-    assert (report["chips"], report["cores"], report["global_batch_size"]) == (4, 4, 32)
+    assert (report["chips"], report["cores"], report["global_batch_size"]) == (4, 4, 4 * 32)
     # Weights and two optimizer slots are the minimum per device.
     assert report["parameters"] * 12 < report["bytes_per_core"] < report["parameters"] * 400
     assert report["bytes_available_per_core"] == pytest.approx(15.75 * 2**30)
@@ -301,3 +304,14 @@ def test_largest_batch_is_found_in_few_attempts(per_row: float, start: int) -> N
 
 def test_search_ends_if_a_batch_of_one_does_not_fit() -> None:
     assert next_guess({1: (2000.0, False)}, 1500.0, 1000.0) is None
+
+
+def test_batch_size_is_the_one_that_a_training_on_the_tpu_derives(tmp_path: Path) -> None:
+    workspace = make_inputs(tmp_path)
+    sizes = {}
+    for topology in ("v5e-4", "v5e-16"):
+        config = PreflightConfig(
+            preset="custom", shards="rows", num_train_steps=500, topology=topology
+        )
+        sizes[topology] = settled_for(config, workspace).per_replica_batch_size
+    assert sizes["v5e-4"] > sizes["v5e-16"]
