@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
+from pathlib import Path
 from typing import Any
 
 from core.cli.fields import add_fields, config_values
@@ -69,7 +70,7 @@ def _print_verdict(
     print(f"{verdict.level[0].upper()}{verdict.level[1:]}: {verdict.sentence}.")
     place = named_place(workspace)
     command = [
-        *try_command(config.family, row.artifact),
+        *try_command(Path(row.artifact).name, workspace),
         *(["--workspace", place] if place else []),
     ]
     print(f"Try it: {shlex.join(command)}")

@@ -3,17 +3,17 @@
 from core.config.pretrain import PretrainConfig
 from core.pretraining.explain import Explanation, explain_automatic
 from core.pretraining.look import CorpusLook, look_at
-from core.pretraining.plan import PretrainPlan, Setting, Warning, plan_pretraining
+from core.pretraining.plan import PlanWarning, PretrainPlan, Setting, plan_pretraining
 from core.pretraining.stages import pretrain_stages
 from core.pretraining.start import run_pretraining, submit_pretraining
 
 __all__ = [
     "CorpusLook",
     "Explanation",
+    "PlanWarning",
     "PretrainConfig",
     "PretrainPlan",
     "Setting",
-    "Warning",
     "explain_automatic",
     "look_at",
     "plan_pretraining",

@@ -18,8 +18,8 @@ from core.pretraining.look import CorpusLook, look_at
 from core.pretraining.plan import (
     LEAST_STEPS,
     LEAST_VALIDATION_SEQUENCES,
+    PlanWarning,
     Setting,
-    Warning,
     enough_minutes,
     few_steps,
     few_validation_sequences,
@@ -41,7 +41,7 @@ class Explanation:
     """The automatic settings of a stage's config, and warnings about it."""
 
     settings: tuple[Setting, ...]
-    warnings: tuple[Warning, ...] = ()
+    warnings: tuple[PlanWarning, ...] = ()
 
 
 def explain_automatic(stage: str, config: StageConfig, workspace: Workspace) -> Explanation:
@@ -57,7 +57,7 @@ def explain_automatic(stage: str, config: StageConfig, workspace: Workspace) -> 
         return Explanation(())
     look = _look(corpus.model_dump_json(), _state_of(corpus), str(workspace.root))
     choices: dict[str, Choice] = {}
-    warnings: list[Warning] = []
+    warnings: list[PlanWarning] = []
     if corpus.validation_percent is None and corpus.source != "corpus":
         size = None if corpus.limit else look.total_bytes
         choices["corpus.validation_percent"] = choose_validation_percent(size)
@@ -96,8 +96,8 @@ def _settings(stage: str, choices: dict[str, Choice]) -> tuple[Setting, ...]:
     return tuple(Setting(stage, name, one.value, one.reason) for name, one in choices.items())
 
 
-def _too_large(size: int, fitting: Choice) -> Warning:
-    return Warning(
+def _too_large(size: int, fitting: Choice) -> PlanWarning:
+    return PlanWarning(
         f"A vocabulary of {size:,} tokens is large for this text: most tokens occur too rarely to "
         f"be learned. {fitting.value:,} suit it",
         {"vocab_size": None},

@@ -43,7 +43,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Warning:
+class PlanWarning:
     """Something that keeps the model from learning, and the change that helps.
 
     Attributes:
@@ -68,7 +68,7 @@ class PretrainPlan:
     size: str
     num_train_steps: int
     seconds: float
-    warnings: tuple[Warning, ...]
+    warnings: tuple[PlanWarning, ...]
 
     def describe(self) -> str:
         """Says in a few words what the text is good for."""
@@ -164,11 +164,11 @@ def _percent(config: PretrainConfig, look: CorpusLook) -> Choice:
 
 def _warnings(
     look: CorpusLook, tokens: int, held_out: int, steps: int, config: PretrainConfig
-) -> list[Warning]:
+) -> list[PlanWarning]:
     found = []
     if tokens < _LEAST_TOKENS:
         found.append(
-            Warning(
+            PlanWarning(
                 f"The text is too small to learn a language from: about {tokens:,} tokens. Add "
                 "text: 50 kB, about 10 pages, give a first result",
                 {},
@@ -180,14 +180,14 @@ def _warnings(
         found.append(few_validation_sequences(held_out))
     if look.is_random:
         found.append(
-            Warning("The letters look random, so that no model can learn from their order", {})
+            PlanWarning("The letters look random, so that no model can learn from their order", {})
         )
     return found
 
 
-def few_steps(steps: int, changes: Mapping[str, Any]) -> Warning:
+def few_steps(steps: int, changes: Mapping[str, Any]) -> PlanWarning:
     """Warns of a training that ends before the model has learned."""
-    return Warning(
+    return PlanWarning(
         f"{steps:,} training steps are too few to learn from; {LEAST_STEPS} are the least",
         changes,
     )
@@ -198,9 +198,9 @@ def enough_minutes(steps: int, minutes: float) -> float:
     return float(math.ceil(minutes * LEAST_STEPS / max(1, steps)))
 
 
-def few_validation_sequences(count: int) -> Warning:
+def few_validation_sequences(count: int) -> PlanWarning:
     """Warns of a validation loss that is rough."""
-    return Warning(
+    return PlanWarning(
         f"Only {count} sequences are held out, so that the validation loss will be rough. A larger "
         "validation_percent or more text helps",
         {},

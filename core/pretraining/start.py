@@ -11,8 +11,11 @@ from core.models.families import find_family
 from core.pretraining.stages import pretrain_stages
 from core.runs.chain import reserved_names, submit_chain
 from core.runs.local import run_here
+from core.shards.examples import HOLE, example_sentences, with_hole
 from core.workspace import Artifact, Workspace
 
+_BEGINNING_WORDS = 4
+_ANY_SENTENCE = "This is the first sentence of a text."
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
@@ -48,7 +51,21 @@ def run_pretraining(workspace: Workspace, config: PretrainConfig) -> Artifact:
     return [run_here(stage, one, workspace) for stage, one in stages][-1]
 
 
-def try_command(family: str, artifact: str) -> list[str]:
-    """Returns the words of a command that tries a model."""
-    command = "fill-mask" if find_family(family).kind == "encoder" else "generate"
-    return ["studio", command, Path(artifact).name, "…" if command == "generate" else "… [MASK] …"]
+def try_command(model: str, workspace: Workspace) -> list[str]:
+    """Returns the words of a command that tries a model on a sentence that it was measured on."""
+    config = workspace.find("model", model).manifest.config
+    is_encoder = find_family(str(config["family"])).kind == "encoder"
+    cut = _with_mask if is_encoder else _beginning
+    sentence = next(iter(example_sentences(str(config["shards"]), workspace, cut, 1)), "")
+    command = "fill-mask" if is_encoder else "generate"
+    return ["studio", command, model, sentence or cut(_ANY_SENTENCE)]
+
+
+def _with_mask(sentence: str) -> str:
+    return with_hole(sentence).replace(HOLE, "[MASK]")
+
+
+def _beginning(sentence: str) -> str:
+    words = sentence.split()
+    # In a script without spaces, half of the letters.
+    return " ".join(words[:_BEGINNING_WORDS]) if len(words) > 1 else sentence[: len(sentence) // 2]

@@ -8,10 +8,10 @@ import pytest
 from core.config import CorpusConfig
 from core.corpus.files import FilesSource
 from core.errors import StudioError
+from core.shards.examples import with_hole
 from core.workspace import Workspace
 from ui import corpus
 from ui.parts import uploads
-from ui.parts.examples import with_hole
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path, PurePath
@@ -23,25 +22,18 @@ from core.models.architecture import Architecture
 from core.models.families import title_of_family
 from core.models.finding import is_on_hub, must_be_fetched
 from core.models.hf import CONFIG_FILE
+from core.shards.examples import HOLE, example_sentences, with_hole
 from core.workspace import Artifact, Manifest, Workspace
 from ui.parts.markup import short_count
 
 if TYPE_CHECKING:
     from core.tokenizer import StudioTokenizer
 
-_HOLE = "{mask}"
-_SENTENCES_TRIED = 60
 _EXAMPLES_SHOWN = 4
 _EXAMPLES_READ = 500
 _LONGEST_EXAMPLE = 200
-# No part of a compound or of a name in code: neither z-loss nor utf_8.
-_WORD = re.compile(r"(?<![\w\-/.@:'’=])[^\W\d_]+(?![\w\-/@:=(\[]|[.'’]\w)")
-_PLAIN_WORD = re.compile(r"[\"'“‘«(]*[^\W\d_]+(?:[-'’][^\W\d_]+)*[.,;:!?…)\"'”’»。、！？」]*")
-_INNER_CAPITAL = re.compile(r"[^\W\d_A-Z][A-Z]|[A-Z]{2}")
-_FEWEST_WORDS = 5
-_SHORTEST_WORD = 3
 _CLASSES_SHOWN = 12
-_WITH_HOLES = (
+_WITHHOLES = (
     "Returns the {mask} of the array.",
     "If {mask} is not given, the default is used.",
     "The capital of {mask} is a large {mask}.",
@@ -129,15 +121,6 @@ def examples(name: str | None, workspace: Workspace) -> list[str]:
     return general_examples(found, folder, own)
 
 
-def is_fluent(sentence: str) -> bool:
-    """Returns whether a sentence reads like prose, unlike names, code and figures."""
-    words = sentence.split()
-    if not all(map(_PLAIN_WORD.fullmatch, words)) or _INNER_CAPITAL.search(sentence):
-        return False
-    # Scripts without spaces have few and long words.
-    return len(words) >= _FEWEST_WORDS or any(ord(one) >= 0x2E80 for one in sentence)
-
-
 def general_examples(
     architecture: Architecture, folder: Path, own: Sequence[str] = ()
 ) -> list[str]:
@@ -152,24 +135,7 @@ def general_examples(
     from core.tokenizer import load
 
     mask = load(str(folder)).mask_token or "<mask>"
-    return [text.replace(_HOLE, mask) for text in own or _WITH_HOLES]
-
-
-def with_hole(sentence: str) -> str:
-    """Masks a word in the middle; "" if there is none."""
-    found = [one for one in _WORD.finditer(sentence) if len(one[0]) >= _SHORTEST_WORD]
-    # Outer words say least about themselves.
-    inner = found[1:-1] or found
-    middle = len(sentence) / 2
-    if len(inner) > 1 or (inner and " " in sentence):
-        chosen = min(inner, key=lambda one: abs((one.start() + one.end()) / 2 - middle))
-        return f"{sentence[: chosen.start()]}{_HOLE}{sentence[chosen.end() :]}"
-    if not found or " " in sentence:
-        return ""
-    # No spaces: mask one character.
-    longest = max(found, key=lambda one: len(one[0]))
-    place = (longest.start() + longest.end()) // 2
-    return f"{sentence[:place]}{_HOLE}{sentence[place + 1 :]}"
+    return [text.replace(HOLE, mask) for text in own or _WITHHOLES]
 
 
 def tokenizer_of(name: str | None, workspace: Workspace) -> StudioTokenizer | None:
@@ -200,22 +166,8 @@ def _load(folder: Path, changed: int) -> StudioTokenizer:
 
 
 def _own_texts(model: Artifact, workspace: Workspace, cut: Callable[[str], str]) -> list[str]:
-    from core.shards.read import is_remote, open_shards
-    from core.shards.sentences import validation_sentences
-    from core.tokenizer import load
-
     name = str(model.manifest.config.get("shards", ""))
-    try:
-        if is_remote(name, workspace):
-            return []
-        shards = open_shards(name, workspace)
-        tokenizer = load(str(shards.tokenizer_folder), workspace)
-        found = validation_sentences(shards, tokenizer, _SENTENCES_TRIED)
-    except StudioError:
-        return []
-    # Fluent sentences first, each kind in its order.
-    ordered = sorted((one for one in found if _HOLE not in one), key=lambda one: not is_fluent(one))
-    return list(filter(None, map(cut, ordered)))[:_EXAMPLES_SHOWN]
+    return example_sentences(name, workspace, cut, _EXAMPLES_SHOWN)
 
 
 def _labelled_texts(model: Artifact, workspace: Workspace) -> list[str]:

@@ -8,12 +8,12 @@ import pytest
 
 from core.api import build_shards as build
 from core.config import CorpusConfig, ShardConfig, TokenizerConfig
+from core.shards.examples import is_fluent, with_hole
 from core.shards.read import open_shards
 from core.shards.sentences import validation_sentences
 from core.tokenizer import load, train
 from core.workspace import Workspace
 from tests.texts import sentences
-from ui.parts.examples import is_fluent, with_hole
 
 NAMES = ("Dr. Stone", "Mr. Silver", "the captain", "Ms. Green")
 

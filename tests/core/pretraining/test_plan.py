@@ -1,0 +1,91 @@
+"""Tests the plan of pretraining: what follows from a text, and what speaks against it."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from core.config import CorpusConfig, ShardConfig, TokenizerConfig, TrainConfig
+from core.pretraining import plan_pretraining
+from core.pretraining.explain import explain_automatic
+from core.pretraining.start import config_of
+from core.workspace import Workspace
+from tests.core.training.test_trainer import make_inputs
+
+_WORDS = (
+    "the old house by sea sleeps while a small captain reads letters in winter and night".split()
+)
+
+
+def write_text(path: Path, documents: int) -> str:
+    generator = random.Random(0)
+    lines = [" ".join(generator.choices(_WORDS, k=14)) + "." for _ in range(documents)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(tmp_path / "workspace")
+
+
+def test_a_text_gets_settings_with_reasons_and_no_warning(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    plan = plan_pretraining(config_of(write_text(tmp_path / "text.txt", 4000)), workspace)
+    assert plan.warnings == ()
+    assert plan.num_train_steps >= 200 and plan.seconds > 0
+    values = {one.field: one.value for one in plan.settings}
+    assert values["vocab_size"] < 2_500 and values["max_seq_length"] == 64
+    assert values["per_replica_batch_size"] <= 32
+    assert all(one.reason for one in plan.settings)
+    assert plan.look.language == "English" and plan.look.words == 4000 * 14
+
+
+def test_more_minutes_never_give_fewer_steps(workspace: Workspace, tmp_path: Path) -> None:
+    text = write_text(tmp_path / "text.txt", 4000)
+    steps = [
+        plan_pretraining(config_of(text, minutes=minutes), workspace).num_train_steps
+        for minutes in (0.2, 2.0, 20.0)
+    ]
+    assert steps == sorted(steps)
+
+
+def test_too_small_and_random_texts_are_said_before_the_start(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    small = plan_pretraining(config_of(write_text(tmp_path / "small.txt", 40)), workspace)
+    assert "too small" in small.warnings[0].sentence
+    letters = random.Random(0).choices("acgt", k=300_000)
+    noise = tmp_path / "noise.txt"
+    noise.write_text("\n".join("".join(letters[at : at + 100]) for at in range(0, 300_000, 100)))
+    noisy = plan_pretraining(config_of(str(noise)), workspace)
+    assert any("random" in one.sentence for one in noisy.warnings)
+
+
+def test_a_vocabulary_too_large_for_the_text_is_warned_of(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    corpus = CorpusConfig(source="files", path=write_text(tmp_path / "text.txt", 4000))
+    found = explain_automatic("tokenizer", TokenizerConfig(corpus=corpus), workspace)
+    assert {one.field for one in found.settings} >= {"vocab_size"} and not found.warnings
+    large = TokenizerConfig(corpus=corpus, vocab_size=30_000)
+    [warning] = explain_automatic("tokenizer", large, workspace).warnings
+    assert warning.changes == {"vocab_size": None}
+    shards = explain_automatic("shards", ShardConfig(corpus=corpus), workspace)
+    assert [one.value for one in shards.settings if one.field == "max_seq_length"] == [64]
+
+
+def test_few_steps_are_warned_of_with_the_change_that_helps(tmp_path: Path) -> None:
+    workspace = make_inputs(tmp_path)
+    short = TrainConfig(shards="rows", num_train_steps=20)
+    warnings = explain_automatic("train", short, workspace).warnings
+    [few] = [one for one in warnings if "20 training steps" in one.sentence]
+    assert few.changes == {"num_train_steps": None}
+    automatic = TrainConfig(shards="rows", num_train_steps=None)
+    found = explain_automatic("train", automatic, workspace)
+    assert not [one for one in found.warnings if "training steps" in one.sentence]
+    values = {one.field: one.value for one in found.settings}
+    assert values["num_train_epochs"] > 1
