@@ -47,7 +47,7 @@ _DAMAGES = (
     csv.Error,
 )  # fmt: skip
 
-_LISTED = re.compile(r"\[(.*?)\]", re.DOTALL)
+_LISTED = re.compile(r"\[([^\[\]]*)\]")
 
 _REPLACEMENTS: dict[str, str] = {
     "bookcorpus": "rojagtap/bookcorpus",

@@ -35,7 +35,11 @@ _FEW_INVALID = 3
 _LEAST_USUAL = 0.03
 _LEAST_NUL, _MOST_CONTROLS = 0.25, 0.02
 _CONTROLS = re.compile(r"[\x01-\x08\x0e-\x1f\x7f]")
-_LINE_END = re.compile(r"\r+\n|\r")
+_LINE_END = re.compile(r"\r+\n?")
+
+
+def _line_feeds(found: re.Match[str]) -> str:
+    return "\n" if found[0].endswith("\n") else "\n" * len(found[0])
 
 
 def encoding_named(name: str, *, field: str = "encoding") -> str:
@@ -87,7 +91,7 @@ class Decoder:
                 ends_at_returns = "\r" in block and "\n" not in block
             if ends_at_returns and "\r" in block:
                 block = block.replace("\r\n", "\n")  # faster than the pattern
-                block = _LINE_END.sub("\n", block) if "\r" in block else block
+                block = _LINE_END.sub(_line_feeds, block) if "\r" in block else block
             first, *lines = block.split("\n")
             if not lines:
                 rest.append(first)

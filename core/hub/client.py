@@ -39,7 +39,7 @@ _ATTEMPTS = 5
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 60.0
 # Signed storage URLs grant access.
-_QUERY = re.compile(r"(https?://[^\s?'\"]+)\?[^\s'\"]*")
+_QUERY = re.compile(r"(https?://[^\s?'\"]{1,2000})\?[^\s'\"]*")
 _LONGEST_REASON = 300
 
 

@@ -98,7 +98,7 @@ class Host:
             raise ConfigError(
                 "That can't be the address of a machine",
                 expected="ssh://[user@]host[:port], without a password",
-                received=re.sub(r":[^@/]*@", ":…@", address)[:200],
+                received=re.sub(r":[^@/]{0,200}@", ":…@", address)[:200],
                 fix="correct the address; keys and jumps belong into ~/.ssh/config",
                 field=field,
             )

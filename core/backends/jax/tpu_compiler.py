@@ -26,7 +26,7 @@ from core.models.head import LanguageModel
 from core.objectives.objective import Batch
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-_SIZE = r"([\d.]+)([KMGT]?)"
+_SIZE = r"([\d.]{1,20})([KMGT]?)"
 # The compiler's out-of-memory messages.
 _REFUSALS = (
     re.compile(rf"Used {_SIZE} of {_SIZE} hbm"),
