@@ -13,8 +13,8 @@ _LONGEST_PART = 2_000
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
-# An error about rights gives its own advice.
-_OF_RIGHTS = re.compile(r"\b(rights?|permissions?|may write|writable)\b")
+# An error about rights or space gives its own advice.
+_KNOWS_THE_CAUSE = re.compile(r"\b(rights?|permissions?|may write|writable|space)\b")
 
 
 class StudioError(Exception):
@@ -45,10 +45,10 @@ class StudioError(Exception):
     ) -> None:
         advice = advice_for(sys.exc_info()[1])
         self.is_passing = advice is not None and advice.is_passing
-        if advice and (advice.is_passing or not _OF_RIGHTS.search(f"{expected} {fix}")):
-            expected, fix = advice.expected, advice.fix
-            received = advice.received
+        if advice:
             self.reason = self.reason or advice.reason
+            if not _KNOWS_THE_CAUSE.search(f"{expected} {fix}"):
+                expected, received, fix = advice.expected, advice.received, advice.fix
         self.problem = _printable(problem)
         self.expected = _printable(expected)
         self.received = _printable(received)

@@ -121,7 +121,7 @@ class StageConfig(BaseModel):
 
     @classmethod
     def implied_values(cls) -> dict[str, Any]:
-        """Returns what a stored config implies for fields that it lacks, as they are younger."""
+        """Returns the values of fields that a stored config lacks, as they are younger."""
         extras = {name: field_extra(field) for name, field in cls.model_fields.items()}
         presets = cls.preset_fields()
         return {

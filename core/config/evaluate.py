@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from core.config.base import StageConfig
 from core.config.options import field_extra, option, title_of
-from core.config.source import Delimiter, EncodingErrors, FileFormat, SourceConfig, YesNo
+from core.config.source import Delimiter, EncodingErrors, FileFormat, SourceConfig, TextUnit, YesNo
 
 BLIMP = "nyu-mll/blimp"
 
@@ -99,13 +99,7 @@ class EvaluateConfig(StageConfig):
     phenomenon_field: str = option(
         "linguistics_term", "Field with the phenomenon, if there is one.", group="Minimal pairs"
     )
-    text_unit: Literal["line", "paragraph", "file"] = option(
-        "line",
-        "One document in a .txt file; blank ones are skipped.",
-        title="Document",
-        options={"line": ("Line", ""), "paragraph": ("Paragraph", ""), "file": ("File", "")},
-        group="Text",
-    )
+    text_unit: TextUnit = _as_of_corpus("text_unit", "Text")
     text_column: str = option(
         "", "Column of a table or dataset with the text.", group="Text", choices=("text",)
     )

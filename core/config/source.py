@@ -15,6 +15,7 @@ from core.errors import ConfigError
 _OFFERED_DATASET, _OFFERED_CONFIG = "Salesforce/wikitext", "wikitext-103-raw-v1"
 
 FileFormat = Literal["auto", "text", "jsonl", "json", "csv", "tsv", "parquet", "arrow"]
+TextUnit = Literal["line", "paragraph", "file", "mark"]
 EncodingErrors = Literal["strict", "replace", "ignore"]
 Delimiter = Literal["auto", "comma", "semicolon", "tab", "pipe"]
 YesNo = Literal["auto", "yes", "no"]
@@ -66,13 +67,18 @@ class SourceConfig(StageConfig):
         "Quote a pattern on the command line: 'data/*.txt'. An address "
         "begins with https://, gs://, s3:// or hf://; its files are downloaded to the workspace.",
     )
-    text_unit: Literal["line", "paragraph", "file"] = option(
+    text_unit: TextUnit = option(
         "line",
         "One document in a .txt file; blank ones are skipped.",
         title="Document",
         group="Files",
         basic=True,
-        options={"line": ("Line", ""), "paragraph": ("Paragraph", ""), "file": ("File", "")},
+        options={
+            "line": ("Line", ""),
+            "paragraph": ("Paragraph", ""),
+            "file": ("File", ""),
+            "mark": ("Up to a mark", "documents end with <|endoftext|>, as in TinyStories"),
+        },
     )
     text_column: str = option(
         "",

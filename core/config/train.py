@@ -28,7 +28,7 @@ from core.config.reporting import (
     webhook_format_option,
     webhook_option,
 )
-from core.config.source import Delimiter, EncodingErrors, FileFormat, YesNo
+from core.config.source import Delimiter, EncodingErrors, FileFormat, TextUnit, YesNo
 from core.config.word_marks import BABYLM, NO_MARKS, parse_word_marks
 from core.errors import ConfigError
 from core.presets import TRAINING_PRESETS
@@ -628,7 +628,7 @@ class TrainConfig(StageConfig):
     evaluate_bad_field: str = as_training_option("bad_field")
     evaluate_paradigm_field: str = as_training_option("paradigm_field")
     evaluate_phenomenon_field: str = as_training_option("phenomenon_field")
-    evaluate_text_unit: Literal["line", "paragraph", "file"] = as_training_option("text_unit")
+    evaluate_text_unit: TextUnit = as_training_option("text_unit")
     evaluate_text_column: str = as_training_option("text_column")
     evaluate_context_tokens: int | None = as_training_option("context_tokens")
     evaluate_encoding: str = as_training_option("encoding")

@@ -41,7 +41,15 @@ from core.corpus.parquet_rows import ArrowTexts, ParquetTexts
 from core.corpus.passages import passages_of
 from core.corpus.report import BLANK, NO_COLUMN, NO_VALUE, Facts, Findings, ReadingReport
 from core.corpus.source import SourcePart
-from core.corpus.stretches import Range, Stretch, cut_groups, cut_lines, is_safe_to_cut, shorten
+from core.corpus.stretches import (
+    DOCUMENT_END,
+    Range,
+    Stretch,
+    cut_groups,
+    cut_lines,
+    is_safe_to_cut,
+    shorten,
+)
 from core.corpus.unpack import (
     SUFFIXES,
     UnpackMeter,
@@ -191,7 +199,7 @@ class FilesSource:
             return None
         with _naming(last):
             unit = self._config.text_unit if last.format == "text" else "line"
-            short = shorten(last, "paragraph" if unit == "paragraph" else "line", target_bytes)
+            short = shorten(last, "line" if unit == "file" else unit, target_bytes)
         return SourcePart(self._limited_to([short], part), short.describe(), short.bytes)
 
     def apart(self, part: str) -> list[FilesSource]:
@@ -412,6 +420,8 @@ class FilesSource:
                 yield from lines
             elif unit == "paragraph":
                 yield from _paragraphs(lines, decoder)
+            elif unit == "mark":
+                yield from _up_to_marks(lines, decoder)
             else:
                 yield _joined(lines, decoder)
 
@@ -641,6 +651,22 @@ def _paragraphs(lines: Iterator[str], decoder: Decoder) -> Iterator[str]:
     for blank, group in itertools.groupby(lines, key=lambda line: not line.strip()):
         if not blank:
             yield _joined(group, decoder)
+
+
+def _up_to_marks(lines: Iterator[str], decoder: Decoder) -> Iterator[str]:
+    kept: list[str] = []
+    size = 0
+    for line in lines:
+        *ended, rest = line.split(DOCUMENT_END)
+        for part in ended:
+            text = "\n".join([*kept, part]).strip()
+            if text:
+                yield text
+            kept, size = [], 0
+        size = decoder.counted(size, rest) + 1
+        kept.append(rest)
+    if text := "\n".join(kept).strip():
+        yield text
 
 
 def _joined(lines: Iterator[str], decoder: Decoder) -> str:

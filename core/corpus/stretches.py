@@ -25,6 +25,9 @@ _READ_BYTES = 1 << 20
 _LINE_END = re.compile(rb"\n")
 # Lines of white space between two line feeds.
 _EMPTY_LINES = re.compile(rb"\n[ \t\r\f\v]*\n")
+# With the rest of its line, so that the next document begins with a line.
+_END_MARK = re.compile(rb"<\|endoftext\|>[ \t\r]{0,64}\n")
+_LONGEST_END_MARK = 80
 _MOST_BLANK_BYTES = 1 << 16
 # Bytes that begin a character of several bytes in some encoding, or change the meaning of later
 # ones; and bytes that such a state would turn into other characters.
@@ -36,7 +39,8 @@ _BEGINNINGS = (
 )  # fmt: skip
 _PROBES = (b"A", b"$B", b"0!", b"\xef\xbb\xbf", b"\xa1\xa2")
 
-Unit = Literal["line", "paragraph"]
+Unit = Literal["line", "paragraph", "mark"]
+DOCUMENT_END = "<|endoftext|>"
 
 
 @dataclass(frozen=True)
@@ -209,7 +213,7 @@ def cut_groups(whole: Stretch, sizes: Sequence[int], target_bytes: int) -> Itera
 
 
 def _mark_of(unit: Unit) -> re.Pattern[bytes]:
-    return _LINE_END if unit == "line" else _EMPTY_LINES
+    return {"line": _LINE_END, "paragraph": _EMPTY_LINES, "mark": _END_MARK}[unit]
 
 
 def _place_after(file: IO[bytes], near: int, mark: re.Pattern[bytes]) -> int | None:
@@ -226,8 +230,11 @@ def _place_after(file: IO[bytes], near: int, mark: re.Pattern[bytes]) -> int | N
 
 
 def _begun(data: bytes) -> bytes:
-    """Returns the line feed and white space at the end of a block, which may continue a mark."""
+    """Returns the end of a block that may begin a mark."""
     text = data[-_MOST_BLANK_BYTES:]
     blank = text[len(text.rstrip()) :]
     start = blank.find(b"\n")
-    return blank[start:] if start >= 0 else b""
+    if start >= 0:
+        return blank[start:]
+    at = data.rfind(b"<", -_LONGEST_END_MARK)
+    return data[at:] if at >= 0 else b""

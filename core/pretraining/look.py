@@ -14,6 +14,7 @@ from core.corpus.cleaning.language import identify_language
 from core.corpus.languages import name_of_language
 from core.corpus.sampling import Limits, sample_corpus
 from core.corpus.scripts import SYMBOLS, count_scripts
+from core.corpus.stretches import DOCUMENT_END
 from core.workspace import Workspace
 
 _LIMITS = Limits(bytes=2 << 20, seconds=5.0, documents=20_000)
@@ -117,6 +118,11 @@ def _remarks(
     if len(several) > 1:
         shown = ", ".join(f"{share:.0%} {name}" for name, share in several)
         remarks.append(f"It is in several languages: {shown}")
+    if sum(DOCUMENT_END in text for text in texts) >= max(1, _MANY_DAMAGED * len(texts)):
+        remarks.append(
+            f"It has marks {DOCUMENT_END}: with the document “Up to a mark” (--text-unit mark), "
+            "documents end there"
+        )
     damaged = sum("\ufffd" in text for text in texts)
     if damaged >= max(1, _MANY_DAMAGED * len(texts)):
         remarks.append(f"{damaged / len(texts):.0%} of the documents have undecodable characters")

@@ -39,6 +39,26 @@ def test_each_paragraph_is_a_document(tmp_path: Path) -> None:
     assert read(tmp_path / "a.txt", text_unit="paragraph") == ["one\ntwo", "three"]
 
 
+def test_documents_end_with_a_mark(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(
+        b"one\ntwo\n<|endoftext|>\nthree<|endoftext|>\r\n\n<|endoftext|>\n four\n\nfive<|end"
+    )
+    expected = ["one\ntwo", "three", "four\n\nfive<|end"]
+    assert read(tmp_path / "a.txt", text_unit="mark") == expected
+
+
+@pytest.mark.parametrize("target_bytes", [40, 300, 5000])
+def test_parts_of_a_file_are_cut_after_marks(tmp_path: Path, target_bytes: int) -> None:
+    path = tmp_path / "a.txt"
+    documents = [f"Story {number}.\nIt has < and\n\nlines." for number in range(300)]
+    path.write_text("".join(f"{one}\n<|endoftext|>\n" for one in documents), "utf-8")
+    source = FilesSource(CorpusConfig(source="files", path=str(path), text_unit="mark"))
+    parts = list(source.parts("train", target_bytes))
+    assert len(parts) > 1
+    found = [text for part in parts for text in part.source.documents("train")]
+    assert found == documents
+
+
 def test_each_file_is_a_document(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"one\r\ntwo\n")
     (tmp_path / "b.text").write_bytes(b"")
