@@ -21,6 +21,7 @@ _NAMES = {mark: name for name, mark in DELIMITERS.items()}
 _END = "\x1e\x04 end of the file \x04\x1e"
 SAMPLED_LINES = 200
 _NUMBER_OR_DATE = re.compile(r"\s*(\d{4}-\d\d-\d\d.*|true|false)?\s*", re.IGNORECASE)
+_NAMED_DELIMITER = re.compile(r'"?sep=(.)"?', re.IGNORECASE)
 # Any of these makes the first row a header.
 _USUAL_NAMES = frozenset(
     """
@@ -86,6 +87,8 @@ def read_csv(
     sample = list(itertools.islice(lines, SAMPLED_LINES))
     delimiter = find_delimiter(shown, sample, config, is_tsv=is_tsv)
     reader = _Reader(shown, itertools.chain(sample, lines), sample, config, delimiter, count)
+    if _named_delimiter(sample):
+        reader.skip_row()
     first = reader.first()
     has_header = config.csv_header != "no"
     names = [name.strip() for name in first]
@@ -101,6 +104,8 @@ def find_delimiter(shown: str, lines: Sequence[str], config: CorpusConfig, *, is
     """Returns the delimiter that splits lines evenly, or a guess; CorpusError if several do."""
     if config.delimiter != "auto":
         return DELIMITERS[config.delimiter]
+    if named := _named_delimiter(lines):
+        return named
     first = next((line for line in lines if line), "")
     marks = [mark for mark in DELIMITERS.values() if len(_split(first, mark)) > 1]
     if is_tsv and ("\t" in marks or not marks):
@@ -118,6 +123,12 @@ def find_delimiter(shown: str, lines: Sequence[str], config: CorpusConfig, *, is
             field="delimiter",
         )
     return next(iter([*fitting, *marks]), "\t" if is_tsv else ",")
+
+
+def _named_delimiter(lines: Sequence[str]) -> str:
+    """Returns the delimiter of a first line like sep=; which spreadsheets write; "" if none."""
+    found = _NAMED_DELIMITER.fullmatch(lines[0]) if lines else None
+    return found[1] if found and found[1] in DELIMITERS.values() else ""
 
 
 def _split(line: str, mark: str) -> list[str]:
@@ -155,7 +166,11 @@ class _Reader:
             strict=config.quoting == "auto",
         )
 
+    def skip_row(self) -> None:
+        next(self._reader, None)
+
     def first(self) -> list[str]:
+        before = self._reader.line_num
         try:
             row = next(self._reader, [])
         except csv.Error as error:
@@ -164,8 +179,8 @@ class _Reader:
             return []
         if row and row[-1].endswith(_END):
             raise self._never_closed(1)
-        if self._reader.line_num > 1:
-            self._check_merged(row, 1, self._reader.line_num, len(row))
+        if self._reader.line_num > before + 1:
+            self._check_merged(row, before + 1, self._reader.line_num, len(row))
         return row
 
     def rows(self, cells: int, has_first: bool, first: list[str]) -> Iterator[list[str]]:
@@ -184,6 +199,9 @@ class _Reader:
                     raise self._never_closed(began)
                 if line > began:
                     self._check_merged(row, began, line, cells)
+                if not has_first and row == first:
+                    self._count("rows repeat the header", f"line {began} of {self._shown}")
+                    continue
                 if len(row) != cells:
                     self._check_cells(row, cells, began)
                 yield row

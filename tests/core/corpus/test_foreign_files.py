@@ -560,3 +560,21 @@ def test_long_digits_are_refused_outside_of_strings_only(size: int) -> None:
         with nullcontext() if is_allowed else pytest.raises(ValueError, match="digits"):
             for part in parts:
                 check.check(part)
+
+
+@pytest.mark.parametrize("mark", [";", "\t", "|"])
+def test_first_line_of_a_spreadsheet_names_the_delimiter(tmp_path: Path, mark: str) -> None:
+    rows = ["id,x", "1,one, and"], ["2,y", "2,two, or"]
+    lines = [f"id{mark}text", *(f"{row[0]}{mark}{row[1]}" for row in rows)]
+    path = tmp_path / "a.csv"
+    path.write_text("\n".join([f"sep={mark}", *lines]) + "\n")
+    assert read(path, text_column="text") == ["1,one, and", "2,two, or"]
+
+
+def test_header_that_a_joined_file_repeats_is_left_out_and_said(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("id,text\n1,one two\nid,text\n2,three\nid,text\n")
+    assert read(path) == ["one two", "three"]
+    config = CorpusConfig(source="files", path=str(path))
+    said = preview(config, Workspace(tmp_path)).reading
+    assert any("2 rows repeat the header, first in line 3" in one for one in said), said
