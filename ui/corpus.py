@@ -16,6 +16,7 @@ from ui import present
 from ui.forms import Form
 from ui.parts import markup
 from ui.parts.events import QUIET
+from ui.parts.open_corpora import render_open_corpora
 from ui.parts.sources import CorpusForm
 from ui.parts.stage import main_column, side_column, workbench
 from ui.parts.text_choice import TextForm
@@ -50,8 +51,11 @@ def render(workspace: Workspace, line: gr.HTML) -> CorpusForm:
             form.render(
                 before={"Several sources": form.render_help},
                 after={
-                    "General": lambda: zones.append(
-                        render_zone("corpus", "Upload files", classes=classes)
+                    "General": lambda: (
+                        zones.append(render_zone("corpus", "Upload files", classes=classes)),
+                        render_open_corpora(
+                            "corpus", classes=["ps-conditional", "ps-when-corpus-source-hub"]
+                        ),
                     ),
                     "Several sources": form.render_sources,
                 },
@@ -101,8 +105,11 @@ def render(workspace: Workspace, line: gr.HTML) -> CorpusForm:
 
 def _render_analysis(form: CorpusForm, workspace: Workspace, line: gr.HTML) -> None:
     analysis = Form(AnalyseConfig, "analyse", workspace, nested={"corpus": form})
-    with gr.Column(elem_classes=["ps-card"], elem_id="corpus-analysis"):
-        gr.HTML(f'<h3 class="ps-subheading">Analysis</h3>{_ANALYSIS}')
+    with gr.Accordion(
+        "Analysis of the text", open=False, elem_classes=["ps-card", "ps-section"],
+        elem_id="corpus-analysis",
+    ):  # fmt: skip
+        gr.HTML(_ANALYSIS)
         analysis.render()
         with gr.Row(elem_classes=["ps-buttons"]):
             start = gr.Button("Analyse", elem_id="analyse-start", scale=0)

@@ -373,6 +373,7 @@ def test_three_sources_are_cleaned_and_become_a_mixture(tmp_path: Path, texts: P
         visitor.show_all_settings("corpus")
         for name in NAMES:
             add_source(visitor, name, texts / f"{name}.jsonl")
+        page.get_by_role("button", name="Analysis of the text").click()
         page.locator("#analyse-start").click()
         analysis = page.locator("#analyse-result .ps-analysis")
         visitor.wait_for(analysis.count, 90, "the corpus is analysed")

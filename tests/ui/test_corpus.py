@@ -135,6 +135,24 @@ def test_the_upload_zone_shows_all_its_text_and_its_buttons_have_names(
     assert not visitor.page.locator('[aria-label="common.upload"]').count()
 
 
+def test_an_open_corpus_of_a_language_fills_in_the_form(visitor: Visitor) -> None:
+    chooser = visitor.page.locator("#corpus-open")
+    assert chooser.is_hidden()
+    visitor.pick("corpus-source", "Hugging Face dataset")
+    chooser.get_by_label("Well-known open corpora").select_option(label="Korean")
+    corpora = chooser.get_by_role("listitem")
+    visitor.wait_for(lambda: corpora.count() >= 3, _SECONDS, "the corpora are listed")
+    visitor.see(corpora.filter(has_text="CulturaX"), "needs a login")
+    chooser.get_by_role("button", name="Use a sample of FineWeb-2").press("Enter")
+    name = visitor.field("corpus-dataset_name")
+    visitor.wait_for(lambda: name.input_value() == "HuggingFaceFW/fineweb-2", _SECONDS, "its name")
+    assert visitor.field("corpus-dataset_config").input_value() == "kor_Hang"
+    visitor.see(chooser, "first 10,000 documents", "Nothing is downloaded")
+    assert visitor.field("corpus-limit").input_value() == "10000"
+    visitor.pick("corpus-source", "My files")
+    chooser.wait_for(state="hidden")
+
+
 def test_uploads_that_a_queued_run_reads_are_kept(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path / "workspace")
     path = write_sentences(tmp_path / "a.txt", 5)
