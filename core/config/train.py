@@ -338,7 +338,7 @@ class TrainConfig(StageConfig):
     )
     per_replica_batch_size: int | None = option(
         None,
-        "Sequences per device and step; empty: follows from the text and the time.",
+        "Sequences per device and step; empty: automatic.",
         title="Batch size per device",
         automatic=True,
         group="Duration",
@@ -358,7 +358,7 @@ class TrainConfig(StageConfig):
     )
     num_train_epochs: float | None = option(
         None,
-        "Passes over the training split; empty: follows from the text and the time.",
+        "Passes over the training split; empty: automatic.",
         details="Ignored if Steps is set.",
         automatic=True,
         title="Epochs",
@@ -887,7 +887,6 @@ class TrainConfig(StageConfig):
         },
         title="Precision",
         group="Device",
-        basic=True,
     )
     seed: int = option(
         0, "Seeds initial weights, data order and masks.", group="General", ge=0, lt=1 << 31

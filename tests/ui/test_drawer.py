@@ -33,8 +33,10 @@ def test_changed_values_are_marked_found_and_reset(address: str) -> None:
     with visiting(address) as visit:
         visitor: Visitor = visit("/#train")
         page = visitor.page
+        height = "document.documentElement.scrollHeight"
+        assert page.evaluate(height) <= 1600
         page.locator("#train-view").get_by_text("Advanced", exact=True).click()
-        assert page.evaluate("document.documentElement.scrollHeight") <= 2200
+        assert page.evaluate(height) <= 2200
         dropout, seed = visitor.field("train-hidden_dropout_prob"), visitor.field("train-seed")
         assert not dropout.is_visible() and not seed.is_visible()
         page.get_by_role("button", name=re.compile("^Model: [0-9]+ more settings$")).click()
