@@ -133,10 +133,13 @@ def _init(ray: Any, shown: str, **settings: Any) -> None:
             ray.init(
                 **settings, runtime_env=runtime_env, log_to_driver=False, logging_level="ERROR"
             )
-    # Also of grpc, whose class depends on what went wrong.
-    except Exception as error:
+    # Also of grpc, whose class depends on what went wrong. A user who stops the run in between
+    # leaves no process behind.
+    except BaseException as error:
         with suppress(Exception):
             ray.shutdown()
+        if not isinstance(error, Exception):
+            raise
         raise _refused(shown, error) from error
 
 

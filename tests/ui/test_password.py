@@ -185,6 +185,7 @@ def test_another_website_cannot_use_a_users_cookies(url: str, site: str) -> None
         assert answer.status == 403
         assert not [name for name in answer.headers if name.startswith("access-control")]
     assert send(url, "GET", "/config", **known).status == 200, "nobody was signed out"
+    assert send(url, "GET", "/gradio_api/token", **known).status == 404, "no script gets the cookie"
     link = {"Sec_Fetch_Site": site, "Sec_Fetch_Mode": "navigate", "Sec_Fetch_Dest": "document"}
     assert b"gradio" in send(url, "GET", "/", **link, **known).body, "a link opens the studio"
 

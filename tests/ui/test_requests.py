@@ -67,6 +67,14 @@ def test_another_website_can_neither_read_nor_act(url: str, headers: dict[str, s
         assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
+@pytest.mark.parametrize(
+    "path",
+    ["/token", "/gradio_api/token", "/gradio_api/token/", "/gradio_api/dev/reload", "/monitoring"],
+)
+def test_routes_that_give_a_page_more_than_it_needs_are_closed(url: str, path: str) -> None:
+    assert send(url, "GET", path).status == 404
+
+
 def test_cors_preflight_grants_other_websites_nothing(url: str) -> None:
     asked = {"Access_Control_Request_Method": "POST", "Access_Control_Request_Headers": "x"}
     own = f"http://{urlsplit(url).netloc}"
