@@ -45,18 +45,19 @@ def render(workspace: Workspace, line: gr.HTML) -> CorpusForm:
     """Renders the tab; later stages nest the returned form."""
     form = CorpusForm(CorpusConfig, "corpus", workspace, check=_check)
     zones: list[UploadZone] = []
-    classes = ["ps-conditional", "ps-when-corpus-source-files"]
+
+    def render_places() -> None:
+        shown_with = "ps-when-corpus-source"
+        classes = ["ps-conditional", f"{shown_with}-files"]
+        zones.append(render_zone("corpus", "Upload files", classes=classes))
+        render_open_corpora("corpus", classes=["ps-conditional", f"{shown_with}-hub"])
+
     with workbench():
         with main_column(), gr.Column(elem_classes=["ps-card"]):
             form.render(
                 before={"Several sources": form.render_help},
                 after={
-                    "General": lambda: (
-                        zones.append(render_zone("corpus", "Upload files", classes=classes)),
-                        render_open_corpora(
-                            "corpus", classes=["ps-conditional", "ps-when-corpus-source-hub"]
-                        ),
-                    ),
+                    "General": render_places,
                     "Several sources": form.render_sources,
                 },
             )

@@ -152,6 +152,13 @@ def open_inputs(
     )
 
 
+def with_architecture(inputs: TrainingInputs, config: TrainConfig) -> TrainingInputs:
+    """Returns opened inputs for a config that differs in the model's size; raises ConfigError."""
+    architecture = _architecture(config, inputs.shards, inputs.tokenizer, None)
+    check_family(config, architecture)
+    return replace(inputs, architecture=architecture)
+
+
 def resolve_checkpoint(config: TrainConfig, workspace: Workspace) -> TrainConfig:
     """Makes a path absolute that could mean a Hub id elsewhere."""
     folder = find_here(config.checkpoint, workspace)

@@ -20,7 +20,7 @@ from core.models.families import find_family, weight_mappings
 from core.models.family import Size
 from core.models.registry import count_parameters
 from core.models.weight_mapping import WeightMapping
-from core.training.inputs import TrainingInputs, open_inputs
+from core.training.inputs import TrainingInputs, open_inputs, with_architecture
 from core.training.recipe import (
     EPOCHS_WITHOUT_DROPOUT,
     estimate_memory_bytes,
@@ -194,14 +194,20 @@ def sizes_of(family: str) -> tuple[Size, ...]:
 def open_sizes(
     config: TrainConfig, workspace: Workspace, sizes: Collection[Size] = ()
 ) -> dict[Size, TrainingInputs]:
-    """Opens the shards for each of some sizes, or for each possible one; raises ConfigError."""
+    """Opens the shards once, for each of some sizes or of all possible ones; raises ConfigError."""
     if has_dimensions(config):
         return {sizes_of(config.family)[0]: open_inputs(config, workspace)}
     found: dict[Size, TrainingInputs] = {}
     refused: list[ConfigError] = []
     for size in sizes or sizes_of(config.family):
         try:
-            found[size] = open_inputs(config.model_copy(update={"size": size}), workspace)
+            sized = config.model_copy(update={"size": size})
+            opened = next(iter(found.values()), None)
+            found[size] = (
+                open_inputs(sized, workspace)
+                if opened is None
+                else with_architecture(opened, sized)
+            )
         except ConfigError as error:
             if error.field not in _SIZE_FIELDS:
                 raise
