@@ -50,7 +50,7 @@ _FIGURES = {
     "perplexity": "Perplexity",
     "accuracy": "Accuracy",
 }
-_LINK = re.compile(r"!?\[([^\[\]]*)\]\([^()]*\)")
+_LINK = re.compile(r"!?\[([^\[\]]*)\]\([^)\[]*\)")
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from typing import Any
 
 from pydantic.fields import FieldInfo
 
 from core.cli.output import workspace_of
-from core.cli.parser import Parser
+from core.cli.parser import OnOffAuto, Parser
 from core.config import (
     AUTOMATIC,
     CorpusConfig,
@@ -59,7 +58,7 @@ def _add_field(group: Any, model: type[StageConfig], name: str) -> argparse.Acti
     settings: dict[str, Any] = {"metavar": _metavar(name, field)}
     kind, optional = plain_type(field)
     if kind is bool:
-        settings = {"action": _OnOffAuto if optional else argparse.BooleanOptionalAction}
+        settings = {"action": OnOffAuto if optional else argparse.BooleanOptionalAction}
     elif field_extra(field)["is_list"]:
         settings["action"] = _Joined
     elif field.default == ():
@@ -102,23 +101,6 @@ class _Joined(argparse.Action):
     def __call__(self, _: Any, namespace: Any, values: Any, __: str | None = None) -> None:
         earlier = getattr(namespace, self.dest, "")
         setattr(namespace, self.dest, ", ".join(filter(None, (earlier, values))))
-
-
-class _OnOffAuto(argparse.BooleanOptionalAction):
-    """A flag with `--no-` and with `--auto-`, which leaves the choice to the product."""
-
-    def __init__(self, option_strings: Sequence[str], dest: str, **settings: Any) -> None:
-        super().__init__(option_strings, dest, **settings)
-        automatic = [f"--auto-{one.removeprefix('--')}" for one in option_strings]
-        self.option_strings = [*self.option_strings, *automatic]
-
-    def __call__(
-        self, parser: Any, namespace: Any, values: Any, option_string: str | None = None
-    ) -> None:
-        if option_string and option_string.startswith("--auto-"):
-            setattr(namespace, self.dest, None)
-        else:
-            super().__call__(parser, namespace, values, option_string)
 
 
 def _shown_default(model: type[StageConfig], name: str) -> str:

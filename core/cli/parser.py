@@ -6,7 +6,7 @@ import argparse
 import math
 import re
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from shutil import get_terminal_size
 from typing import Any, NoReturn
 
@@ -17,6 +17,23 @@ _MOST_LINES = 1_000_000
 _DOTTED = re.compile(r"\d+(\.\d+)+")
 # Glob patterns, which a shell expands unless quoted.
 _PATTERNS = {"path": "--path", "validation_path": "--validation-path"}
+
+
+class OnOffAuto(argparse.BooleanOptionalAction):
+    """A flag with `--no-` and with `--auto-`, which leaves the choice to the product."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **settings: Any) -> None:
+        super().__init__(option_strings, dest, **settings)
+        automatic = [f"--auto-{one.removeprefix('--')}" for one in option_strings]
+        self.option_strings = [*self.option_strings, *automatic]
+
+    def __call__(
+        self, parser: Any, namespace: Any, values: Any, option_string: str | None = None
+    ) -> None:
+        if option_string and option_string.startswith("--auto-"):
+            setattr(namespace, self.dest, None)
+        else:
+            super().__call__(parser, namespace, values, option_string)
 
 
 class Formatter(argparse.HelpFormatter):
@@ -39,8 +56,8 @@ class Formatter(argparse.HelpFormatter):
         if not spellings:
             return super()._format_action_invocation(action)
         if isinstance(action, argparse.BooleanOptionalAction):
-            automatic = any(one.startswith("--auto-") for one in action.option_strings)
-            return f"--[no-{'|auto-' * automatic}]{spellings[0][2:]}"
+            prefixes = "no-|auto-" if isinstance(action, OnOffAuto) else "no-"
+            return f"--[{prefixes}]{spellings[0][2:]}"
         takes = action.nargs != 0
         value = self._format_args(action, action.dest.upper()) if takes else ""
         return " ".join(filter(None, (", ".join(spellings), value)))

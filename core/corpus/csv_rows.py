@@ -170,17 +170,17 @@ class _Reader:
         next(self._reader, None)
 
     def first(self) -> list[str]:
-        before = self._reader.line_num
+        began = self._reader.line_num + 1
         try:
             row = next(self._reader, [])
         except csv.Error as error:
-            raise self._explained(error, 1) from error
+            raise self._explained(error, began) from error
         if row == [_END]:
             return []
         if row and row[-1].endswith(_END):
-            raise self._never_closed(1)
-        if self._reader.line_num > before + 1:
-            self._check_merged(row, before + 1, self._reader.line_num, len(row))
+            raise self._never_closed(began)
+        if self._reader.line_num > began:
+            self._check_merged(row, began, self._reader.line_num, len(row))
         return row
 
     def rows(self, cells: int, has_first: bool, first: list[str]) -> Iterator[list[str]]:

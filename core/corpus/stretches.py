@@ -22,12 +22,13 @@ from core.errors import CorpusError
 _BOM = b"\xef\xbb\xbf"
 _LEAST_BYTES = 16
 _READ_BYTES = 1 << 20
+DOCUMENT_END = "<|endoftext|>"
 _LINE_END = re.compile(rb"\n")
 # Lines of white space between two line feeds.
 _EMPTY_LINES = re.compile(rb"\n[ \t\r\f\v]*\n")
 # With the rest of its line, so that the next document begins with a line.
-_END_MARK = re.compile(rb"<\|endoftext\|>[ \t\r]{0,64}\n")
-_LONGEST_END_MARK = 80
+_END_MARK = re.compile(re.escape(DOCUMENT_END.encode()) + rb"[ \t\r]{0,64}\n")
+_LONGEST_END_MARK = len(DOCUMENT_END) + 65
 _MOST_BLANK_BYTES = 1 << 16
 # Bytes that begin a character of several bytes in some encoding, or change the meaning of later
 # ones; and bytes that such a state would turn into other characters.
@@ -40,7 +41,6 @@ _BEGINNINGS = (
 _PROBES = (b"A", b"$B", b"0!", b"\xef\xbb\xbf", b"\xa1\xa2")
 
 Unit = Literal["line", "paragraph", "mark"]
-DOCUMENT_END = "<|endoftext|>"
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ _ATTEMPTS = 5
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 60.0
 # Signed storage URLs grant access.
-_QUERY = re.compile(r"(https?://[^\s?'\"]{1,2000})\?[^\s'\"]*")
+_URL = re.compile(r"https?://[^\s'\"]+")
 _LONGEST_REASON = 300
 
 
@@ -152,7 +152,7 @@ def without_secrets(text: str) -> str:
 
     token = get_token()
     hidden = text.replace(token, HIDDEN) if token else text
-    return redact(_QUERY.sub(r"\1", hidden))
+    return redact(_URL.sub(lambda found: found[0].partition("?")[0], hidden))
 
 
 def _explained(what: str, error: Exception, field: str) -> HubError:

@@ -61,6 +61,15 @@ _OPTIONS = (
 )
 
 
+# What stands before an @, or else up to a slash or the end, so that no part is read twice.
+_USER_INFO = re.compile(r"[^@/]+@?")
+
+
+def _without_password(found: re.Match[str]) -> str:
+    user, colon, rest = found[0].partition(":")
+    return f"{user}:…@" if colon and rest.endswith("@") else found[0]
+
+
 @dataclass(frozen=True)
 class Host:
     """A machine that ssh reaches; `port` 0 is the configured one."""
@@ -98,7 +107,7 @@ class Host:
             raise ConfigError(
                 "That can't be the address of a machine",
                 expected="ssh://[user@]host[:port], without a password",
-                received=re.sub(r":[^@/]{0,200}@", ":…@", address)[:200],
+                received=_USER_INFO.sub(_without_password, address)[:200],
                 fix="correct the address; keys and jumps belong into ~/.ssh/config",
                 field=field,
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-import importlib
+import importlib.util
 import pkgutil
 import re
 import time
@@ -24,7 +24,6 @@ _MOST_TIMES_LINEAR = 60
 # These see names of files only, of at most 255 bytes, or messages of a compiler.
 _SHORT_TEXTS = ("core.corpus.split_names", "core.backends.")
 _METHODS = ("search", "match", "fullmatch", "sub", "split", "findall", "finditer")
-_FROM_START = ("match", "fullmatch")
 
 
 def patterns_of(package: Any) -> Iterator[tuple[str, re.Pattern[Any], set[str]]]:
