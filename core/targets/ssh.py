@@ -61,7 +61,7 @@ _OPTIONS = (
 )
 
 
-# What stands before an @, or else up to a slash or the end, so that no part is read twice.
+# Reads up to an @, else to a slash or the end, so that no part is read twice.
 _USER_INFO = re.compile(r"[^@/]+@?")
 
 
