@@ -74,3 +74,30 @@ def test_header_has_a_limit_of_time_even_if_it_goes_on(port: int) -> None:
                 connection.sendall(b"G" if _ == 0 else b"x")
                 time.sleep(0.05)
     assert send_login(port).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"Content-Length: x\r\n", b"400"),
+        (b"Content-Length: 1000000\r\nContent-Type: application/json\r\n", b"413"),
+    ],
+)
+def test_refusal_is_read_while_the_visitor_still_sends(
+    port: int, head: bytes, status: bytes
+) -> None:
+    with socket.create_connection(("127.0.0.1", port), 20) as connection:
+        # More than the server reads at once.
+        connection.sendall(b"POST / HTTP/1.1\r\nHost: a\r\n" + head + b"\r\n" + b"x" * 600_000)
+        time.sleep(0.1)
+        assert connection.recv(4096).split()[1] == status
+        while connection.recv(4096):
+            pass
+
+
+def test_refused_visitors_who_stay_keep_nobody_out(port: int) -> None:
+    with ExitStack() as held:
+        for _ in range(60):
+            connection = held.enter_context(socket.create_connection(("127.0.0.1", port), 20))
+            connection.sendall(b"POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n")
+        assert send_login(port).startswith(b"HTTP/1.1 200")

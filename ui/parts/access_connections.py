@@ -1,10 +1,13 @@
 """Ends connections that wait for their visitor, so that they don't keep out others.
 
-Uvicorn waits without limit for a request's header and for a reader of its response.
+Uvicorn waits without limit for a request's header and for a reader of its response. It closes a
+connection as soon as it has refused a request, and what arrives afterwards lets the visitor's
+system throw the refusal away.
 """
 
 from __future__ import annotations
 
+import asyncio
 import resource
 import time
 from collections import Counter
@@ -19,6 +22,36 @@ _MOST_CONNECTIONS = 1024
 # asyncio accepts so many before it handles the first.
 _BACKLOG = 128
 _TICKS_PER_SECOND = 10
+_LINGER_SECONDS = 2.0
+
+
+class _LingeringTransport:
+    """A connection whose `close` lets the visitor read the response and end the connection."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._closing = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    @property
+    def ended(self) -> bool:
+        return self._transport.is_closing()
+
+    def is_closing(self) -> bool:
+        return self._closing or self._transport.is_closing()
+
+    def close(self) -> None:
+        if self.is_closing():
+            return
+        self._closing = True
+        if not self._transport.can_write_eof():
+            self._transport.close()
+            return
+        self._transport.write_eof()
+        self._transport.resume_reading()
+        asyncio.get_running_loop().call_later(_LINGER_SECONDS, self._transport.close)
 
 
 class PatientServer(http_server.Server):
@@ -31,12 +64,16 @@ class PatientServer(http_server.Server):
 
         class Limited(config.http_protocol_class):
             def connection_made(self, transport: Any) -> None:
-                super().connection_made(transport)
+                super().connection_made(_LingeringTransport(transport))
                 self.waits_since = self.opened = time.monotonic()
-                others = [one for one in self.connections if not one.transport.is_closing()]
+                others = [one for one in self.connections if not one.transport.ended]
                 if len(others) > most:
                     others.remove(self)
                     _worst(others).transport.abort()
+
+            def data_received(self, data: bytes) -> None:
+                if not self.transport.is_closing():
+                    super().data_received(data)
 
         config.http_protocol_class = Limited
         super().__init__(config, *args, **options)
