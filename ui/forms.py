@@ -8,7 +8,7 @@ import json
 import re
 import reprlib
 import typing
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
@@ -164,7 +164,8 @@ class Form(Generic[ConfigT]):
             if any(not field_extra(field)["basic"] for field in fields.values()):
                 _render_view_switch(self.id)
             for group, names in _grouped(fields):
-                with gr.Column(elem_classes=["ps-group", *self._condition(group)]):
+                classes = ["ps-group", *self._condition(group), *self._switched(names)]
+                with gr.Column(elem_classes=classes):
                     gr.HTML(f"<h3>{present.escape(group)}</h3>", elem_classes=["ps-group-title"])
                     if before and group in before:
                         before[group]()
@@ -513,7 +514,7 @@ class Form(Generic[ConfigT]):
             "label": title_of(name, field),
             "info": field.description,
             "elem_id": f"{self.id}-{name}",
-            "elem_classes": ["ps-field", *advanced],
+            "elem_classes": ["ps-field", *self._switched([name]), *advanced],
         }
         kind = field_extra(field)["artifact"]
         names = self._names(kind) if kind else field_extra(field)["choices"]
@@ -547,7 +548,13 @@ class Form(Generic[ConfigT]):
                 return ["ps-conditional", f"ps-when-{self.id}-{name}-{choice}"]
         return []
 
+    def _switched(self, names: Iterable[str]) -> list[str]:
+        """Returns the class of what a switch shows if it shows all of these fields."""
+        switches = {field_extra(self.model.model_fields[name])["needs"] for name in names}
+        return [f"ps-with-{self.id}-{one}" for one in switches if one and len(switches) == 1]
+
     def _css(self) -> str:
+        needed = {field_extra(self.model.model_fields[name])["needs"] for name in self.components}
         return (
             "".join(
                 f'body:has(#{self.id}-{name} input[value="{choice}"]:not(:checked)) '
@@ -564,9 +571,9 @@ class Form(Generic[ConfigT]):
             )
             + "".join(
                 f'body:not(:has(#{self.id}-{switch} input[type="checkbox"]:checked)) '
-                f"#{self.id}-{name}:not(.ps-wrong) {{ display: none !important; }}\n"
-                for name in self.components
-                if (switch := field_extra(self.model.model_fields[name])["needs"])
+                f".ps-with-{self.id}-{switch}:not(.ps-wrong, :has(.ps-wrong)) "
+                "{ display: none !important; }\n"
+                for switch in sorted(one for one in needed if one)
             )
         )
 

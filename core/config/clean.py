@@ -121,51 +121,49 @@ class CleanConfig(StageConfig):
         slider=(2, 50, 1), needs="near_duplicates", ge=2, le=50,
     )  # fmt: skip
     boilerplate_lines: bool = option(
-        False, "Remove lines that occur in many documents.", group="Lines", basic=True
+        False, "Remove lines that occur in many documents.", group="Duplicates", basic=True
     )
     boilerplate_min_documents: int = option(
-        10, "Fewest documents with such a line.", title="Documents with the line", group="Lines",
-        basic=True, slider=(2, 100, 1), needs="boilerplate_lines", ge=2,
+        10, "Fewest documents with such a line.", title="Documents with the line",
+        group="Duplicates", basic=True, slider=(2, 100, 1), needs="boilerplate_lines", ge=2,
     )  # fmt: skip
     boilerplate_min_percent: float = option(
         0.1, "Smallest percentage of documents with such a line.",
-        title="Percentage with the line", group="Lines", basic=True, slider=(0, 10, 0.1),
+        title="Percentage with the line", group="Duplicates", basic=True, slider=(0, 10, 0.1),
         needs="boilerplate_lines", ge=0, le=100,
     )  # fmt: skip
     min_characters: int | None = option(
         None,
         "Shortest document, in characters.",
-        group="Length",
+        group="Documents",
         basic=True,
-        details=_OFF,
         slider=(1, 5000, 1),
         ge=1,
     )
     max_characters: int | None = option(
         None,
         "Longest document, in characters.",
-        group="Length",
+        group="Documents",
         basic=True,
-        details=_OFF,
         slider=(1000, 1_000_000, 1000),
         ge=1,
     )
     languages: str = option(
         "",
         "Codes of the languages to keep, such as en, or ko, no; empty means all.",
-        group="Language",
+        group="Documents",
         basic=True,
         details="py3langid identifies them offline from the first 2,000 characters.",
     )
     min_language_probability: float = option(
         0.2, "Lowest probability of the language.", title="Language probability",
-        group="Language", slider=(0, 1, 0.01), ge=0, le=1,
+        group="Documents", slider=(0, 1, 0.01), ge=0, le=1,
     )  # fmt: skip
     gopher: bool = option(
         False,
         "Remove documents by Gopher's quality rules.",
         title="Gopher quality rules",
-        group="Gopher",
+        group="Quality rules",
         basic=True,
         details="Made for web pages in English: many short documents don't pass.",
     )
@@ -209,7 +207,7 @@ class CleanConfig(StageConfig):
         False,
         "Remove documents by Gopher's repetition rules.",
         title="Gopher repetition rules",
-        group="Gopher repetition",
+        group="Quality rules",
         basic=True,
     )
     gopher_max_duplicate_lines: float | None = _repetition(
@@ -256,7 +254,7 @@ class CleanConfig(StageConfig):
         False,
         "Remove lines and documents by C4's rules.",
         title="C4 rules",
-        group="C4",
+        group="Quality rules",
         basic=True,
         details="Removes citation marks, lines about JavaScript or cookies, and lines by the "
         "limits below.",
@@ -294,7 +292,7 @@ class CleanConfig(StageConfig):
         False,
         "Remove documents by FineWeb's rules.",
         title="FineWeb rules",
-        group="FineWeb",
+        group="Quality rules",
         basic=True,
     )
     fineweb_min_punctuated_lines: float | None = _share(

@@ -128,8 +128,9 @@ def test_thresholds_have_sliders_and_are_hidden_without_their_switch(workspace: 
     assert found["clean-gopher_min_words"]["slider"] == [1, 500, 1]
     assert found["clean-gopher_min_words"]["optional"]
     assert not found["clean-boilerplate_min_documents"]["optional"]
-    rule = 'body:not(:has(#clean-gopher input[type="checkbox"]:checked)) #clean-gopher_min_words'
+    rule = 'body:not(:has(#clean-gopher input[type="checkbox"]:checked)) .ps-with-clean-gopher'
     assert rule in form._css()
+    assert "ps-with-clean-gopher" in form.components["gopher_min_words"].elem_classes
     off = form.parse({"gopher": True, "gopher_min_words": "", "gopher_max_hashes": "0.25"})
     assert (off.gopher_min_words, off.gopher_max_hashes) == (None, 0.25)
 

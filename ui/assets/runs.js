@@ -244,11 +244,12 @@ const arrangeCharts = (view, charts) => {
   view.groups.forEach((section, group) => (section.hidden = !groups.includes(group)));
 };
 
-// A section of charts about parts of the data, which many of them leave folded.
+// A section of charts. That of the machine is closed, and one of many charts.
+const MACHINE = "Speed and machine";
 const MOST_OPEN = 4;
 const groupBox = (view, group, count) => {
   if (!view.groups.has(group)) {
-    const section = h("details", { class: "ps-chart-group", open: count <= MOST_OPEN }, h("summary", {}, group), h("div", { class: "ps-charts" }));
+    const section = h("details", { class: "ps-chart-group", open: group !== MACHINE && count <= MOST_OPEN }, h("summary", {}, group), h("div", { class: "ps-charts" }));
     view.groups.set(group, section);
     view.groupsBox.append(section);
   }
@@ -737,7 +738,8 @@ const drawTiles = (view) => {
     ["Epoch", view.latest.epoch, (value) => value.toFixed(2)],
   ].filter(([, value]) => value !== undefined && value !== null);
   view.tiles.replaceChildren(...tiles.map(([name, value, format]) => h("div", {}, h("b", {}, format(value)), h("span", {}, name))));
-  view.verdict.textContent = verdict(loss, baseline);
+  // The verdict of an ended run says it above.
+  view.verdict.textContent = view.next.childElementCount ? "" : verdict(loss, baseline);
 };
 
 const verdict = (loss, baseline) => {

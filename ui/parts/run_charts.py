@@ -18,6 +18,7 @@ from core.store import RunRow
 FIGURES = ("eval_perplexity", "data_wait_percent", "epoch", "evaluation_percent")
 # More curves in one chart can't be told apart.
 MOST_PARTS = 6
+MACHINE = "Speed and machine"
 # A mixture has no more curves than there are colours.
 MOST_SOURCES = 10
 _PHENOMENON = "pairs_accuracy/"
@@ -105,7 +106,6 @@ def _of_training(row: RunRow) -> Iterator[Chart]:
     yield Chart(
         "Learning rate", (Line("learning_rate", color="--ps-violet", smooth=False),), floor=0
     )
-    yield Chart("Tokens per second", (Line("tokens_per_second", color="--ps-green"),), floor=0)
     if row.stage != "finetune":
         accuracy = accuracy_title(row.config)
         yield Chart(accuracy, (Line("eval_accuracy", dots=True),), floor=0)
@@ -136,10 +136,12 @@ def _of_tuning(row: RunRow) -> Iterator[Chart]:
 
 def _of_machine() -> Iterator[Chart]:
     cpu, gpu = "--ps-run-4", "--ps-run-1"
+    speed = (Line("tokens_per_second", color="--ps-green"),)
+    yield Chart("Tokens per second", speed, floor=0, group=MACHINE)
     used = (Line("cpu_percent", "CPU", cpu), Line("gpu_percent", "GPU", gpu))
-    yield Chart("Utilisation", used, unit="%", floor=0)
+    yield Chart("Utilisation", used, unit="%", floor=0, group=MACHINE)
     held = (Line("memory_gib", "CPU", cpu), Line("gpu_memory_gib", "GPU", gpu))
-    yield Chart("Memory", held, unit="GiB", floor=0)
+    yield Chart("Memory", held, unit="GiB", floor=0, group=MACHINE)
 
 
 def _of_evaluation(row: RunRow) -> Iterator[Chart]:
