@@ -18,7 +18,8 @@ CORES := $(shell nproc 2>/dev/null || echo 2)
 PYTEST := $(PYTHON) -m pytest --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 # One process more than cores, because many long tests wait for other processes.
 PYTEST_ALL := $(PYTEST) -n $(shell expr $(CORES) + 1) --fail-on-skip
-PIP_INSTALL := $(PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# Python compiles what is imported, a third of the packages' modules.
+PIP_INSTALL := $(PYTHON) -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 
 .PHONY: run quickstart test test-all test-thorough lint format audit benchmark setup setup-dev help clean
 .DEFAULT_GOAL := run
