@@ -25,6 +25,7 @@ _TENSORFLOW_CACHE = (
     "--tf_xla_persistent_cache_directory={} --tf_xla_persistent_cache_device_types=CPU"
 )
 _SLOW_SECONDS = 10
+_LONG_SECONDS = 3  # Of a test that is marked as long alone.
 # The models are tiny: XLA compiles them in less than half the time without optimisations.
 _COMPILED_QUICKLY = (
     "--xla_backend_optimization_level=0",
@@ -73,6 +74,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if slow := item.get_closest_marker("slow"):
             seconds[item.path] += slow.args[0] if slow.args else _SLOW_SECONDS
+        elif item.get_closest_marker("long"):
+            seconds[item.path] += _LONG_SECONDS
     items.sort(key=lambda item: -seconds[item.path])
 
 
