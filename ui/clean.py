@@ -125,7 +125,7 @@ def _render_preview(form: Form[CleanConfig], sessions: SessionPool) -> None:
 
 def _render_list(workspace: Workspace, line: gr.HTML) -> tuple[gr.Button, gr.Dropdown]:
     gr.HTML('<h3 class="ps-subheading">Cleaned corpora in this workspace</h3>')
-    listed = gr.HTML(_NONE_YET, elem_id="clean-list")
+    listed = gr.HTML(markup.SKELETON, elem_id="clean-list")
     with gr.Column(elem_classes=["ps-card"], visible=False) as card:
         with gr.Row(elem_classes=["ps-inline"]):
             chosen = gr.Dropdown(

@@ -65,7 +65,7 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
         line: Its `artifacts` event reports new models.
     """
     client = shared_client(workspace)
-    nothing = gr.HTML(_NO_MODEL, visible=not artifacts.list_names(workspace, "model"))
+    nothing = gr.HTML(_NO_MODEL, visible=False)
     with gr.Column():
         with gr.Column(elem_classes=["ps-card"]):
             model = gr.Dropdown(

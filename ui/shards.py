@@ -123,7 +123,7 @@ def _length(config: ShardConfig) -> str:
 
 def _render_list(workspace: Workspace, line: gr.HTML) -> None:
     gr.HTML('<h3 class="ps-subheading">Shards in this workspace</h3>')
-    listed = gr.HTML(_NONE_YET, elem_id="shards-list")
+    listed = gr.HTML(markup.SKELETON, elem_id="shards-list")
     with gr.Column(elem_classes=["ps-card"], visible=False) as card:
         with gr.Row(elem_classes=["ps-inline"]):
             chosen = gr.Dropdown(

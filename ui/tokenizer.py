@@ -76,7 +76,7 @@ def _size(config: TokenizerConfig) -> str:
 
 def _render_list(workspace: Workspace, line: gr.HTML) -> None:
     gr.HTML('<h3 class="ps-subheading">Tokenizers in this workspace</h3>')
-    listed = gr.HTML(_NONE_YET, elem_id="tokenizer-list")
+    listed = gr.HTML(markup.SKELETON, elem_id="tokenizer-list")
     with gr.Column(elem_classes=["ps-card"], visible=False) as card:
         chosen = gr.Dropdown([], label="Tokenizer", elem_id="tokenizer-chosen", interactive=True)
         sentence = gr.Textbox(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +24,7 @@ TABS = (
     "Fine-tune", "Playground", "Publish", "Workspace",
 )  # fmt: skip
 # The tabs with the most content.
-OFTEN = ("Home", "Corpus", "Train", "Runs")
+OFTEN = ("Home", "Clean", "Train", "Runs")
 # Buttons to press in a tab, after a choice if there is one; one of them can be missing.
 MORE = {
     "Clean": (("Gopher quality rules", ""),),
@@ -117,12 +118,20 @@ def visit(address: str) -> Iterator[Any]:
 
 @pytest.mark.slow(8)
 @pytest.mark.parametrize(
-    "tab",
-    [one if one in OFTEN else pytest.param(one, marks=pytest.mark.thorough) for one in TABS],
-)
-def test_nothing_moves_while_a_tab_loads(visit: Any, tab: str) -> None:
+    ("tab", "width"),
+    [
+        *(one if one[0] in OFTEN else pytest.param(*one, marks=pytest.mark.thorough)
+          for one in itertools.product(TABS, [1280])),
+        *(one if one[0] == "Train" else pytest.param(*one, marks=pytest.mark.thorough)
+          for one in itertools.product(TABS, [390])),
+    ],
+)  # fmt: skip
+def test_nothing_moves_while_a_tab_loads(visit: Any, tab: str, width: int) -> None:
     def shift() -> float:
         visitor: Visitor = visit(f"/#{panel_of(tab).removeprefix('tab-')}")
+        if width != visitor.page.viewport_size["width"]:
+            visitor.page.set_viewport_size({"width": width, "height": 844})
+            visitor.reload()
         visitor.page.locator(f"#{panel_of(tab)}").wait_for()
         visitor.page.wait_for_timeout(1500)
         shifts = visitor.page.evaluate(SHIFTS)
@@ -147,4 +156,22 @@ def test_the_offline_notice_is_seen_on_a_scrolled_page(visit: Any) -> None:
     assert page.evaluate("scrollY") > 0
     assert 0 <= box["y"] < page.viewport_size["height"] - box["height"]
     page.context.set_offline(False)
+    page.close()
+
+
+@pytest.mark.slow(8)
+def test_nothing_is_called_missing_before_the_server_has_answered(visit: Any) -> None:
+    visitor: Visitor = visit()
+    page = visitor.page
+    page.route("**/queue/join**", lambda one: None)
+    page.reload()
+    for tab, listed in (("Tokenizer", "#tokenizer-list"), ("Evaluate", "#evaluate-list")):
+        visitor.open(tab)
+        page.locator(f"{listed} .ps-skeleton").wait_for()
+        assert not page.locator(f"{listed} .ps-empty").count()
+    # Lets those that are held go on.
+    page.unroute("**/queue/join**")
+    page.locator("#evaluate-list .ps-empty").wait_for()
+    visitor.open("Tokenizer")
+    page.locator("#tokenizer-list table").wait_for()
     page.close()

@@ -15,6 +15,10 @@ MARK = (
 )
 
 
+# Stands where the server's first answer will come.
+SKELETON = '<div class="ps-skeleton" role="status" aria-label="Loading"></div>'
+
+
 def heading(title: str, text: str) -> str:
     """Renders a tab's heading."""
     return f'<div class="ps-heading"><h2>{escape(title)}</h2><p>{escape(text)}</p></div>'

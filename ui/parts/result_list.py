@@ -78,7 +78,7 @@ def render_results(
     with gr.Column(elem_classes=["ps-card"], visible=False) as card:
         chosen = gr.Dropdown([], label="Results of", elem_id=f"{id}-chosen", interactive=True)
         results = gr.HTML(elem_id=f"{id}-results")
-    listed = gr.HTML(nothing, elem_id=f"{id}-list")
+    listed = gr.HTML(markup.SKELETON, elem_id=f"{id}-list")
 
     def show_one(name: str | None) -> str:
         found = next((one for one in find() if one.name == name), None)
