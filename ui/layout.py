@@ -30,6 +30,7 @@ from ui.parts import navigation
 from ui.parts.events import separate_events
 from ui.parts.markup import heading
 from ui.parts.text_choice import TextForm, link_choices, offer
+from ui.parts.where import machines_function
 
 _TITLE = "Pretrain Studio"
 # Gradio's copies of uploads: seconds between checks, seconds kept.
@@ -103,4 +104,5 @@ def first_view(workspace: Workspace) -> Callable[[], dict[str, Any]]:
     store = Store.open(workspace)
     status = status_bar.status_function(workspace, store)
     state = home.state_function(workspace, store)
-    return lambda: {"status": status({}), "home": state({})}
+    machines = machines_function(workspace)
+    return lambda: {"status": status({}), "home": state({}), "where": machines({})}

@@ -71,8 +71,9 @@ def render(
         form,
         workspace,
         forecast=lambda config: _forecast(config, workspace),
-        summarize=_summarize,
+        summarize=lambda config: _summarize(config, workspace),
         earlier=Earlier(rows, "shards", "Build new shards first", _check_shards_fit, "mixture"),
+        require=lambda config: where.require_check(config, workspace),
     )
     with workbench():
         with main_column():
@@ -288,7 +289,7 @@ def _is_far(config: TrainConfig, workspace: Workspace) -> bool:
 
 def _forecast(config: TrainConfig, workspace: Workspace) -> Forecast:
     if _is_far(config, workspace):
-        return Forecast(_summarize(config), _FETCHED_FIRST)
+        return Forecast(_summarize(config, workspace), _FETCHED_FIRST)
     config, _ = automatic.explain(config, workspace)
     inputs = open_inputs(config, workspace)
     if config.evaluate_only:
@@ -304,7 +305,7 @@ def _forecast(config: TrainConfig, workspace: Workspace) -> Forecast:
     size = f"{markup.short_count(parameters)} parameters"
     steps = f"{markup.count(plan.num_train_steps)} steps"
     return Forecast(
-        f"Train {_model(config)} ({size}) for {steps}{_elsewhere(config)}",
+        f"Train {_model(config)} ({size}) for {steps}{_elsewhere(config, workspace)}",
         _facts(config, inputs, plan, parameters, _describe_time(seconds, hours), hours),
         " · ".join(filter(None, [_describe_time(seconds, hours), size, steps])),
         seconds or (3600 * max(hours) if hours else None),
@@ -336,16 +337,16 @@ def _replicas(config: TrainConfig) -> int:
         return 1  # The hardware note shows the error.
 
 
-def _summarize(config: TrainConfig) -> str:
+def _summarize(config: TrainConfig, workspace: Workspace) -> str:
     if config.evaluate_only:
         return f"Evaluate {config.checkpoint}"
-    return f"Train {_model(config)} for {_length(config)}{_elsewhere(config)}"
+    return f"Train {_model(config)} for {_length(config)}{_elsewhere(config, workspace)}"
 
 
-def _elsewhere(config: TrainConfig) -> str:
+def _elsewhere(config: TrainConfig, workspace: Workspace) -> str:
     """Names the machine in a few words."""
-    place = urlsplit(config.target)
-    return f" on {place.netloc.rpartition('@')[2]}" if place.netloc else ""
+    name = where.name_of(config, workspace) if config.target else ""
+    return f" on {name}" if name else ""
 
 
 def _length(config: TrainConfig) -> str:

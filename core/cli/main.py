@@ -12,6 +12,7 @@ from core.cli.artifacts import add_artifacts, add_targets
 from core.cli.completion import add_completion
 from core.cli.corpora import add_corpora
 from core.cli.inference import add_classify, add_fill_mask, add_generate, add_perplexity, add_tag
+from core.cli.machines import add_machines
 from core.cli.mirror import add_mirror
 from core.cli.output import EXIT_FAILED, EXIT_INTERRUPTED, report_error, workspace_of
 from core.cli.parser import Parser, build_common_options
@@ -74,6 +75,7 @@ def build_parser(prog: str = "python -m core", epilog: str = "") -> Parser:
     add_tag(commands, common)
     add_runs(commands, common)
     add_artifacts(commands, common)
+    add_machines(commands, common)
     add_targets(commands, common)
     add_mirror(commands, common)
     add_sweep(commands, common)

@@ -290,15 +290,17 @@ def _resume_run(options: argparse.Namespace) -> int:
 
 def _resume(options: argparse.Namespace, *, adopt: bool) -> str:
     from core.runs.client import resume_run
+    from core.targets.saved import resolve_target
 
+    workspace = workspace_of(options)
     return resume_run(
-        workspace_of(options),
+        workspace,
         options.run,
         num_train_steps=options.num_train_steps,
         max_hours=options.max_hours,
         max_cost=options.max_cost,
         price_per_hour=options.price_per_hour,
-        target=options.target,
+        target=options.target and resolve_target(workspace, options.target),
         adopt=adopt,
         as_stranger=options.as_stranger,
     )

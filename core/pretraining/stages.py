@@ -10,6 +10,7 @@ from core.config import CleanConfig, CorpusConfig, ShardConfig, StageConfig, Tok
 from core.config.pretrain import PretrainConfig
 from core.config.train import TrainConfig
 from core.models.families import objectives_of_family
+from core.targets.saved import price_of
 from core.workspace import Workspace
 
 _SAMPLES = 3
@@ -61,6 +62,7 @@ def pretrain_stages(
         size=config.size,
         minutes=config.minutes,
         target=config.target,
+        price_per_hour=price_of(workspace, config.target),
         sample_predictions=_SAMPLES,
         seed=config.seed,
     )

@@ -230,7 +230,7 @@ class Ssh:
             return
 
     def _unavailable(self, received: str) -> UnavailableError:
-        fix = "check the network; it is tried again"
+        fix = "check the network, the address, and that the machine is on"
         if "Host key verification failed" in received or "host key" in received.lower():
             fix = f"connect once by hand and accept its key: {self.host.command}"
         elif "Permission denied" in received:

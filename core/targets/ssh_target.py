@@ -16,7 +16,7 @@ from core.targets.code import bootstrap_source
 from core.targets.errors import TargetError
 from core.targets.opening import open_store
 from core.targets.ssh import Host, Ssh
-from core.targets.target import Job, Machine, MirrorRoot, Status
+from core.targets.target import Job, Machine, MirrorRoot, Status, printable
 from core.workspace.names import LONGEST_PATH_BYTES, has_control, is_run_id
 
 _HOME = "~/.pretrain-studio"
@@ -24,6 +24,8 @@ _LOG_BYTES = 64_000
 _MOST_LISTING_BYTES = 4 << 20
 _NO_PYTHON, _EXISTS, _NO_PIP = 46, 47, 48
 _LAUNCH_SECONDS = 60.0
+# A broken driver blocks it.
+_LIST_GPUS = "timeout 10 nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null"
 # Prints one word; `process` has pid, start time and boot id, and is the first thing that a launch
 # writes: one without it was broken off. Field 22 of stat is the start time, counted after the
 # command's name, which may hold spaces.
@@ -78,14 +80,19 @@ class SshTarget:
         code, output = self._ssh.run(
             f"command -v {python} >/dev/null || exit {_NO_PYTHON}; {pip} >/dev/null 2>&1 || "
             f"exit {_NO_PIP}; mkdir -p {_HOME}/launches && uname -n && "
-            f"df -Pk {_HOME} | tail -n 1 | tr -s ' ' | cut -d' ' -f4",
+            f"df -Pk {_HOME} | tail -n 1 | tr -s ' ' | cut -d' ' -f4 && "
+            f"cd / && {python} -c 'import sys; print(*sys.version_info[:2], sep=chr(46))' && "
+            f"{{ {_LIST_GPUS} || true; }}",
             codes=(0, _NO_PYTHON, _NO_PIP),
         )
         if code:
             raise self._unprepared("python3" if code == _NO_PYTHON else "pip")
-        name, _, free = output.decode("utf-8", "replace").strip().partition("\n")
+        name, free, version, *gpus = [*output.decode("utf-8", "replace").splitlines(), "", "", ""]
         gigabytes = int(free) / 1e6 if free.isdecimal() else 0.0
-        return f"{name[:100]}, {gigabytes:.0f} GB of disk free"
+        return printable(
+            f"{name[:100]}, Python {version[:20]}, {_describe_gpus(gpus)}, "
+            f"{gigabytes:.0f} GB of disk free"
+        )
 
     def _unprepared(self, missing: str) -> TargetError:
         return TargetError(
@@ -231,6 +238,13 @@ class SshTarget:
             )
         name = f"{machine.run_id}-{int(machine.launch)}"
         return f"{_HOME}/launches/{shlex.quote(name)}"
+
+
+def _describe_gpus(lines: list[str]) -> str:
+    names = [line.strip()[:60] for line in lines if line.strip()]
+    if not names:
+        return "no NVIDIA GPU"
+    return names[0] if len(names) == 1 else f"{len(names)} × {names[0]}"
 
 
 def _absolute_path(output: bytes, host: Host) -> str:

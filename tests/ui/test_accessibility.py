@@ -12,9 +12,11 @@ import pytest
 
 from core.config import TrainConfig
 from core.store import RunRow, Store
+from core.targets.saved import save_machine
 from core.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint
 from tests.core.sweeps.support import make_sweep
+from tests.ports import free_port
 from tests.ui.browser import ROOT, Visitor, find_chromium, panel_of, running_app, visiting
 
 pytestmark = pytest.mark.long
@@ -28,7 +30,11 @@ OFTEN = ("Home", "Clean", "Train", "Runs")
 # Buttons to press in a tab, after a choice if there is one; one of them can be missing.
 MORE = {
     "Clean": (("Gopher quality rules", ""),),
-    "Train": (("SSH machine", "Check"), ("Cloud TPU", "Check")),
+    "Train": (
+        ("Add a machine", "Test and save"),
+        ("Cloud TPU", "Test and save"),
+        ("gpu-box", "Test"),
+    ),
     "Runs": (("", "Machines"),),
 }
 # Lighthouse calls a layout shift below this good.
@@ -75,6 +81,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     )  # fmt: skip
     store.close()
     make_sweep(workspace)
+    save_machine(workspace, f"ssh://127.0.0.1:{free_port()}", "gpu-box", 0.0)
     with running_app(workspace.root) as url:
         yield url
 

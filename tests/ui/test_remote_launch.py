@@ -48,14 +48,15 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SshServe
 def choose_machine(visitor: Visitor, server: SshServer) -> None:
     """Chooses the machine with clicks and keys, and checks it."""
     page = visitor.page
-    page.get_by_label("SSH machine", exact=True).check()
+    page.get_by_label("Add a machine", exact=True).check()
     page.get_by_label("Host", exact=True).press_sequentially(server.address.removeprefix("ssh://"))
     page.get_by_label("Interpreter", exact=True).fill(sys.executable)
     address = f"{server.address}?python={sys.executable}"
     visitor.wait_for(
         lambda: visitor.field("train-target").input_value() == address, 10, "the address"
     )
-    page.get_by_role("button", name="Check", exact=True).click()
+    page.get_by_label("Name", exact=True).fill("gpu-box")
+    page.get_by_role("button", name="Test and save", exact=True).click()
     page.get_by_text("GB of disk free").wait_for()
     visitor.shoot("ssh-checked")
 
@@ -88,7 +89,7 @@ def test_run_on_another_machine_goes_on_without_browser_and_its_model_is_used(
                 visitor.type(f"train-{name}", value)
             button = visitor.page.locator("#train-start")
             visitor.wait_for(
-                lambda: f"{STEPS:,} steps on 127.0.0.1" in button.inner_text(),
+                lambda: f"{STEPS:,} steps on gpu-box" in button.inner_text(),
                 A_PAGE_SECONDS,
                 "the button names steps and machine",
             )

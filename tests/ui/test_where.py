@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +15,12 @@ from core.config import PreflightConfig, TrainConfig
 from core.errors import ConfigError, StudioError
 from core.targets import flavors
 from core.targets.flavors import Flavor
+from core.targets.saved import read_machines
 from core.workspace import Workspace
+from tests.core.training.test_trainer import make_inputs
+from tests.ports import free_port
 from tests.targets.hub_jobs_server import JobServer
-from tests.targets.ssh_server import running_ssh_server
+from tests.targets.ssh_server import SshServer, running_ssh_server
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting
 from tests.ui.test_preflight import FITTING, put_report
 from ui.forms import Form
@@ -38,10 +42,10 @@ def test_check_tells_of_the_machine_or_why_it_cannot_be_reached(
     with running_ssh_server(tmp_path / "ssh") as server:
         monkeypatch.setenv("STUDIO_SSH_COMMAND", server.command)
         assert "GB of disk free" in where.describe_target(server.address, "", workspace)
-        answer = where._check_function(workspace)({"address": server.address, "mirror": ""})
+        answer = where._test_function(workspace)({"address": server.address, "mirror": ""})
         assert "disk free" in answer["text"]
-        answer = where._check_function(workspace)({"address": "ssh://127.0.0.1:1", "mirror": ""})
-        assert "127.0.0.1 can't be reached" in answer["problem"]["problem"]
+        answer = where._test_function(workspace)({"address": "ssh://127.0.0.1:1", "mirror": ""})
+        assert "127.0.0.1 can't be reached" in answer["failed"]["problem"]
 
 
 def test_check_confines_the_mirror_and_refuses_what_is_no_address(tmp_path: Path) -> None:
@@ -55,7 +59,7 @@ def test_check_confines_the_mirror_and_refuses_what_is_no_address(tmp_path: Path
 
 def test_only_a_few_checks_run_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(where, "_checks", BoundedSemaphore(1))
-    check = where._check_function(Workspace(tmp_path))
+    check = where._test_function(Workspace(tmp_path))
     with where._taking(where._checks):
         assert "Too many" in check({"address": "ssh://host"})["problem"]["problem"]
     assert "Too many" not in check({"address": "ftp://host"})["problem"]["problem"]
@@ -140,14 +144,25 @@ def test_check_on_a_tpu_takes_no_machine_from_the_train_form(tmp_path: Path) -> 
 
 
 @pytest.fixture(scope="module")
-def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Workspace, str]]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshServer]:
     find_chromium()
-    workspace = Workspace(tmp_path_factory.mktemp("where") / "workspace")
-    with running_app(workspace.root) as url:
+    with running_ssh_server(tmp_path_factory.mktemp("machine") / "ssh") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def studio(
+    tmp_path_factory: pytest.TempPathFactory, server: SshServer
+) -> Iterator[tuple[Workspace, str]]:
+    workspace = make_inputs(tmp_path_factory.mktemp("where") / "workspace")
+    with running_app(workspace.root, STUDIO_SSH_COMMAND=server.command) as url:
         yield workspace, url
 
 
 def choose(visitor: Visitor, title: str) -> None:
+    """Chooses a card, or a kind of machine in the form of a new one."""
+    if title in list(where.KINDS.values())[1:]:
+        visitor.page.get_by_label("Add a machine", exact=True).check()
     visitor.page.get_by_label(title, exact=True).check()
 
 
@@ -189,7 +204,7 @@ def test_fields_compose_the_address_and_follow_it(studio: tuple[Workspace, str])
         choose(visitor, "Other cloud (SkyPilot)")
         page.get_by_label("Resources", exact=True).fill("A100:8")
         wait_for_address(visitor, "sky://A100:8")
-        choose(visitor, "This machine")
+        choose(visitor, "This computer")
         wait_for_address(visitor, "")
         assert visitor.errors == []
 
@@ -201,7 +216,7 @@ def test_limits_leave_with_the_machine_and_return_with_it(studio: tuple[Workspac
         hours = visitor.field("train-max_hours")
         choose(visitor, "SSH machine")
         visitor.type("train-max_hours", "5")
-        choose(visitor, "This machine")
+        choose(visitor, "This computer")
         visitor.wait_for(lambda: hours.input_value() == "", 15, "no limit")
         visitor.page.wait_for_timeout(500)
         assert not visitor.page.locator("#train-max_hours").is_visible()
@@ -245,21 +260,73 @@ def test_machine_is_chosen_and_checked_by_keyboard_on_a_phone(
     with visiting(studio[1], width=390) as visit:
         visitor: Visitor = visit("/#train")
         page = visitor.page
-        page.locator("#where-kind input[value=here]").focus()
-        page.keyboard.press("ArrowRight")
+        page.locator("#where-machine input:checked").focus()
+        page.keyboard.press("ArrowLeft")
+        assert page.locator(".ps-where-answer > *").count() == 0
+        page.keyboard.press("Tab")
         page.keyboard.press("Tab")
         page.keyboard.type("no-such-host.invalid")
         wait_for_address(visitor, "ssh://no-such-host.invalid")
-        page.keyboard.press("Tab")
-        page.keyboard.press("Tab")
+        for _ in range(4):
+            page.keyboard.press("Tab")
         assert page.evaluate("document.activeElement.id") == "where-check"
         page.keyboard.press("Enter")
         page.locator(".ps-where-answer .ps-error").wait_for()
         too_wide = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
         assert not page.evaluate(too_wide)
-        # Another machine: the answer no longer holds.
-        page.get_by_label("Host", exact=True).fill("other")
+        # Saved nevertheless. Another machine: the answer no longer holds.
+        visitor.see(page.locator(".ps-saved", has_text="no-such-host.invalid"), "not reachable")
+        choose(visitor, "Add a machine")
         visitor.wait_for(lambda: page.locator(".ps-where-answer > *").count() == 0, 15, "no answer")
+        assert visitor.errors == []
+
+
+@pytest.mark.slow(30)
+@pytest.mark.long
+def test_saved_machines_are_cards_and_a_start_needs_one_that_has_passed_its_test(
+    studio: tuple[Workspace, str], server: SshServer
+) -> None:
+    port = server.address.rpartition(":")[2]
+    user = getpass.getuser()
+    with visiting(studio[1]) as visit:
+        visitor: Visitor = visit("/#train")
+        page, start = visitor.page, visitor.page.locator("#train-start")
+        choose(visitor, "SSH machine")
+        page.get_by_label("Host", exact=True).fill(f"{user}@127.0.0.1:{port}")
+        visitor.see(start, f"Check 127.0.0.1:{port} first")
+        page.get_by_label("Name", exact=True).fill("gpu-box")
+        page.get_by_label("Dollars per hour", exact=True).fill("0")
+        page.get_by_role("button", name="Test and save", exact=True).click()
+        card = page.locator(".ps-saved", has_text="gpu-box")
+        visitor.see(card, "reachable · $0 an hour")
+        assert page.get_by_label("gpu-box", exact=True).is_checked()
+        visitor.see(page.locator(".ps-where-answer"), "Ready: ", "GB of disk free")
+        visitor.see(start, "Train ", "on gpu-box")
+        assert visitor.field("train-price_per_hour").input_value() == "0"
+        visitor.shoot("machine-reachable")
+        # One that refuses.
+        choose(visitor, "Add a machine")
+        page.get_by_label("Host", exact=True).fill(f"{user}@127.0.0.1:{free_port()}")
+        page.get_by_label("Name", exact=True).fill("old-box")
+        visitor.see(start, "Check ")
+        start.click()
+        visitor.see(page.locator(".ps-where-answer .ps-error"), f"{user}@127.0.0.1", "refused")
+        visitor.see(page.locator(".ps-saved", has_text="old-box"), "not reachable")
+        visitor.see(start, "Check old-box first")
+        visitor.see(page.locator("#tab-train .ps-hint"), "old-box has not passed its last check")
+        visitor.shoot("machine-unreachable")
+        visitor.reload()
+        visitor.see(page.locator(".ps-where-answer"), "Not reachable: ", "refused")
+        page.get_by_label("gpu-box", exact=True).check()
+        visitor.see(start, "Train ", "on gpu-box")
+        page.get_by_label("old-box", exact=True).check()
+        for name in ("Remove", "Remove old-box from the list"):
+            page.get_by_role("button", name=name, exact=True).click()
+        visitor.wait_for(
+            lambda: page.get_by_label("This computer", exact=True).is_checked(), 20, "it is gone"
+        )
+        assert page.get_by_label("old-box", exact=True).count() == 0
+        assert [one.name for one in read_machines(studio[0]) if "box" in one.name] == ["gpu-box"]
         assert visitor.errors == []
 
 
@@ -279,6 +346,6 @@ def test_flavors_are_listed_with_the_prices_of_the_hub(tmp_path: Path) -> None:
             )
             menu.select_option("l4x1")
             wait_for_address(visitor, "hf://l4x1")
-            visitor.page.get_by_role("button", name="Check", exact=True).click()
+            visitor.page.get_by_role("button", name="Test and save", exact=True).click()
             visitor.page.locator(".ps-where-answer", has_text="Ready: l4x1").wait_for()
             assert visitor.errors == []

@@ -4,8 +4,10 @@ const button = () => document.getElementById(props.button);
 const ask = () => {
   if (!element.isConnected) return clearInterval(asking);
   const start = button();
-  const isBlocked = props.blocked.some((words) => start?.textContent.trim().startsWith(words));
+  const words = start?.textContent.trim() ?? "";
+  const isBlocked = props.blocked.some((one) => words.startsWith(one)) || studio.isCheckFirst(words);
   if (isBlocked && studio.isShown(start) && !document.hidden) trigger("again");
 };
 const asking = setInterval(ask, 3000);
 window.addEventListener("focus", ask);
+window.addEventListener("ps-again", ask);

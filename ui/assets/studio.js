@@ -219,6 +219,9 @@ window.studio = (() => {
     return changes === formOf(id).changes ? [changes] : undefined;
   };
 
+  // Whether a start button asks for a check of the machine first.
+  const isCheckFirst = (words) => /^Check \S+ first$/.test(words);
+
   // Returns a new value for each component that relays an event.
   let relayed = 0;
   const relay = (components) => Array(components).fill((relayed += 1));
@@ -382,5 +385,5 @@ window.studio = (() => {
   });
   mend();
 
-  return { h, ask, poll, isShown, number, compact, duration, ago, place, compared, go, typed, heard, formOf, startOf, valueOf, fill, wanted, rest, relay, changed, noted, paint, repaint, reveal: revealField, problemCard, viewing: "" };
+  return { h, ask, poll, isShown, number, compact, duration, ago, place, compared, go, typed, heard, formOf, startOf, valueOf, fill, wanted, rest, relay, changed, noted, isCheckFirst, paint, repaint, reveal: revealField, problemCard, viewing: "" };
 })();

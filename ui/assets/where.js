@@ -1,22 +1,29 @@
-// Where a run is executed: fields for each kind of machine, which compose the form's address.
-// Only the address counts. The fields follow if it changes otherwise: by hand, after a reload, or
-// with the settings of another run.
-const { h } = studio;
+// Where a run is executed: a card for this computer and for each saved machine, and fields for a new
+// one, which compose the form's address. Only the address counts. Cards and fields follow if it
+// changes otherwise: by hand, after a reload, or with the settings of another run.
+const { h, ago } = studio;
 const { form, limits, unsigned } = props;
 const root = element.querySelector(".ps-where");
 const answer = root.querySelector(".ps-where-answer");
 const check = root.querySelector(".ps-where-check");
+const remove = root.querySelector(".ps-where-remove");
 const PLACES = { ssh: "host", hf: "flavor", tpu: "type", sky: "resources" };
 const PARAMETERS = { ssh: ["python"], hf: ["namespace"], tpu: ["zone", "spot", "project"], sky: ["cloud", "use_spot"] };
 const WITHOUT = { spot: "1", use_spot: "0" }; // the meaning of an address without them
 const sent = new Set(); // addresses composed here that the form hasn't reported back yet
+let machines = []; // the saved ones
+let changing = ""; // the name of the saved machine that is being changed
+let sure = false; // a press of Remove has been
+let asking = ""; // the address that is being tested
 let others = []; // parameters of the address that have no field
-let kept = []; // the limits of the last remote machine, while this one is chosen
+let kept = []; // the limits of the last remote machine, while this computer is chosen
 
 // The fields.
 
 const fieldOf = (name) => root.querySelector(`[data-name="${name}"]`);
-const kindOf = () => root.querySelector("input[type=radio]:checked").value;
+const choiceOf = () => root.querySelector("#where-machine input:checked").value;
+const savedOf = () => machines.find(({ name }) => choiceOf() === `saved:${name}`);
+const kindOf = () => root.querySelector("#where-kind input:checked")?.value ?? "ssh";
 const read = (name) => {
   const field = fieldOf(name);
   if (field.type === "checkbox") return field.checked ? "1" : "0";
@@ -32,11 +39,46 @@ const write = (name, value) => {
   }
 };
 const showKind = (kind) => {
-  root.querySelector(`input[type=radio][value="${kind}"]`).checked = true;
-  root.dataset.kind = kind;
-  root.querySelectorAll("[data-kinds]").forEach((one) => (one.hidden = one.dataset.kinds !== kind));
-  root.querySelector(".ps-where-actions").hidden = kind === "here";
+  root.querySelector(`#where-kind input[value="${kind}"]`).checked = true;
+  root.querySelectorAll("[data-kinds]").forEach((one) => (one.hidden = !one.dataset.kinds.split(" ").includes(kind)));
   if (kind === "hf") listFlavors();
+};
+
+// The cards.
+
+const DOTS = { reachable: "done", "not reachable": "failed" };
+const card = ({ name, state, about }) => {
+  const id = `where-card-saved:${name}`;
+  return h("label", { class: "ps-saved" },
+    h("input", { type: "radio", name: "where/group", value: `saved:${name}`, "aria-labelledby": id, "aria-describedby": `${id}-about` }),
+    h("span", {}, h("b", { id }, name), h("small", { id: `${id}-about` }, h("i", { class: `ps-dot ${DOTS[state] ?? ""}`, "aria-hidden": "true" }), about)));
+};
+
+// Redraws the cards only if they have changed, so that the focus stays.
+const draw = (found) => {
+  if (!found || JSON.stringify(found) === JSON.stringify(machines)) return;
+  const chosen = choiceOf();
+  const hasFocus = root.querySelector("#where-machine").contains(document.activeElement);
+  machines = found;
+  root.querySelectorAll(".ps-saved").forEach((one) => one.remove());
+  root.querySelector("#where-machine label:last-child").before(...machines.map(card));
+  pick(chosen);
+  if (hasFocus) root.querySelector("#where-machine input:checked").focus({ preventScroll: true });
+};
+
+const pick = (choice) => {
+  const cards = [...root.querySelectorAll("#where-machine input")];
+  (cards.find(({ value }) => value === choice) ?? cards[0]).checked = true;
+  const saved = savedOf();
+  const mode = saved ? "saved" : choiceOf();
+  root.dataset.mode = mode;
+  root.dataset.kind = mode === "here" ? "here" : saved ? saved.target.split(":")[0] : kindOf();
+  root.querySelector(".ps-where-editor").hidden = mode !== "add";
+  root.querySelector(".ps-where-actions").hidden = mode === "here";
+  root.querySelectorAll(".ps-where-change, .ps-where-remove").forEach((one) => (one.hidden = mode !== "saved"));
+  check.textContent = mode === "saved" ? "Test" : "Test and save";
+  sure = false;
+  remove.textContent = "Remove";
 };
 
 // The address.
@@ -59,26 +101,35 @@ const parse = (address) => {
 };
 
 const compose = () => {
+  if (choiceOf() === "here") return "";
+  const saved = savedOf();
+  if (saved) return saved.target;
   const kind = kindOf();
-  if (kind === "here") return "";
   const place = read(PLACES[kind]).replace(/^[a-z]+:\/\//, "");
   const own = PARAMETERS[kind].map((name) => [name, read(name)]).filter(([name, value]) => value && !(name === "use_spot" && value === "0"));
   const query = [...own, ...others].map(([name, value]) => `${name}=${encode(value)}`).join("&");
   return `${kind}://${kind === "ssh" ? place : encode(place)}${query && `?${query}`}`;
 };
 
-// Shows an address in the fields; one that can't be read leaves them as they are.
+// Shows an address on its card, else in the fields; one that can't be read leaves them as they are.
 const show = (address) => {
-  const parsed = address ? parse(address) : { kind: "here" };
-  if (!parsed) return;
+  const saved = machines.find(({ target }) => target === address);
+  if (saved || !address) return pick(saved ? `saved:${saved.name}` : "here");
+  if (fillIn(address)) {
+    write("price", textOf("price_per_hour")?.value ?? "");
+    pick("add");
+  }
+};
+const fillIn = (address) => {
+  const parsed = parse(address);
+  if (!parsed) return false;
   const { kind } = parsed;
   showKind(kind);
-  others = [];
-  if (kind === "here") return;
   const values = { ...WITHOUT, ...Object.fromEntries(parsed.pairs) };
   others = parsed.pairs.filter(([name]) => !PARAMETERS[kind].includes(name));
   write(PLACES[kind], parsed.place);
   PARAMETERS[kind].forEach((name) => write(name, values[name] ?? ""));
+  return true;
 };
 
 // The form.
@@ -94,23 +145,24 @@ const type = (name, text) => {
 const send = () => {
   const address = compose();
   sent.add(address);
-  answer.replaceChildren();
+  tell();
   type("target", address);
 };
 
-// This machine has no limits; they return with another one.
-const choose = () => {
-  const kind = kindOf();
+// This computer has no limits; they return with another machine. A saved machine has its own price.
+const choose = (choice) => {
+  const before = root.dataset.mode;
   const now = limits.map((name) => textOf(name)?.value ?? "");
-  others = [];
-  showKind(kind);
+  changing = "";
+  pick(choice);
   send();
-  if (kind === "here") {
+  if (choiceOf() === "here") {
     kept = now;
     limits.forEach((name) => type(name, ""));
-  } else if (!now.some(Boolean)) {
-    limits.forEach((name, index) => type(name, kept[index] ?? ""));
+    return;
   }
+  if (before === "here" && !now.some(Boolean)) limits.forEach((name, index) => type(name, kept[index] ?? ""));
+  type("price_per_hour", savedOf()?.price ?? read("price"));
 };
 
 const follow = () => {
@@ -118,8 +170,9 @@ const follow = () => {
   if (address === compose()) sent.clear();
   else if (!sent.has(address)) {
     sent.clear();
-    answer.replaceChildren();
+    changing = "";
     show(address);
+    tell();
   }
 };
 
@@ -138,23 +191,110 @@ const listFlavors = async () => {
   write("flavor", chosen);
 };
 
-const ask = async () => {
-  const address = compose();
-  check.disabled = true;
-  answer.replaceChildren(h("p", { class: "ps-note", role: "status" }, "Asking the machine…"));
-  try {
-    const said = await studio.ask(server.check_target, { address, mirror: textOf("mirror")?.value ?? "" });
-    if (address !== compose()) return; // the answer belongs to another machine
-    answer.replaceChildren(said.problem ? studio.problemCard(said.problem) : h("p", { class: "ps-note", role: "status" }, h("b", {}, "Ready: "), said.text));
-  } catch {
-    answer.replaceChildren(h("p", { class: "ps-warning", role: "status" }, "The studio didn't answer; try again."));
-  } finally {
-    check.disabled = false;
-  }
+const note = (...children) => h("p", { class: "ps-note", role: "status" }, ...children);
+// Shows what the last test of the chosen machine has said.
+const tell = () => {
+  const saved = savedOf();
+  if (asking) return answer.replaceChildren(note("Asking the machine…"));
+  if (!saved?.checked) return answer.replaceChildren(...(saved ? [note("Not tested yet.")] : []));
+  const said = `${saved.answer} (${ago(saved.checked)})`;
+  if (saved.state === "not reachable") return answer.replaceChildren(h("p", { class: "ps-warning", role: "status" }, h("b", {}, "Not reachable: "), said));
+  return answer.replaceChildren(note(h("b", {}, saved.state === "reachable" ? "Ready: " : "Test it again: "), said));
 };
 
-root.addEventListener("input", (event) => (event.target.type === "radio" ? choose() : send()));
-check.addEventListener("click", ask);
+// Tests the chosen machine; a new one is saved first.
+const test = async () => {
+  if (asking || choiceOf() === "here") return;
+  const address = compose();
+  const isNew = root.dataset.mode === "add";
+  const more = isNew ? { name: read("name"), price: read("price"), replaces: changing } : {};
+  asking = address;
+  check.disabled = true;
+  tell();
+  let said;
+  try {
+    said = await studio.ask(server.test_machine, { address, mirror: textOf("mirror")?.value ?? "", ...more });
+  } catch {
+    said = { problem: { problem: "The studio didn't answer", fix: "try again" } };
+  }
+  asking = "";
+  check.disabled = false;
+  draw(said.machines);
+  if (address === compose()) {
+    if (said.name) {
+      changing = "";
+      pick(`saved:${said.name}`);
+      type("price_per_hour", savedOf()?.price ?? "");
+      if (isNew) ["name", "price"].forEach((name) => write(name, ""));
+    }
+    tell(); // otherwise the answer belongs to another machine
+    const problem = said.problem ?? said.failed;
+    if (problem) answer.replaceChildren(studio.problemCard(problem));
+  } else tell();
+  window.dispatchEvent(new Event("ps-again"));
+};
+
+const change = () => {
+  const saved = savedOf();
+  if (!saved || !fillIn(saved.target)) return;
+  changing = saved.name;
+  write("name", saved.name);
+  write("price", saved.price);
+  pick("add");
+  tell();
+  fieldOf(PLACES[kindOf()]).focus();
+};
+
+// The first press asks, the second one removes.
+const removeChosen = async () => {
+  const saved = savedOf();
+  if (!saved) return;
+  if (!sure) {
+    sure = true;
+    remove.textContent = `Remove ${saved.name} from the list`;
+    return;
+  }
+  const said = await studio.ask(server.remove_saved_machine, { name: saved.name });
+  if (said.problem) return answer.replaceChildren(studio.problemCard(said.problem));
+  choose("here");
+  draw(said.machines);
+  root.querySelector("#where-machine input:checked").focus();
+};
+
+const refresh = async () => {
+  const said = await studio.ask(server.list_saved_machines);
+  if (said.problem) return answer.replaceChildren(studio.problemCard(said.problem));
+  draw(said.machines);
+  follow();
+  return tell();
+};
+
+root.addEventListener("input", (event) => {
+  if (event.target.name === "where/group") return choose(event.target.value);
+  if (event.target.name === "where-kind/group") {
+    others = [];
+    showKind(event.target.value);
+    pick("add");
+  }
+  if (event.target.dataset.name === "price") type("price_per_hour", event.target.value);
+  return send();
+});
+check.addEventListener("click", test);
+root.querySelector(".ps-where-change").addEventListener("click", change);
+remove.addEventListener("click", removeChosen);
+// A start button that asks for a check does it.
+document.addEventListener("click", (event) => {
+  const start = event.target.closest?.(`#${form}-start`);
+  if (!start || !studio.isCheckFirst(start.textContent.trim())) return;
+  event.preventDefault();
+  event.stopImmediatePropagation();
+  root.scrollIntoView({ block: "center", behavior: "smooth" });
+  test();
+}, true);
 watch("value", follow);
-showKind("here");
+showKind("ssh");
+const first = window.studioFirst?.where;
+if (first && !first.problem) draw(first.machines);
+pick("here");
 follow();
+window.addEventListener("ps-place", () => studio.place().tab === "train" && choiceOf() !== "add" && refresh());

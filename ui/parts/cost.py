@@ -43,8 +43,9 @@ def cost_rows(config: TrainConfig, hours: Sequence[float]) -> Iterator[tuple[str
     is_free = price is None and _scheme(config) == "ssh"
     if not is_free:
         yield "price per hour", _UNKNOWN if price is None else markup.dollars(price)
-        known = hours and price is not None
-        costs = markup.dollar_span([one * (price or 0.0) for one in hours]) if known else _UNKNOWN
+        costs = _UNKNOWN
+        if price is not None and (hours or price == 0):
+            costs = markup.dollar_span([one * price for one in hours or (0.0,)])
         yield "cost, roughly", costs
     if limit or not is_free:
         yield "at most", limit or "no limit"

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import gradio as gr
 
 from core.config import StageConfig
-from core.errors import StudioError
+from core.errors import ConfigError, StudioError
 from core.redaction import redact
 from core.runs.chain import link_stages, submit_chain
 from core.runs.client import check_name_is_free
@@ -39,6 +39,18 @@ _FIX, _BLOCKED = "Fix ", "Can't start yet"
 _UNRESOLVED = '<p class="ps-note">Fix the marked settings first.</p>'
 
 Stages = Sequence[tuple["Launcher", StageConfig]]
+
+
+class NotReadyError(ConfigError):
+    """A start that waits for one action.
+
+    Attributes:
+        action: Words of the button, "Check … first".
+    """
+
+    def __init__(self, problem: str, *, action: str, **parts: str) -> None:
+        super().__init__(problem, **parts)
+        self.action = action
 
 
 @dataclass(frozen=True)
@@ -83,6 +95,7 @@ class Launcher:
         forecast: Summarises a config; may raise StudioError.
         summarize: Describes a config without reading inputs.
         ask: Raises StudioError for problems that only the network reveals.
+        require: Raises NotReadyError for what is still to be done before a start.
     """
 
     def __init__(
@@ -94,6 +107,7 @@ class Launcher:
         summarize: Callable[[Any], str],
         earlier: Earlier | None = None,
         ask: Callable[[Any], object] = lambda config: None,
+        require: Callable[[Any], object] = lambda config: None,
     ) -> None:
         self.stage = stage
         self.form = form
@@ -102,6 +116,7 @@ class Launcher:
         self.summarize = summarize
         self._earlier = earlier
         self._ask = ask
+        self._require = require
         if earlier:
             form.related.append(earlier.launcher.form)
         # Opened when the form shows another config.
@@ -245,13 +260,14 @@ class Launcher:
 
     def _check(self, stages: Stages) -> None:
         *before, (_, config) = stages
-        if not before:
+        if before:
+            assert self._earlier is not None
+            with _in_its_tab(self._earlier.launcher.form):
+                self._earlier.launcher._check(before)
+            self.form.check_nested(config)
+        else:
             self.form.check(config)
-            return
-        assert self._earlier is not None
-        with _in_its_tab(self._earlier.launcher.form):
-            self._earlier.launcher._check(before)
-        self.form.check_nested(config)
+        self._require(config)
 
     def _estimate(self, *raw: Any) -> dict[Any, Any]:
         config = self._own_config(raw, check_name=True)
@@ -295,6 +311,8 @@ class Launcher:
 
     def _blocked(self, error: StudioError) -> Any:
         """Returns the button that goes to the problem instead of starting."""
+        if isinstance(error, NotReadyError):
+            return gr.update(value=error.action, variant="secondary")
         count, place = self.form.count_problems(error)
         words = f"{_FIX}{count} setting{'' if count == 1 else 's'}" if count else _BLOCKED
         where = f" in {TITLES[place]}" if place else ""

@@ -1,14 +1,14 @@
-"""Fields for each kind of machine, which compose the address of the Train form.
+"""Cards of saved machines, and fields for each kind, which compose the address of the Train form.
 
 The browser composes it (`where.js`), so that no start button sends an older one. The address is the
-only value that counts: export, import, clone and commands know nothing of the fields.
+only value that counts: export, import, clone and commands know nothing of cards and fields.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import BoundedSemaphore, Lock
 from typing import Any
@@ -17,9 +17,17 @@ from urllib.parse import urlsplit
 import gradio as gr
 
 from core.config import TrainConfig
-from core.errors import RunError
+from core.errors import ConfigError, RunError, StudioError
 from core.hub.client import is_signed_in
 from core.targets import flavors
+from core.targets.saved import (
+    SavedMachine,
+    check_target,
+    machine_at,
+    read_machines,
+    remove_machine,
+    save_machine,
+)
 from core.targets.target import open_target
 from core.training.topologies import TOPOLOGIES
 from core.workspace import Workspace
@@ -27,20 +35,24 @@ from ui.assets import script
 from ui.forms import Form
 from ui.parts import markup
 from ui.parts.events import QUIET
-from ui.present import UNSET, answering, escape
+from ui.parts.stage import NotReadyError
+from ui.present import UNSET, answering, describe, escape, hide_secrets
 
 GROUP = "Where to run"
 LIMITS = ("max_hours", "max_cost", "price_per_hour")
 KINDS = {
-    "here": "This machine",
+    "here": "This computer",
     "ssh": "SSH machine",
     "hf": "Hugging Face Jobs",
     "tpu": "Cloud TPU",
     "sky": "Other cloud (SkyPilot)",
 }
 _REQUIRED = ("host", "flavor", "type", "zone", "resources")
+_ANY = " ".join(kind for kind in KINDS if kind != "here")
+_ADD = "ssh, TPU, cloud"
 _FIRST_TPU = "v5e-8"
 _UNSIGNED = "Sign in to the Hub first: hf auth login"
+_QUESTION = ("address", "mirror", "name", "price", "replaces")
 _PRICES_KEPT_SECONDS = 600.0
 # A check may wait a minute for a machine that doesn't answer.
 _MOST_CHECKS = 4
@@ -60,7 +72,12 @@ def _render_fields(form_id: str, workspace: Workspace) -> gr.HTML:
         "",
         html_template=_template(),
         js_on_load=script("where.js"),
-        server_functions=[_check_function(workspace), list_flavors],
+        server_functions=[
+            machines_function(workspace),
+            _test_function(workspace),
+            _remove_function(workspace),
+            list_flavors,
+        ],
         elem_classes=["ps-where-host"],
         form=form_id,
         limits=LIMITS,
@@ -70,20 +87,37 @@ def _render_fields(form_id: str, workspace: Workspace) -> gr.HTML:
 
 def _template() -> str:
     return (
-        '<div class="ps-where" data-kind="here">'
-        f'<fieldset id="where-kind"><legend>{GROUP}</legend>{_radios()}</fieldset>'
-        f'<div class="ps-where-fields">{"".join(_fields())}</div>'
+        '<div class="ps-where" data-kind="here" data-mode="here">'
+        f'<fieldset id="where-machine"><legend>{GROUP}</legend>'
+        f"{_card('here', KINDS['here'], '')}{_card('add', 'Add a machine', _ADD)}</fieldset>"
+        '<div class="ps-where-editor" hidden>'
+        f'<fieldset id="where-kind"><legend>Kind of machine</legend>{_radios()}</fieldset>'
+        f'<div class="ps-where-fields">{"".join(_fields())}</div></div>'
         '<div class="ps-where-actions" hidden>'
-        '<button type="button" class="ps-button ps-where-check" id="where-check">Check</button>'
+        '<button type="button" class="ps-button ps-where-check" id="where-check"></button>'
+        '<button type="button" class="ps-button ps-where-change">Change</button>'
+        '<button type="button" class="ps-button ps-where-remove">Remove</button>'
         '<div class="ps-where-answer"></div></div></div>'
+    )
+
+
+def _card(value: str, title: str, about: str) -> str:
+    """A card; the browser makes those of saved machines alike."""
+    described = f' aria-describedby="where-card-{value}-about"' if about else ""
+    more = f'<small id="where-card-{value}-about">{escape(about)}</small>' if about else ""
+    return (
+        f'<label><input type="radio" name="where/group" value="{value}"'
+        f' aria-labelledby="where-card-{value}"{described}{" checked" if value == "here" else ""}>'
+        f'<span><b id="where-card-{value}">{escape(title)}</b>{more}</span></label>'
     )
 
 
 def _radios() -> str:
     return "".join(
-        f'<label><input type="radio" name="where/group" value="{kind}"'
-        f"{' checked' if kind == 'here' else ''}><span>{escape(title)}</span></label>"
+        f'<label><input type="radio" name="where-kind/group" value="{kind}">'
+        f"<span>{escape(title)}</span></label>"
         for kind, title in KINDS.items()
+        if kind != "here"
     )
 
 
@@ -99,6 +133,8 @@ def _fields() -> Iterator[str]:
     yield _text("sky", "resources", "Resources", "A100:1", "Accelerator and count.")
     yield _text("sky", "cloud", "Cloud", UNSET, "Such as gcp or aws; empty: the cheapest.")
     yield _box("sky", "use_spot", "Spot", "Cheaper; a preempted run continues on a new one.")
+    yield _text(_ANY, "name", "Name", "gpu-box", "Empty: after the address.")
+    yield _text(_ANY, "price", "Dollars per hour", UNSET, "For costs and limits.")
 
 
 def _text(kind: str, name: str, title: str, example: str, help: str) -> str:
@@ -143,15 +179,115 @@ def _field(kind: str, name: str, label: str, help: str) -> str:
     )
 
 
-def _check_function(workspace: Workspace) -> Callable[..., dict[str, Any]]:
+def machines_function(workspace: Workspace) -> Callable[..., dict[str, Any]]:
     @answering
-    def check_target(question: dict[str, Any]) -> dict[str, Any]:
-        """Asks for a machine and its price; may take a minute."""
-        values = {name: str(question.get(name, "")).strip() for name in ("address", "mirror")}
-        with _taking(_checks):
-            return {"text": describe_target(values["address"], values["mirror"], workspace)}
+    def list_saved_machines(_: dict[str, Any]) -> dict[str, Any]:
+        return {"machines": [_describe_machine(one) for one in read_machines(workspace)]}
 
-    return check_target
+    return list_saved_machines
+
+
+def _describe_machine(machine: SavedMachine) -> dict[str, Any]:
+    check = machine.check
+    return {
+        "name": machine.name,
+        "target": machine.target,
+        "state": machine.state,
+        "about": " · ".join(filter(None, (machine.state, machine.price))),
+        "price": "" if machine.price_per_hour is None else f"{machine.price_per_hour:g}",
+        "answer": hide_secrets(check.answer) if check else "",
+        "checked": check.time if check else 0,
+    }
+
+
+def _test_function(workspace: Workspace) -> Callable[..., dict[str, Any]]:
+    listed = machines_function(workspace)
+
+    @answering
+    def test_machine(question: dict[str, Any]) -> dict[str, Any]:
+        """Saves a machine, unless it is, and asks it; may take a minute.
+
+        Takes `address`, `mirror`, and of a new or changed machine `name`, `price` and `replaces`.
+        """
+        values = {name: str(question.get(name, "")).strip() for name in _QUESTION}
+        with _taking(_checks):
+            machine = _saved(workspace, values)
+            try:
+                text = describe_target(machine.target, values["mirror"], workspace)
+            except StudioError as error:
+                return {"failed": describe(error), "name": machine.name, **listed({})}
+            return {"text": text, "name": machine.name, **listed({})}
+
+    return test_machine
+
+
+def _saved(workspace: Workspace, values: Mapping[str, str]) -> SavedMachine:
+    """Returns the saved machine that is asked for, saved first if it is new or changed."""
+    TrainConfig.parse({"target": values["address"], "mirror": values["mirror"]})
+    known = machine_at(workspace, values["address"])
+    is_as_saved = not (values["name"] or values["price"] or values["replaces"])
+    if known and is_as_saved:
+        return known
+    is_known = known is not None and values["name"] in ("", known.name)
+    replaces = values["replaces"] or (known.name if known and is_known else "")
+    price = _price(values["price"])
+    return save_machine(workspace, values["address"], values["name"], price, replaces=replaces)
+
+
+def _price(text: str) -> float | None:
+    try:
+        return float(text.lstrip("$").replace(",", ".")) if text else None
+    except ValueError:
+        raise ConfigError(
+            "The price isn't a number",
+            expected="US dollars per hour, such as 2.5",
+            received=text[:100],
+            fix="correct it, or leave it empty",
+            field="price_per_hour",
+        ) from None
+
+
+def _remove_function(workspace: Workspace) -> Callable[..., dict[str, Any]]:
+    listed = machines_function(workspace)
+
+    @answering
+    def remove_saved_machine(question: dict[str, Any]) -> dict[str, Any]:
+        remove_machine(workspace, str(question.get("name", "")))
+        return listed({})
+
+    return remove_saved_machine
+
+
+def name_of(config: TrainConfig, workspace: Workspace) -> str:
+    """Names the run's machine: as it was saved, else by its host or kind."""
+    try:
+        machine = machine_at(workspace, config.target)
+    except StudioError:
+        machine = None
+    return machine.name if machine else urlsplit(config.target).netloc.rpartition("@")[2]
+
+
+def require_check(config: TrainConfig, workspace: Workspace) -> None:
+    """Raises NotReadyError unless the run's machine has passed a check in the last day."""
+    if not config.target:
+        return
+    machine = machine_at(workspace, config.target)
+    if machine and machine.has_passed:
+        return
+    name = name_of(config, workspace)
+    has_failed = machine is not None and machine.state == "not reachable"
+    answer = machine.check.answer if machine and machine.check and has_failed else ""
+    raise NotReadyError(
+        f"{name} has not passed its last check: {answer}"
+        if has_failed
+        else f"{name} has not passed a check in the last day",
+        expected="a machine that answers",
+        received=answer or "no check",
+        fix="see to it that the machine is on and answers, then check it again"
+        if has_failed
+        else "check it first; nothing is started or booked",
+        action=f"Check {name} first",
+    )
 
 
 @contextmanager
@@ -174,9 +310,13 @@ def describe_target(address: str, mirror: str, workspace: Workspace) -> str:
     config = TrainConfig.parse({"target": address, "mirror": mirror})
     workspace.confine(config.mirror, field="mirror")
     target = open_target(config.target)
-    said = target.check()
-    target.mirror_root(config.mirror)
-    return f"{said}."
+
+    def ask() -> str:
+        answer = target.check()
+        target.mirror_root(config.mirror)
+        return answer
+
+    return f"{check_target(workspace, config.target, ask)}."
 
 
 class _Prices:

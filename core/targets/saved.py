@@ -1,0 +1,284 @@
+"""Machines that a workspace keeps by name: address, price, and the answer to the last check.
+
+Credentials are never kept; ssh, the Hub and clouds have their own. The file may come with a
+workspace of somebody else, so what is read is checked again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from core.config.options import TARGET_PATTERN
+from core.errors import ConfigError, StudioError
+from core.foreign_files import parse_bounded_json, read_regular
+from core.redaction import has_password, redact_forms
+from core.suggestions import did_you_mean
+from core.targets.target import open_target, printable
+from core.workspace import Workspace, check_name, file_lock, write_atomically
+
+MACHINES_FILE = "machines.json"
+# Machines are switched off and moved; the run checks again before it uploads anything.
+CHECK_HOLDS_SECONDS = 24 * 3600.0
+_MOST_FILE_BYTES = 1 << 20
+_MOST_MACHINES = 200
+_LONGEST_ANSWER = 500
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
+
+Price = Annotated[float, Field(ge=0, le=100_000, allow_inf_nan=False)]
+
+
+class _Stored(BaseModel):
+    # Unknown keys of a later version are ignored.
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class MachineCheck(_Stored):
+    """The answer to a check.
+
+    Attributes:
+        time: Unix seconds.
+        answer: The machine's description of itself, or why the check failed.
+    """
+
+    time: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    passed: bool
+    answer: Annotated[str, Field(max_length=_LONGEST_ANSWER)]
+
+
+class SavedMachine(_Stored):
+    """A machine with a name.
+
+    Attributes:
+        target: Address, as for `--target`.
+        price_per_hour: US dollars; None if unknown.
+    """
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$")]
+    target: Annotated[str, Field(pattern=TARGET_PATTERN, min_length=1, max_length=1000)]
+    price_per_hour: Price | None = None
+    check: MachineCheck | None = None
+
+    @property
+    def has_passed(self) -> bool:
+        """Whether a check has passed lately."""
+        if self.check is None or not self.check.passed:
+            return False
+        return 0 <= time.time() - self.check.time <= CHECK_HOLDS_SECONDS
+
+    @property
+    def state(self) -> str:
+        if self.has_passed:
+            return "reachable"
+        has_failed = self.check is not None and not self.check.passed
+        return "not reachable" if has_failed else "not checked"
+
+    @property
+    def price(self) -> str:
+        """The price for people; "" if unknown."""
+        if self.price_per_hour is None:
+            return ""
+        return f"${self.price_per_hour:.2f}".removesuffix(".00") + " an hour"
+
+
+def read_machines(workspace: Workspace) -> list[SavedMachine]:
+    """Lists the saved machines by name; raises ConfigError for a damaged file."""
+    path = workspace.root / MACHINES_FILE
+    if not path.exists():
+        return []
+    data = read_regular(path, _MOST_FILE_BYTES, error=ConfigError)
+    try:
+        values = parse_bounded_json(data)["machines"]
+        found = [_printable(SavedMachine.model_validate(one)) for one in values[:_MOST_MACHINES]]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise ConfigError(
+            f"{path} can't be read",
+            expected="the saved machines, as this program writes them",
+            received=f"{type(error).__name__}",
+            fix="delete the file, and add the machines again",
+        ) from error
+    by_name = {one.name: one for one in found}
+    return sorted(by_name.values(), key=lambda one: one.name.lower())
+
+
+def find_machine(workspace: Workspace, name: str) -> SavedMachine:
+    """Finds a saved machine by its name; raises ConfigError."""
+    machines = read_machines(workspace)
+    found = next((one for one in machines if one.name == name), None)
+    if found is None:
+        names = [one.name for one in machines]
+        raise ConfigError(
+            f"There is no saved machine {name[:100]!r}",
+            expected=", ".join(names) or "the name of a saved machine; there is none yet",
+            received=name[:100],
+            fix=did_you_mean(name, names) or "add it with: studio machines add NAME ADDRESS",
+            field="target",
+        )
+    return found
+
+
+def machine_at(workspace: Workspace, target: str) -> SavedMachine | None:
+    """Returns the saved machine with an address, one with a passed check first."""
+    found = [one for one in read_machines(workspace) if one.target == target]
+    return next((one for one in found if one.has_passed), next(iter(found), None))
+
+
+def resolve_target(workspace: Workspace, target: str) -> str:
+    """Returns the address that a target means, which may be a saved machine's name."""
+    if not target or "://" in target:
+        return target
+    return find_machine(workspace, target).target
+
+
+def price_of(workspace: Workspace, target: str) -> float | None:
+    """Returns the price of the saved machine with an address; None if unknown."""
+    machine = machine_at(workspace, target) if target else None
+    return machine.price_per_hour if machine else None
+
+
+def save_machine(
+    workspace: Workspace,
+    target: str,
+    name: str = "",
+    price_per_hour: float | None = None,
+    *,
+    replaces: str = "",
+) -> SavedMachine:
+    """Saves a machine.
+
+    Args:
+        name: Empty: after its address.
+        replaces: Name of the saved machine that is changed.
+
+    Raises:
+        ConfigError: The address, name or price is invalid, or the name is taken.
+    """
+    check_address(target)
+    if name:
+        check_name(name)
+    if price_per_hour is not None and not 0 <= price_per_hour <= 100_000:
+        raise ConfigError(
+            "The price can't be right",
+            expected="US dollars per hour, from 0 to 100,000",
+            received=f"{price_per_hour}",
+            fix="correct it, or leave it out",
+            field="price_per_hour",
+        )
+    with _changing(workspace) as machines:
+        before = machines.pop(replaces, None)
+        name = name or (before.name if before else _free_name(target, machines))
+        if name in machines:
+            raise ConfigError(
+                f"The name {name} is taken by {machines[name].target}",
+                expected="a new name",
+                received=name,
+                fix=f"choose another name, or remove it with: studio machines remove {name}",
+                field="name",
+            )
+        if len(machines) >= _MOST_MACHINES:
+            raise ConfigError(
+                "There are too many saved machines",
+                expected=f"at most {_MOST_MACHINES}",
+                received="one more",
+                fix="remove one: studio machines remove NAME",
+            )
+        check = before.check if before and before.target == target else None
+        saved = SavedMachine(name=name, target=target, price_per_hour=price_per_hour, check=check)
+        machines[name] = saved
+    return saved
+
+
+def remove_machine(workspace: Workspace, name: str) -> None:
+    """Forgets a machine; its runs go on. Raises ConfigError if there is none of this name."""
+    find_machine(workspace, name)
+    with _changing(workspace) as machines:
+        machines.pop(name, None)
+
+
+def check_address(target: str) -> None:
+    """Raises ConfigError for a text that is no address, or holds a password or a token."""
+    if has_password(target):
+        raise ConfigError(
+            "The address holds a password or a token",
+            expected="an address without secrets: a saved machine keeps none",
+            received=redact_forms(target)[:200],
+            fix="log in instead (a key of ssh, hf auth login, gcloud auth), and leave it out",
+            field="target",
+        )
+    if not re.fullmatch(TARGET_PATTERN, target) or len(target) > 1000 or not target:
+        raise ConfigError(
+            "That can't be the address of a machine",
+            expected="ssh://host, hf://flavor, tpu://type?zone=…&project=… or sky://resources",
+            received=target[:200],
+            fix="see docs/remote.md for the addresses",
+            field="target",
+        )
+    open_target(target)
+
+
+def check_target(workspace: Workspace, target: str, ask: Callable[[], str] | None = None) -> str:
+    """Asks a target for its machine, and keeps the answer with the machines that have its address.
+
+    Args:
+        ask: Asks for more than the target itself does.
+
+    Returns:
+        A line about the machine.
+
+    Raises:
+        StudioError: The machine refuses, or can't be reached.
+    """
+    check_address(target)
+    try:
+        answer = (ask or open_target(target).check)()
+    except StudioError as error:
+        _keep(workspace, target, f"{error.problem}: {error.received}", passed=False)
+        raise
+    _keep(workspace, target, answer, passed=True)
+    return answer
+
+
+def _keep(workspace: Workspace, target: str, answer: str, *, passed: bool) -> None:
+    shown = printable(redact_forms(answer))[:_LONGEST_ANSWER]
+    check = MachineCheck(time=time.time(), passed=passed, answer=shown)
+    if machine_at(workspace, target) is None:
+        return
+    with _changing(workspace) as machines:
+        for name, one in machines.items():
+            if one.target == target:
+                machines[name] = one.model_copy(update={"check": check})
+
+
+@contextmanager
+def _changing(workspace: Workspace) -> Iterator[dict[str, SavedMachine]]:
+    workspace.make_root()
+    with file_lock(workspace.root / "machines.lock"):
+        machines = {one.name: one for one in read_machines(workspace)}
+        yield machines
+        values = {"machines": [one.model_dump(mode="json") for one in machines.values()]}
+        text = json.dumps(values, indent=1, ensure_ascii=False)
+        write_atomically(workspace.root / MACHINES_FILE, text + "\n")
+
+
+def _free_name(target: str, taken: Mapping[str, Any]) -> str:
+    place = urlsplit(target).netloc.rpartition("@")[2]
+    name = _NOT_IN_NAMES.sub("-", place).strip("-._")[:40] or urlsplit(target).scheme
+    names = [name, *(f"{name}-{number}" for number in range(2, _MOST_MACHINES + 2))]
+    return next(one for one in names if one not in taken)
+
+
+def _printable(machine: SavedMachine) -> SavedMachine:
+    """Checks an address that is read, and replaces what could control a terminal in an answer."""
+    if has_password(machine.target) or printable(machine.target) != machine.target:
+        raise ValueError("an address that is not accepted")
+    if machine.check is None:
+        return machine
+    check = machine.check.model_copy(update={"answer": printable(machine.check.answer)})
+    return machine.model_copy(update={"check": check})
