@@ -23,6 +23,7 @@ from core.store import Store
 from core.training.topologies import TOPOLOGIES, find_topology, runtime_version
 from core.workspace import Workspace
 from tests.ports import free_port
+from tests.targets.homes import ssh_machine, stopped_at_the_end
 from tests.texts import write_sentences
 
 ROOT = Path(__file__).parent.parent
@@ -45,26 +46,33 @@ SMALLER = {
         "--num-train-steps 10 --num-hidden-layers 2 --hidden-size 16 --num-attention-heads 2"
         " --intermediate-size 32"
     ),
+    "finetune": shlex.split("--num-train-epochs 1 --num-seeds 1 --learning-rates 1e-3 --limit 60"),
 }
+TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
+
+
+def all_blocks(page: str) -> list[tuple[str, str]]:
+    """Returns language and text of each code block."""
+    return re.findall(r"^```(\w*)\n(.*?)^```$", page, flags=re.DOTALL | re.MULTILINE)
 
 
 def blocks(language: str, page: str = README) -> list[str]:
-    found = re.findall(r"^```(\w*)\n(.*?)^```$", page, flags=re.DOTALL | re.MULTILINE)
-    return [text for name, text in found if name == language]
+    return [text for name, text in all_blocks(page) if name == language]
 
 
-def shell_commands() -> list[list[str]]:
-    whole = [block.replace("\\\n", "") for block in blocks("sh")]
-    lines = [line for block in whole for line in block.splitlines() if line.strip()]
+def shell_commands(*texts: str) -> list[list[str]]:
+    """Returns the words of each command, of the README's blocks by default."""
+    whole = [text.replace("\\\n", "") for text in texts or blocks("sh")]
+    lines = [line for text in whole for line in text.splitlines() if line.strip()]
     return [shlex.split(line, comments=True) for line in lines]
 
 
-def core_commands() -> list[list[str]]:
+def core_commands(*texts: str) -> list[list[str]]:
     """Returns the arguments of commands that run `studio`, or the same as a module."""
     prefixes = (["python", "-m", "core"], ["studio"])
     return [
         command[len(prefix) :]
-        for command in shell_commands()
+        for command in shell_commands(*texts)
         for prefix in prefixes
         if command[: len(prefix)] == prefix
     ]
@@ -115,6 +123,59 @@ def test_every_stage_command_of_the_readme_works(tmp_path: Path) -> None:
     for command in run_commands:
         result = run_core([done if word == "RUN" else word for word in command], tmp_path)
         assert result.returncode == expected.get(command[1], 0), (command, result.stderr)
+
+
+def run_block(language: str, text: str, folder: Path, machine: str) -> None:
+    """Saves a script by the name in its first line, or runs commands, with a machine of the test.
+
+    RUN is the newest run.
+    """
+    if language == "python":
+        (name,) = re.findall(r"\A# (\w+\.py)\n", text)
+        (folder / name).write_text(text, "utf-8")
+        return
+    for program, *words in shell_commands(text):
+        command = [word.replace("ssh://me@gpu-box", machine) for word in words]
+        if "RUN" in command:
+            (newest, *_) = Store.open(Workspace(folder / "workspace")).list_runs()
+            command[command.index("RUN")] = newest.id
+        if program == "python":
+            subprocess.run([sys.executable, *command], cwd=folder, timeout=300, check=True)
+        else:
+            assert program == "studio"
+            result = run_core(command, folder)
+            assert result.returncode == 0, (command, result.stdout, result.stderr)
+
+
+@pytest.mark.slow(60)
+@pytest.mark.long
+@pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
+def test_every_block_of_a_tutorial_works(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "tutorial"
+    write_sentences(folder / "my-text.txt", 600)
+    with (
+        ssh_machine(tmp_path, monkeypatch) as server,
+        stopped_at_the_end(Workspace(folder / "workspace")),
+    ):
+        for language, text in all_blocks(path.read_text("utf-8")):
+            if language != "console":
+                run_block(language, text, folder, f"{server.address}?python={sys.executable}")
+    shown = re.findall(r"--output (\S+)", path.read_text("utf-8"))
+    assert all("data:image/svg" in (folder / name).read_text("utf-8") for name in shown)
+
+
+@pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
+def test_tutorial_is_short_and_its_commands_are_parsed(path: Path) -> None:
+    """Blocks of the kind `console` need an account, or serve until they are stopped."""
+    text = path.read_text("utf-8")
+    assert len(text.split()) <= 500
+    assert f"({path.relative_to(ROOT)})" in README
+    commands = core_commands(*(block for name, block in all_blocks(text) if name != "python"))
+    assert commands
+    for command in commands:
+        build_parser().parse_args(command)
 
 
 @pytest.mark.slow
@@ -258,7 +319,7 @@ def test_the_files_to_read_first_exist() -> None:
 
 
 def test_every_relative_link_in_the_docs_has_a_target() -> None:
-    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
         for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text("utf-8")):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
