@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, TextIO
 
 from core.errors import RunError
-from core.foreign_files import parse_bounded_json
+from core.foreign_files import LARGEST_EXACT, parse_bounded_json
 from core.redaction import redact_values
 from core.system_errors import is_disk_full
 from core.workspace.places import check_not_moved, make_folder
@@ -31,8 +31,6 @@ _CLOSING_PATIENCE_SECONDS = 600.0
 _TAIL_BYTES = 1 << 16
 _PIECE_BYTES = 1 << 20
 _LONGEST_LINE_BYTES = 32 << 20
-# Exact as a float.
-_LARGEST_NUMBER = 1 << 53
 
 StopMode = Literal["save", "abort"]
 
@@ -413,9 +411,9 @@ def _parse(line: bytes) -> dict[str, Any] | None:
     seconds: Any = event.get("t")
     is_event = (
         type(number) is int
-        and 0 < number < _LARGEST_NUMBER
+        and 0 < number < LARGEST_EXACT
         and type(seconds) in (int, float)
-        and abs(seconds) < _LARGEST_NUMBER  # Also rejects NaN.
+        and abs(seconds) < LARGEST_EXACT  # Also rejects NaN.
         and isinstance(event.get("kind"), str)
     )
     if not is_event:

@@ -17,7 +17,10 @@ _LFS_HEAD = b"version https://git-lfs.github.com/spec/"
 _LONGEST_LFS_POINTER_BYTES = 1024
 _DEEPEST_JSON = 64
 _SHOWN_CHARACTERS = 80
-_LARGEST_INT = (1 << 64) - 1
+# That arrays and database columns hold.
+LARGEST_INT = (1 << 63) - 1
+# Exact as a float, and seconds that have a date.
+LARGEST_EXACT = 1 << 53
 _MANY_DIGITS = re.compile(rb"[0-9]{19}")
 
 
@@ -137,7 +140,7 @@ def parse_json(data: bytes | str) -> Any:
 
 
 def parse_bounded_json(data: bytes) -> Any:
-    """Parses JSON; raises ValueError for integers that no float or database column holds."""
+    """Parses JSON; raises ValueError for integers that no array or database column holds."""
     if _MANY_DIGITS.search(data):
         return json.loads(data, parse_int=_bounded_int)
     return json.loads(data)
@@ -148,7 +151,7 @@ def shown(value: Any) -> str:
     try:
         text = repr(value)
     except (RecursionError, ValueError):  # An integer of thousands of digits.
-        text = f"a {type(value).__name__}"
+        text = "an integer" if isinstance(value, int) else f"a {type(value).__name__}"
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]} …"
 
 
@@ -198,7 +201,7 @@ def _finite_float(text: str) -> float:
 
 def _bounded_int(text: str) -> int:
     value = int(text)
-    if abs(value) > _LARGEST_INT:
+    if abs(value) > LARGEST_INT:
         raise ValueError(f"the number {text[:_SHOWN_CHARACTERS]} is too large")
     return value
 

@@ -35,6 +35,7 @@ from core.config.options import (
 from core.config.spelling import suggest_names
 from core.config.workers import CLUSTER_PATTERN
 from core.errors import ConfigError
+from core.foreign_files import LARGEST_INT, shown
 from core.presets import Preset
 from core.redaction import HIDDEN
 from core.suggestions import did_you_mean
@@ -91,7 +92,13 @@ class StageConfig(BaseModel):
             raise PydanticCustomError("not_utf_8", "text in UTF-8; rename the file if necessary")
         if isinstance(value, str) and "." in value and plain_type(field)[0] is int:
             raise PydanticCustomError("int_dotted", "a whole number such as 10000")
-        return value
+        return _checked_size(value)
+
+    @field_validator("*")
+    @classmethod
+    def _refuse_large(cls, value: Any) -> Any:
+        """Refuses what was text before, too."""
+        return _checked_size(value)
 
     @classmethod
     def inferred(
@@ -176,6 +183,13 @@ class StageConfig(BaseModel):
         return changed
 
 
+def _checked_size(value: Any) -> Any:
+    """Refuses integers that no array and no database holds."""
+    if isinstance(value, int) and not -LARGEST_INT <= value <= LARGEST_INT:
+        raise PydanticCustomError("int_large", "a whole number of at most 19 digits, below 2^63")
+    return value
+
+
 def fingerprint_of(value: Any) -> str:
     """Returns 16 hex digits, independent of key order."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
@@ -208,7 +222,7 @@ def config_error(model: type[StageConfig], error: ValidationError) -> ConfigErro
     return ConfigError(
         f"{where} has an invalid value{more}",
         expected=describe_expected(first),
-        received=HIDDEN if is_secret else repr(first["input"]),
+        received=HIDDEN if is_secret else shown(first["input"]),
         fix=_suggested_choice(first) or f"set {where} to a valid value",
         field=name,
     )

@@ -35,6 +35,7 @@ from core.corpus.report import ReadingReport, count_skipped, describe_skipped
 from core.corpus.source import Source, SourcePart, Split
 from core.errors import ConfigError, CorpusError
 from core.events import Reporter
+from core.foreign_files import parse_bounded_json
 from core.workspace import Workspace, write_atomically, writing_whole_file
 from core.workspace.places import make_folder
 
@@ -794,8 +795,8 @@ def _read_passes(path: Path) -> dict[str, dict[str, dict[str, int]]]:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        values = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
+        values = parse_bounded_json(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
         return {}  # recounted by the next pass
     return values if isinstance(values, dict) else {}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +12,7 @@ from core.errors import StudioError
 from core.evaluation.stored import find_evaluations
 from core.events import EVENTS_FILE, read_events
 from core.finetuning.names import is_of_finetuning
+from core.foreign_files import parse_bounded_json
 from core.models.architecture import Architecture
 from core.models.families import objectives_of_family
 from core.models.hf import read_architecture
@@ -187,8 +187,8 @@ def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
 
 def _eval_results(folder: Path) -> dict[str, float]:
     try:
-        values = json.loads((folder / EVAL_RESULTS_FILE).read_text("utf-8"))
-    except (OSError, ValueError):
+        values = parse_bounded_json((folder / EVAL_RESULTS_FILE).read_bytes())
+    except (OSError, ValueError, RecursionError):
         return {}
     if not isinstance(values, dict):
         return {}

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import RunError, StudioError
-from core.foreign_files import read_regular
+from core.foreign_files import parse_bounded_json, read_regular
 from core.workspace.atomic import remove_folder, sync
 from core.workspace.locks import file_lock
 from core.workspace.places import make_folder
@@ -58,7 +58,7 @@ class PartStore:
         """Returns a finished part; None if it is missing, damaged or of another recipe."""
         folder = self._final(number)
         try:
-            record = json.loads(read_regular(folder / RECORD_FILE, _MOST_RECORD_BYTES))
+            record = parse_bounded_json(read_regular(folder / RECORD_FILE, _MOST_RECORD_BYTES))
             is_own = record["recipe"] == self.recipe and record["number"] == number
             files = record["files"]
             is_whole = is_own and files == _hash_files(folder)

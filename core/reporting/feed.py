@@ -11,7 +11,7 @@ from typing import Any
 
 from core.errors import StudioError
 from core.events import read_events
-from core.foreign_files import read_regular
+from core.foreign_files import parse_bounded_json, read_regular
 from core.runs.folder import RunFolder
 from core.workspace import write_atomically
 
@@ -55,7 +55,7 @@ class Feed:
 
     def __post_init__(self) -> None:
         with suppress(StudioError, ValueError, TypeError, RecursionError):
-            self.progress = Progress(**json.loads(read_regular(self._path, _MOST_BYTES)))
+            self.progress = Progress(**parse_bounded_json(read_regular(self._path, _MOST_BYTES)))
 
     @property
     def _path(self) -> Path:

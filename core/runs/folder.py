@@ -15,7 +15,6 @@ run.lock       held by the running process
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import secrets
@@ -29,7 +28,7 @@ from typing import Any
 
 from core.errors import RunError, StudioError
 from core.events import EVENTS_FILE, STOP_FILE, StopMode, read_notes, read_resolved, read_samples
-from core.foreign_files import parse_bounded_json, read_regular
+from core.foreign_files import LARGEST_EXACT, parse_bounded_json, read_regular
 from core.redaction import has_password
 from core.runs.annotations import checked
 from core.runs.process import ProcessIdentity
@@ -190,7 +189,10 @@ class RunFolder:
 
     def read_exit(self) -> dict[str, Any] | None:
         """Returns `{"code", "signal", "time"}`; None before the exit."""
-        return _read_json(self.path / "exit.json")
+        values = _read_json(self.path / "exit.json") or {}
+        codes = values.get("code"), values.get("signal")
+        is_valid = all(one is None or type(one) is int for one in codes)
+        return values if is_valid and _is_time(values.get("time")) else None
 
     def write_notes(self, values: Mapping[str, Any]) -> None:
         _write_json(self.path / "notes.json", values)
@@ -273,12 +275,15 @@ def carried_environment(environment: Mapping[str, str]) -> dict[str, str]:
 def _checked(record: RunRecord) -> RunRecord:
     """Raises TypeError for a record with values of other types."""
     texts = (record.id, record.stage, record.cwd, record.follows, *record.after)
-    is_time = isinstance(record.created, int | float) and math.isfinite(record.created)
     is_valid = all(isinstance(one, str) for one in texts) and isinstance(record.after, list)
     is_valid &= isinstance(record.is_isolated, bool)
-    if not is_valid or not is_time or not isinstance(record.config, dict):
+    if not is_valid or not _is_time(record.created) or not isinstance(record.config, dict):
         raise TypeError("a value of another type")
     return record
+
+
+def _is_time(seconds: Any) -> bool:
+    return isinstance(seconds, int | float) and abs(seconds) < LARGEST_EXACT  # NaN isn't.
 
 
 def signed_environment(folder: Path, environment: Mapping[str, str]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -10,6 +9,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from core.foreign_files import parse_bounded_json
 from core.models.families import sizes_of_family
 from core.runs.folder import RunFolder
 from core.store import RunRow
@@ -102,7 +102,7 @@ def _read_newest(path: Path, *, is_first_attempt: bool) -> tuple[int, dict[str, 
 
 def _parse(line: bytes) -> tuple[int, dict[str, Any]]:
     try:
-        event = json.loads(line)
+        event = parse_bounded_json(line)
         number, settings = int(event["n"]), event["settings"]
     except (ValueError, TypeError, KeyError, RecursionError):
         return 0, {}

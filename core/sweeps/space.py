@@ -12,11 +12,11 @@ from pydantic.fields import FieldInfo
 from core.config import StageConfig, field_extra, plain_type
 from core.config.spelling import suggest_names
 from core.errors import ConfigError
+from core.foreign_files import LARGEST_EXACT, shown
 
 MOST_OPTIONS = 32
 MOST_VALUES = 1_000
 # A range could otherwise name a value that floats can't tell apart.
-_LARGEST_INTEGER = 1 << 53
 _NO_VALUE = ("none", "null", "")
 # A trial's name, and files that trials would overwrite.
 _FIXED = ("name", "output")
@@ -250,8 +250,8 @@ def _number(key: str, value: Mapping[str, Any], name: str, is_integer: bool) -> 
     number = value[name]
     allowed = (int,) if is_integer else (int, float)
     is_number = isinstance(number, allowed) and not isinstance(number, bool)
-    if not is_number or not math.isfinite(number) or abs(number) > _LARGEST_INTEGER:
-        raise _error(f"{key}.{name}", "an invalid value", kind, repr(number), "correct it")
+    if not is_number or not abs(number) <= LARGEST_EXACT:  # NaN isn't.
+        raise _error(f"{key}.{name}", "an invalid value", kind, shown(number), "correct it")
     return float(number)
 
 

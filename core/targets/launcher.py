@@ -18,7 +18,7 @@ from core.config import TrainConfig, split_references
 from core.environment import RUN_KEY_VARIABLE
 from core.errors import ConfigError, RunError, StudioError
 from core.events import LIMIT
-from core.foreign_files import read_regular
+from core.foreign_files import parse_bounded_json, read_regular
 from core.runs.folder import RunFolder, RunRecord
 from core.stages.registry import parse_stage_config
 from core.targets.blobs import collect_inputs, upload_inputs
@@ -145,7 +145,7 @@ class RemoteState:
         if not path.exists():
             return cls()
         try:
-            values = json.loads(read_regular(path, _MOST_FILE_BYTES))
+            values = parse_bounded_json(read_regular(path, _MOST_FILE_BYTES))
             launches = [Launch(**_known(Launch, one)) for one in values.pop("launches", [])]
             state = cls(**_known(cls, values), launches=launches)
         except (ValueError, TypeError, AttributeError, RecursionError) as error:

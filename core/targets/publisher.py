@@ -22,6 +22,7 @@ from typing import Any
 from core.config import TrainConfig
 from core.errors import StudioError
 from core.events import LIMIT, STOP_FILE, read_events, read_stop_reason
+from core.foreign_files import parse_bounded_json
 from core.runs.folder import RunFolder, RunRecord
 from core.stages.registry import parse_stage_config
 from core.targets.blobs import Inputs, collect_inputs, upload_inputs
@@ -436,7 +437,7 @@ def write_signed_from(folder: RunFolder, signed_from: int) -> None:
 
 def _read_state(folder: RunFolder) -> dict[str, Any]:
     try:
-        values = json.loads((folder.path / STATE_FILE).read_text("utf-8"))
-    except (OSError, ValueError):
+        values = parse_bounded_json((folder.path / STATE_FILE).read_bytes())
+    except (OSError, ValueError, RecursionError):
         return {}
     return values if isinstance(values, dict) else {}

@@ -21,7 +21,7 @@ from safetensors.numpy import save_file
 from core.config import fingerprint_of
 from core.errors import CheckpointError, StudioError
 from core.events import Reporter
-from core.foreign_files import read_json, read_regular
+from core.foreign_files import parse_bounded_json, read_json, read_regular
 from core.models.tensors import read_safetensors
 from core.workspace import (
     MANIFEST_FILE,
@@ -363,7 +363,7 @@ def read_state(folder: Path) -> TrainingState:
     path = folder / STATE_FILE
     try:
         # The perplexity may be infinite, which strict JSON excludes.
-        values = json.loads(read_regular(path, _MOST_JSON_BYTES))
+        values = parse_bounded_json(read_regular(path, _MOST_JSON_BYTES))
         if isinstance(values, dict) and values.get("format") == _FORMAT:
             return TrainingState.from_json(values)
         found = "no object" if not isinstance(values, dict) else f"format {values.get('format')!r}"

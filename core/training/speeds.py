@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any
 
 from core.config import TrainConfig
+from core.foreign_files import parse_bounded_json
 from core.workspace import Workspace, write_atomically
 from core.workspace.places import make_folder
 
@@ -74,9 +75,9 @@ def _path(workspace: Workspace) -> Path:
 
 def _read(path: Path) -> list[dict[str, Any]]:
     try:
-        entries = json.loads(path.read_text("utf-8"))
+        entries = parse_bounded_json(path.read_bytes())
         return [one for one in entries if _is_entry(one)]
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return []
 
 

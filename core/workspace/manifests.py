@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from core.errors import StudioError
-from core.foreign_files import check_depth
+from core.foreign_files import LARGEST_EXACT, check_depth, parse_bounded_json
 from core.workspace.names import (
     LONGEST_PATH_BYTES,
     flaw_of_names,
@@ -99,7 +99,7 @@ class _ManifestSchema(BaseModel):
     counts: dict[str, Any] = {}
     files: dict[str, _FileEntry] = Field(default={}, max_length=_MOST_FILES)
     versions: dict[str, str] = {}
-    created: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    created: float = Field(default=0.0, ge=0, le=LARGEST_EXACT, allow_inf_nan=False)
     run: str = ""
     location: str = ""
 
@@ -177,7 +177,7 @@ def parse_manifest(data: bytes) -> Manifest:
             f"it has {len(data):,} bytes, more than the limit of {MOST_MANIFEST_BYTES:,}"
         )
     try:
-        values = json.loads(data)
+        values = parse_bounded_json(data)
     except RecursionError:
         raise ValueError("its values are nested too deeply") from None
     check_depth(values)

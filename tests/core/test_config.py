@@ -154,6 +154,14 @@ def test_whole_number_with_a_dot_is_refused(typed: str) -> None:
     assert TrainConfig.parse({"num_train_epochs": "10.000"}).num_train_epochs == 10
 
 
+@pytest.mark.parametrize("number", [1 << 63, 10**400, -(1 << 64), 10**5000, "9" * 20], ids=type)
+@pytest.mark.parametrize("name", ["num_train_steps", "seed"])
+def test_whole_number_that_no_array_holds_is_refused(name: str, number: int | str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        TrainConfig.parse({"shards": "rows", name: number})
+    assert caught.value.field == name and len(caught.value.received) < 100
+
+
 def test_nested_field_is_named() -> None:
     with pytest.raises(ConfigError) as caught:
         TokenizerConfig.parse({"corpus": {"validation_percent": 80}})

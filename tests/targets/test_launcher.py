@@ -210,7 +210,8 @@ def test_job_without_a_limit_has_none() -> None:
     assert "--seconds" not in Job(RUN, 1, "gs://bucket/folder", "0" * 64).arguments
 
 
-DAMAGED = ["", "{", "[]", "null", '{"launches": 5}', '{"launches": [{"x": 1}]}', "[" * 100_000]
+DAMAGED = ["", "{", "[]", "null", '{"launches": 5}', '{"launches": [{"x": 1}]}', "[" * 100_000,
+           f'{{"launches": [{{"number": 1, "asked": {10**400}}}]}}']  # fmt: skip
 
 
 @pytest.mark.parametrize("text", DAMAGED)

@@ -10,11 +10,12 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from core import CorpusConfig, TokenizerConfig, TrainConfig, Workspace
-from core.errors import LossNotFiniteError
+from core.errors import LossNotFiniteError, RunError
 from core.events import FolderReporter, RunStopped, StopMode
 from core.runs import execute
 from core.runs import worker as worker_module
@@ -86,6 +87,27 @@ def test_process_that_dies_is_reported_with_reason_log_tail_and_advice(
     assert row.error is not None
     assert received in row.error["received"]
     assert fix in row.error["fix"]
+
+
+@pytest.mark.parametrize(
+    "change", [{"code": 1 << 63}, {"signal": 10**400}, {"time": 1 << 60}, {"code": "1"}]
+)
+def test_record_of_an_end_with_impossible_numbers_is_none(
+    folder: RunFolder, change: dict[str, Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder.write_record(replace(folder.read_record(), created=10.0))
+    folder.write_exit(1, None)
+    path = folder.path / "exit.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    assert (ending_of(folder).state, capfd.readouterr().err) == ("lost", "")
+
+
+@pytest.mark.parametrize("created", [1 << 60, 10**400])
+def test_record_with_an_impossible_time_is_refused(folder: RunFolder, created: int) -> None:
+    path = folder.path / "run.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "created": created}))
+    with pytest.raises(RunError):
+        folder.read_record()
 
 
 def test_killed_script_is_lost_and_not_restarted(folder: RunFolder) -> None:

@@ -219,6 +219,7 @@ def test_state_of_a_later_version_is_refused(tmp_path: Path) -> None:
     [
         {"step": "5"}, {"step": -1}, {"evaluated": {"step": 1}}, {"best": 3}, {"skipped": [[1]]},
         {"plan": []}, {"pending_losses": "12"}, {"config": None}, {"seed": 1.5}, {"format": [1]},
+        {"step": 1 << 63}, {"skipped": [[1, 2, 10**400]]},
     ],
 )  # fmt: skip
 def test_state_with_wrong_types_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
