@@ -47,7 +47,7 @@ def _run(module: str, *arguments: str) -> str:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("module", ["benchmarks", *_MODULES])
+@pytest.mark.parametrize("module", ["benchmarks", "benchmarks.soak", *_MODULES])
 def test_each_benchmark_has_a_help_text(module: str) -> None:
     assert "--help" in _run(module, "--help")
 
