@@ -23,6 +23,7 @@ from core.parts.ray_local import private_settings
 from core.parts.task_map import TaskMap
 from core.parts.workers import open_workers
 from tests.core.parts import tasks
+from tests.core.runs.support import wait_for
 
 ROOT = Path(__file__).parents[3]
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
@@ -221,6 +222,36 @@ def test_ray_ends_with_the_process_that_started_it(short_folder: Path) -> None:
     process.kill()
     process.wait()
     assert not psutil.wait_procs(children, timeout=60)[1]
+
+
+INTERRUPTED = """
+import time
+from core.events import Reporter
+from core.parts.workers import open_workers
+try:
+    with open_workers(1, "ray", Reporter()):
+        pass
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_interrupted_start_of_ray_leaves_no_process(short_folder: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(short_folder)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED], env=environment, stdout=subprocess.PIPE, text=True
+    )
+    own = psutil.Process(process.pid)
+    try:
+        wait_for(lambda: any(one.name() == "gcs_server" for one in own.children()))
+        process.send_signal(signal.SIGINT)
+        assert process.stdout and process.stdout.readline() == "interrupted\n"
+        assert not psutil.wait_procs(own.children(recursive=True), timeout=30)[1]
+        assert not list(short_folder.glob("ray-[!t]*"))
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_missing_ray_is_reported_with_the_command(tmp_path: Path) -> None:
