@@ -487,7 +487,10 @@ class RunMirror:
             try:
                 return self.fetch_checkpoint(checkpoint, parent)
             except MirrorError as error:
-                print(error, file=sys.stderr, flush=True)
+                # The machine removes old ones meanwhile.
+                manifest = self._name(f"{checkpoint.folder}/{MANIFEST_FILE}")
+                if self.store.read(manifest, MOST_MANIFEST_BYTES) is not None:
+                    print(error, file=sys.stderr, flush=True)
         return None
 
     def find_checkpoints(self, listing: Listing) -> list[StoredCheckpoint]:
@@ -608,7 +611,9 @@ def download_folder(
 
 
 def _read_manifest(store: ObjectStore, name: str) -> tuple[Manifest, bytes]:
-    data = store.read(f"{name}/{MANIFEST_FILE}", MOST_MANIFEST_BYTES) or b""
+    data = store.read(f"{name}/{MANIFEST_FILE}", MOST_MANIFEST_BYTES)
+    if data is None:
+        raise missing(f"{name}/{MANIFEST_FILE}")
     try:
         return parse_manifest(data), data
     except (StudioError, ValueError, TypeError, RecursionError) as error:

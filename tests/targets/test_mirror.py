@@ -289,7 +289,7 @@ def test_invalid_run_ids_are_refused(tmp_path: Path, run_id: str) -> None:
 
 
 def test_damaged_checkpoint_is_passed_over_for_an_older_one(
-    mirror: RunMirror, tmp_path: Path
+    mirror: RunMirror, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     mirror.claim(None)
     for step in (10, 20):
@@ -308,6 +308,13 @@ def test_damaged_checkpoint_is_passed_over_for_an_older_one(
     folder = tmp_path / "home/runs" / RUN / "checkpoints"
     assert [path.name for path in folder.iterdir()] == ["step-00000010"]
     assert (folder / "step-00000010" / MANIFEST_FILE).is_file()
+    assert "step-00000020 in the mirror is damaged" in capsys.readouterr().err
+
+    listing = mirror.look()
+    for checkpoint in mirror.find_checkpoints(listing):
+        mirror.remove_checkpoint(checkpoint)
+    assert mirror.fetch_newest_checkpoint(listing, tmp_path / "other") is None
+    assert capsys.readouterr().err == ""
 
 
 def test_second_follower_ends_quietly_and_leaves_the_run_to_the_first(
