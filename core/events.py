@@ -12,14 +12,13 @@ import stat
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TextIO
 
 from core.errors import RunError
 from core.foreign_files import LARGEST_EXACT, parse_bounded_json
 from core.redaction import redact_values
-from core.system_errors import is_disk_full
+from core.system_errors import suppressed_if_full
 from core.workspace.places import check_not_moved, make_folder
 
 EVENTS_FILE = "events.jsonl"
@@ -130,15 +129,6 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or any(
         word in said for word in ("RESOURCE_EXHAUSTED", "ResourceExhaustedError")
     )
-
-
-@contextmanager
-def suppressed_if_full() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if not is_disk_full(error):
-            raise
 
 
 def read_events(

@@ -17,7 +17,7 @@ _LFS_HEAD = b"version https://git-lfs.github.com/spec/"
 _LONGEST_LFS_POINTER_BYTES = 1024
 _DEEPEST_JSON = 64
 _SHOWN_CHARACTERS = 80
-# That arrays and database columns hold.
+# The largest integer of arrays and database columns.
 LARGEST_INT = (1 << 63) - 1
 # Exact as a float, and seconds that have a date.
 LARGEST_EXACT = 1 << 53

@@ -9,10 +9,12 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, quote_plus, unquote, unquote_plus, urlsplit
 
+from core.system_errors import suppressed_if_full
 from core.terminal import without_controls
 
 HIDDEN = "[hidden]"
@@ -89,22 +91,34 @@ def parse_logins(text: str) -> list[tuple[str, str]]:
 
 
 class RedactingStream:
-    """Redacts secrets, and removes control characters, in text written to a stream."""
+    """Redacts secrets, and removes control characters, in text written to a stream.
 
-    def __init__(self, stream: Any) -> None:
+    Args:
+        is_log: Whether text that a full disk doesn't take is dropped. Whoever prints into a log,
+            perhaps because of the full disk, has to go on.
+    """
+
+    def __init__(self, stream: Any, *, is_log: bool = False) -> None:
         self._stream = stream
+        self._is_log = is_log
 
     def write(self, text: str) -> int:
-        self._stream.write(without_controls(redact(text)))
+        with suppressed_if_full() if self._is_log else nullcontext():
+            self._stream.write(without_controls(redact(text)))
         return len(text)
+
+    def flush(self) -> None:
+        with suppressed_if_full() if self._is_log else nullcontext():
+            self._stream.flush()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
 
-def hide_secrets_in_output() -> None:
+def hide_secrets_in_output(*, is_log: bool = False) -> None:
     """Redacts this process's output, tracebacks included; it can't control a terminal."""
-    sys.stdout, sys.stderr = RedactingStream(sys.stdout), RedactingStream(sys.stderr)
+    sys.stdout = RedactingStream(sys.stdout, is_log=is_log)
+    sys.stderr = RedactingStream(sys.stderr, is_log=is_log)
 
 
 def _redacted(value: Any, redactor: _Redactor) -> Any:

@@ -49,6 +49,16 @@ def is_disk_full(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in _FULL
 
 
+@contextmanager
+def suppressed_if_full() -> Iterator[None]:
+    """Ignores that a disk, quota or size limit was exceeded."""
+    try:
+        yield
+    except OSError as error:
+        if not is_disk_full(error):
+            raise
+
+
 def advice_for(error: BaseException | None) -> SystemAdvice | None:
     """Finds what the system has refused in an error or its causes; None for anything else."""
     for one in _chain(error):

@@ -1,4 +1,4 @@
-"""What must hold during a soak and at its end."""
+"""Checks of a soak: events, values, leftovers and memory."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def _check_memory(work: Work) -> None:
 
 
 def problems_of_events(workspace: Workspace, run_id: str) -> Iterator[str]:
-    """Yields what is wrong: gaps, repeated or missing steps, and resumptions without checkpoint."""
+    """Yields gaps, repeated or missing steps, and resumptions without a checkpoint."""
     events = read_events(RunFolder.of(workspace, run_id).events)[0]
     if [event["n"] for event in events] != list(range(1, len(events) + 1)):
         yield "events are missing or repeated"

@@ -1,4 +1,4 @@
-"""What is at work during a soak, and the user who looks after it."""
+"""The workspaces of a soak, and the user who looks after them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Work:
     """The workspaces, and the user who looks after them.
 
     Attributes:
-        violations: What must not have happened.
+        violations: Results that must not occur.
         faults: Faults injected, by kind.
         resumed: Resumptions by the state and reason of the ended run.
         samples: For each process by its role and pid: seconds, megabytes and open files.
@@ -240,7 +240,7 @@ class Work:
         return all(value[-1] > 0 for value in self.progress().values())
 
     def violate(self, text: str) -> None:
-        """Counts what must not have happened, once."""
+        """Keeps a result that must not occur, once."""
         if text not in self.violations:
             say(f"VIOLATION: {text}")
             self.violations.append(text)

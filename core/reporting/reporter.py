@@ -290,7 +290,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    hide_secrets_in_output()
+    hide_secrets_in_output(is_log=True)
     # Services' threads must not keep the process.
     code = main()
     sys.stderr.flush()

@@ -176,5 +176,5 @@ def _stop_on_sigterm(reporter: FolderReporter) -> None:
 
 
 if __name__ == "__main__":
-    hide_secrets_in_output()
+    hide_secrets_in_output(is_log=True)
     sys.exit(main())

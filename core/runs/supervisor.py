@@ -16,6 +16,7 @@ from core.cores import thread_settings
 from core.environment import for_isolated_runs, for_runs
 from core.errors import StudioError
 from core.events import read_stop
+from core.redaction import hide_secrets_in_output
 from core.reporting.start import start_reporters_of
 from core.runs.folder import RunFolder, RunRecord
 from core.runs.process import ProcessIdentity
@@ -144,4 +145,5 @@ def _pass_on_sigterm(child: subprocess.Popen[bytes]) -> None:
 
 
 if __name__ == "__main__":
+    hide_secrets_in_output(is_log=True)
     sys.exit(main())

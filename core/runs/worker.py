@@ -819,5 +819,5 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    hide_secrets_in_output()
+    hide_secrets_in_output(is_log=True)
     sys.exit(main())

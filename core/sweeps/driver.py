@@ -468,5 +468,5 @@ def _main(workspace: Workspace, folder: SweepFolder) -> int:
 
 
 if __name__ == "__main__":
-    hide_secrets_in_output()
+    hide_secrets_in_output(is_log=True)
     sys.exit(main())

@@ -620,5 +620,5 @@ def _detach(_: int, __: FrameType | None) -> None:
 
 
 if __name__ == "__main__":
-    hide_secrets_in_output()
+    hide_secrets_in_output(is_log=True)
     sys.exit(main())

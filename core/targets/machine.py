@@ -287,5 +287,5 @@ def _exit_code(folder: RunFolder) -> int:
 
 
 if __name__ == "__main__":
-    hide_secrets_in_output()
+    hide_secrets_in_output(is_log=True)
     sys.exit(main())

@@ -25,6 +25,7 @@ from core.events import LIMIT, STOP_FILE, read_events, read_stop_reason
 from core.foreign_files import parse_bounded_json
 from core.runs.folder import RunFolder, RunRecord
 from core.stages.registry import parse_stage_config
+from core.system_errors import suppressed_if_full
 from core.targets.blobs import Inputs, collect_inputs, upload_inputs
 from core.targets.errors import SupersededError
 from core.targets.mirror import Listing, RunMirror
@@ -311,12 +312,15 @@ class Publisher:
         try:
             action()
         except SupersededError as error:
-            print(error, file=sys.stderr, flush=True)
+            with suppressed_if_full():
+                print(error, file=sys.stderr, flush=True)
             return False
         except (StudioError, OSError) as error:
             if str(error) != self._problem:
                 self._problem = str(error)
-                print(f"the mirror is behind: {error}", file=sys.stderr, flush=True)
+                # A thread that ended here would leave the mirror without events and without an end.
+                with suppressed_if_full():
+                    print(f"the mirror is behind: {error}", file=sys.stderr, flush=True)
             return False
         self._problem = ""
         return True

@@ -92,6 +92,15 @@ def test_events_and_output_hold_no_token(tmp_path: Path) -> None:
     assert output.getvalue() == f"refused: {HIDDEN}\n"
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_log_on_a_full_disk_loses_lines_and_ends_no_process() -> None:
+    full = os.fdopen(os.open("/dev/full", os.O_WRONLY), "w", closefd=False)
+    for text in ("one", "x" * 100_000):
+        print(text, file=RedactingStream(full, is_log=True), flush=True)  # type: ignore[call-overload]
+    with pytest.raises(OSError, match="No space left"):
+        print("one", file=RedactingStream(full), flush=True)  # type: ignore[call-overload]
+
+
 def test_output_does_not_control_the_terminal() -> None:
     output = io.StringIO()
     foreign = (
