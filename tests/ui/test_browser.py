@@ -383,6 +383,14 @@ def test_alert_is_shown_once_on_any_tab(workspace: Workspace, store: Store) -> N
         visitor.page.wait_for_selector(".ps-strip b")
         visitor.page.wait_for_timeout(1500)
         assert toast.count() == 0
+        # As Gradio shows each call that fails.
+        visitor.page.evaluate(
+            "document.body.insertAdjacentHTML('beforeend', `<div class='toast-body error'>"
+            "<p data-testid='toast-text'>Connection errored out. </p></div>`.repeat(3))"
+        )
+        toast.get_by_text("too busy to answer").wait_for()
+        assert toast.count() == 1
+        toast.get_by_role("button", name="Close").click()
         folder.log.write_text("Traceback\nlast words of the run\n")
         folder.write_exit(3, None)
         reporter.close()

@@ -25,13 +25,20 @@
     // The answer to a button further down would be missed.
     if (isBad) node.scrollIntoView({ block: "nearest" });
   };
+  // Each call that fails says so in Gradio; the status bar tells if nobody answers at all.
+  const LOST = /connection errored out/i;
+  const busy = () => [document.createTextNode("The studio was too busy to answer. Try again.")];
+  const sayOf = (kind, text) => {
+    if (!LOST.test(text.textContent)) say(kind, [...text.childNodes].map((node) => node.cloneNode(true)));
+    else if (!document.body.classList.contains("ps-offline")) say("warning", busy());
+  };
   const bodies = document.getElementsByClassName("toast-body");
   const take = () => {
     for (const body of [...bodies]) {
       const kind = Object.keys(WORDS).find((one) => body.classList.contains(one)) ?? "info";
       for (const text of body.querySelectorAll("[data-testid=toast-text]:not([data-taken])")) {
         text.dataset.taken = "";
-        say(kind, [...text.childNodes].map((node) => node.cloneNode(true)));
+        sayOf(kind, text);
       }
       if (!body.dataset.taken) body.querySelector("[data-testid=toast-close]")?.click();
       body.dataset.taken = "";
