@@ -354,7 +354,8 @@ def _find_inputs(folder: RunFolder, record: RunRecord) -> Inputs:
         with record.in_cwd():
             return collect_inputs(config, Workspace(folder.path.parent.parent))
     except StudioError as error:
-        print(f"the inputs are not mirrored: {error}", file=sys.stderr, flush=True)
+        with suppressed_if_full():
+            print(f"the inputs are not mirrored: {error}", file=sys.stderr, flush=True)
         return Inputs()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable
 from hashlib import sha256
@@ -266,7 +267,12 @@ def test_stop_request_reaches_only_incarnations_up_to_its_number(
     assert mirror.read_exit(2) is not None
 
 
-def test_unreachable_mirror_does_not_end_the_run_and_is_caught_up_with(tmp_path: Path) -> None:
+def test_unreachable_mirror_does_not_end_the_run_and_is_caught_up_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The log of the process lies on a disk that is full, too.
+    log = os.fdopen(os.open("/dev/full", os.O_WRONLY), "w", closefd=False)
+    monkeypatch.setattr("sys.stderr", log)
     blocked = tmp_path / "mirror"
     blocked.write_text("a file where the folder should be")
     folder, reporter = begin_run(Workspace(tmp_path / "machine"), RUN)
