@@ -71,6 +71,8 @@ def test_removed_uploads_are_no_longer_read(
     first = write_sentences(tmp_path / "first.txt", 20)
     second = write_sentences(tmp_path / "second.txt", 10, seed=1)
     upload(visitor, first, second)
+    # At once, while the files are on their way.
+    assert "30\ndocuments" in look(visitor)
     listed(visitor, "2 of 2", "first.txt", "second.txt", "Add more files")
     folder = Path(path_of(visitor))
     assert sorted(one.name for one in folder.iterdir()) == ["first.txt", "second.txt"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,13 +109,16 @@ def connect_zone(
             *[offer_columns(columns)] * len(menus),
         ]
 
-    gr.on(
+    kept = gr.on(
         [getattr(zone.upload, "change"), *when],  # noqa: B009
         present.guarded(follow),
         [zone.upload, zone.held, *form.inputs],
         [path, zone.held, zone.listing, *menus],
         trigger_mode="always_last",
         **QUIET,
+    )
+    kept.then(
+        None, js=f"() => studio.uploadEnded?.[{json.dumps(zone.upload.elem_id)}]?.()", **QUIET
     )
 
 
