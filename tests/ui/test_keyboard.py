@@ -55,6 +55,11 @@ def test_a_menu_closes_when_focus_leaves_it(address: str) -> None:
             press(visitor.page, "ArrowDown", "ArrowDown", leave)
             visitor.wait_for(lambda: not listed.count(), 20, f"the menu closes after {leave}")
             assert menu.get_attribute("aria-expanded") == "false"
+        for _ in range(2):
+            menu.click()
+            listed.first.wait_for()
+            press(visitor.page, "Escape")
+            visitor.wait_for(lambda: not listed.count(), 20, "the menu closes after Escape")
         menu.click()
         listed.first.wait_for()
         visitor.page.locator(".ps-top").click()

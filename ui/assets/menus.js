@@ -11,5 +11,14 @@ if (!studio.takesTyped) {
     exact.dispatchEvent(new MouseEvent("mousedown", { bubbles: true, cancelable: true }));
   };
   window.addEventListener("keydown", onEnter, true);
+  // Gradio opens a menu when it gets the focus, which it keeps after Escape.
+  const reopen = (event) => {
+    const input = event.target.closest?.(".wrap-inner, .wrap")?.querySelector("input[role=listbox], input[role=combobox]");
+    const isOpen = [...document.querySelectorAll("ul[role=listbox]")].some((one) => one.checkVisibility());
+    if (!input || input !== document.activeElement || isOpen) return;
+    input.blur();
+    input.focus();
+  };
+  window.addEventListener("pointerdown", reopen, true);
   studio.takesTyped = true;
 }
