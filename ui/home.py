@@ -130,7 +130,10 @@ def _newest(chain: Sequence[RunRow], workspace: Workspace, store: Store) -> dict
 
 def _step(row: RunRow, workspace: Workspace) -> dict[str, Any]:
     summary = summarize(row, workspace)
-    names = ("id", "stage", "state", "label", "progress", "done", "total", "eta_seconds", "tab")
+    names = (
+        "id", "stage", "state", "label", "progress", "done", "total", "eta_seconds", "tab",
+        "remote",
+    )  # fmt: skip
     return {name: summary[name] for name in names}
 
 

@@ -104,6 +104,17 @@ def test_phase_is_shown_only_while_the_run_is_active() -> None:
     assert remote.describe_remote(row("stopped", "limit"))["at_limit"]
 
 
+def test_last_error_is_that_of_the_current_phase() -> None:
+    warnings = [{"time": 20.0, "message": "refused", "alert": "unreachable", "number": 1}]
+    known = {"phase": "checking", "since": 10.0}
+    shown = remote.describe_remote(row(remote=known, warnings=warnings))
+    assert shown and shown["error"] == {"message": "refused", "time": 20.0}
+    assert shown["limit"] == 300.0
+    for later in ({"since": 30.0}, {"phase": "training"}):
+        shown = remote.describe_remote(row(remote={**known, **later}, warnings=warnings))
+        assert shown and shown["error"] is None
+
+
 def test_phases_are_listed_once_each_with_their_times(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     phases = [
@@ -186,10 +197,16 @@ def enter(reporter: FolderReporter, phase: str, incarnation: int, launch: int) -
 def test_phases_of_a_run_and_a_larger_limit_when_it_is_reached(studio: Studio) -> None:
     run = "train-far"
     reporter = studio.begin(run, studio.ssh.address, max_hours=2.0)
-    enter(reporter, "uploading", 0, 0)
+    enter(reporter, "checking", 0, 0)
+    reporter.event("warning", message="the host refused", alert="unreachable")
     with visiting(studio.url, width=390) as visit:
         visitor: Visitor = visit(f"/#runs/{run}")
         place = visitor.page.locator(".ps-remote")
+        visitor.see(place, "Checking", "5 min 0 s at most", "Last error", "the host refused")
+        visitor.open("Home")
+        visitor.see(visitor.page.locator(".ps-home-steps"), "at most", "the host refused")
+        visitor.page.goto(f"{studio.url}/#runs/{run}")
+        enter(reporter, "uploading", 0, 0)
         visitor.wait_for(lambda: "Uploading" in place.inner_text(), A_PAGE_SECONDS, "uploading")
         visitor.page.locator(".ps-phases-box > summary").click()
         enter(reporter, "training", 1, 1)
@@ -197,7 +214,7 @@ def test_phases_of_a_run_and_a_larger_limit_when_it_is_reached(studio: Studio) -
         visitor.wait_for(lambda: "Preempted" in place.inner_text(), A_PAGE_SECONDS, "preempted")
         visitor.see(place, "incarnation 1 · launch 1 · 1.25 of 2 h · $12.00")
         names = visitor.page.locator(".ps-phases b")
-        wanted = ["Uploading", "Training", "Preempted"]
+        wanted = ["Checking", "Uploading", "Training", "Preempted"]
         visitor.wait_for(lambda: names.all_inner_texts() == wanted, A_PAGE_SECONDS, "all phases")
         studio.end(run, reporter, state="stopped", reason="limit")
         resume = visitor.page.get_by_role("button", name="Resume")

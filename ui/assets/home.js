@@ -155,7 +155,8 @@ const planView = () => {
 const NAMES = { clean: "Clean", tokenizer: "Tokenizer", shards: "Shards", train: "Training" };
 const stepLine = (step) => {
   const share = step.state === "done" ? 1 : step.total ? Math.min(1, step.done / step.total) : step.state === "running" ? null : 0;
-  const words = step.state === "queued" ? "waiting" : step.state === "running" ? [step.progress, step.eta_seconds >= 1 && `${duration(step.eta_seconds)} left`].filter(Boolean).join(" · ") || "running" : step.label;
+  const remote = step.remote?.phase && step.remote;
+  const words = step.state === "queued" ? "waiting" : step.state === "running" ? [step.progress, remote && studio.phaseTime(remote), remote && studio.phaseError(remote), step.eta_seconds >= 1 && `${duration(step.eta_seconds)} left`].filter(Boolean).join(" · ") || "running" : step.label;
   return h("li", { class: step.state }, h("a", { href: "#runs", "data-go": `runs/${step.id}` }, NAMES[step.stage] ?? step.stage),
     h("span", { class: share === null ? "ps-bar running unknown" : `ps-bar ${step.state}`, "aria-hidden": "true" }, h("i", { style: share === null ? "" : `width:${(100 * share).toFixed(1)}%` })),
     h("small", {}, words));
@@ -217,7 +218,8 @@ const fillNewest = (newest) => {
   redraw(view.head, [newest.is_active, newest.verdict, title], () => (newest.is_active
     ? [h("h2", {}, `Training ${title}`), h("p", {}, "It goes on when this page is closed.")]
     : verdictView(newest, title)));
-  redraw(view.steps, [newest.steps], () => newest.steps.map(stepLine));
+  const clock = newest.steps.some((step) => step.remote?.phase) && Math.round(Date.now() / 1000);
+  redraw(view.steps, [newest.steps, clock], () => newest.steps.map(stepLine));
   view.steps.hidden = !newest.is_active && Boolean(newest.model);
   redraw(view.tail, [newest.is_active, newest.model, newest.play], () => (newest.model && newest.play ? tryView(newest) : []));
   view.root ??= view.host.parentElement;

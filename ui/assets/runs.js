@@ -406,9 +406,9 @@ const drawRemote = (view, run) => {
   if (!remote) return view.remote.replaceChildren();
   const counts = [remote.incarnation > 0 && `incarnation ${number(remote.incarnation)}`, remote.launch > 0 && `launch ${number(remote.launch)}`];
   const facts = [remote.place, ...counts, remote.spent].filter(Boolean).join(" · ");
-  const since = remote.since && ` for ${duration(Date.now() / 1000 - remote.since)}`;
-  const phase = remote.phase && h("p", { class: "ps-phase" }, h("span", { class: `ps-badge ${PHASES[remote.phase] ?? "running"}` }, capital(remote.phase)), since);
-  view.remote.replaceChildren(...(phase ? [phase] : []), h("p", { class: "ps-note" }, facts));
+  const error = studio.phaseError(remote);
+  const phase = remote.phase && h("p", { class: "ps-phase" }, h("span", { class: `ps-badge ${PHASES[remote.phase] ?? "running"}` }, capital(remote.phase)), studio.phaseTime(remote));
+  view.remote.replaceChildren(...(phase ? [phase] : []), ...(error ? [h("p", { class: "ps-warning" }, error)] : []), h("p", { class: "ps-note" }, facts));
   view.phasesBox.hidden = false;
 };
 const PHASES = { lost: "lost", preempted: "alert" };

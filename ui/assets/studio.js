@@ -222,6 +222,10 @@ window.studio = (() => {
   // Whether a start button asks for a check of the machine first.
   const isCheckFirst = (words) => /^Check \S+ first$/.test(words);
 
+  // How long a run elsewhere is in its phase, with the limit, and the phase's last error.
+  const phaseTime = ({ since, limit }) => (since ? `for ${duration(Date.now() / 1000 - since)}${limit ? `, ${duration(limit)} at most` : ""}` : "");
+  const phaseError = ({ error }) => (error ? `Last error, ${ago(error.time)}: ${error.message}` : "");
+
   // Returns a new value for each component that relays an event.
   let relayed = 0;
   const relay = (components) => Array(components).fill((relayed += 1));
@@ -385,5 +389,5 @@ window.studio = (() => {
   });
   mend();
 
-  return { h, ask, poll, isShown, number, compact, duration, ago, place, compared, go, typed, heard, formOf, startOf, valueOf, fill, wanted, rest, relay, changed, noted, isCheckFirst, paint, repaint, reveal: revealField, problemCard, viewing: "" };
+  return { h, ask, poll, isShown, number, compact, duration, ago, place, compared, go, typed, heard, formOf, startOf, valueOf, fill, wanted, rest, relay, changed, noted, isCheckFirst, phaseTime, phaseError, paint, repaint, reveal: revealField, problemCard, viewing: "" };
 })();

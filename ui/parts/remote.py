@@ -12,14 +12,17 @@ from core.events import read_phases
 from core.runs.client import resume_run
 from core.runs.folder import RunFolder
 from core.store import ENDED_STATES, RunRow, Store
+from core.targets.follower import MOST_UNREACHABLE_SECONDS
 from core.targets.machines import ListedMachine, delete_machine, list_machines
 from core.workspace import Workspace
 from ui.parts import markup
 from ui.parts.where import KINDS
-from ui.present import answering, run_of
+from ui.present import answering, hide_secrets, run_of
 
 _UPLOADING = "uploading"
 _MOST_PHASES = 300
+# Phases before a machine reports by itself.
+_EARLY = ("checking", _UPLOADING, "waiting for capacity")
 
 Answer = Callable[..., dict[str, Any]]
 
@@ -29,12 +32,15 @@ def describe_remote(row: RunRow) -> dict[str, Any] | None:
     if not row.remote:
         return None
     known, has_ended = row.remote, row.state in ENDED_STATES
+    phase = "" if has_ended or row.state == "queued" else str(known.get("phase", ""))
     return {
         "place": place_of(row),
         "target": known.get("target", ""),
         "mirror": known.get("mirror", ""),
-        "phase": "" if has_ended or row.state == "queued" else known.get("phase", ""),
+        "phase": phase,
         "since": known.get("since"),
+        "limit": MOST_UNREACHABLE_SECONDS if phase == "checking" else None,
+        "error": phase_error(row) if phase.startswith(_EARLY) else None,
         "incarnation": known.get("incarnation") or 0,
         "launch": known.get("launch") or 0,
         "spent": spent_of(row),
@@ -42,6 +48,15 @@ def describe_remote(row: RunRow) -> dict[str, Any] | None:
         "limits": limits_of(row),
         "at_limit": row.state == "stopped" and row.reason == "limit",
     }
+
+
+def phase_error(row: RunRow) -> dict[str, Any] | None:
+    """Returns the last error of the current phase, which is waited out, with its time."""
+    since = float(row.remote.get("since") or 0.0)
+    errors = [one for one in row.warnings if one.get("alert") == "unreachable"]
+    if not errors or errors[-1]["time"] < since:
+        return None
+    return {"message": hide_secrets(errors[-1]["message"]), "time": errors[-1]["time"]}
 
 
 def place_of(row: RunRow) -> str:
