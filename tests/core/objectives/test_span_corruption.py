@@ -34,11 +34,13 @@ def parts(ids: NDArray[np.int32]) -> list[list[int]]:
     """Splits ids at sentinels 0, 1, 2, … in this order, without the end token."""
     assert ids[-1] == EOS
     found: list[list[int]] = [[]]
+    sentinels = SENTINEL_IDS.tolist()
+    others = set(sentinels)
     for token in ids[:-1].tolist():
-        if len(found) <= len(SENTINEL_IDS) and token == SENTINEL_IDS[len(found) - 1]:
+        if len(found) <= len(sentinels) and token == sentinels[len(found) - 1]:
             found.append([])
         else:
-            assert token not in SENTINEL_IDS
+            assert token not in others
             found[-1].append(token)
     return found
 
@@ -63,26 +65,24 @@ def test_expected_label_counts_match_the_labels() -> None:
     assert np.abs(counted - labels).max() < 0.4 * labels[10:40].mean()
 
 
-@pytest.mark.slow(5)
 @pytest.mark.parametrize("density", [0.1, 0.15, 0.25, 0.3, 0.5])
 @pytest.mark.parametrize("mean_length", [2.0, 3.0, 3.5, 5.0, 10.0])
 def test_stored_sequence_is_the_longest_whose_input_fits(
     density: float, mean_length: float
 ) -> None:
-    def lengths(tokens: int) -> tuple[int, int]:
-        hidden = int(np.round(tokens * density))
-        spans = int(np.round(hidden / mean_length))
-        return tokens - hidden + spans + 1, hidden + spans + 1
+    counts = np.arange(4 * 2048)
+    hidden = np.round(counts * density).astype(int)
+    spans = np.round(hidden / mean_length).astype(int)
+    input_lengths, target_lengths = counts - hidden + spans + 1, hidden + spans + 1
 
     for wanted in (*range(40, 600, 7), 512, 1024, 2048):
         tokens, targets = compute_input_and_target_lengths(wanted, density, mean_length)
-        fitting = [n for n in range(wanted, 4 * wanted) if lengths(n)[0] <= wanted]
-        longest = max(fitting)
-        if density == 0.5 and lengths(longest)[1] > lengths(longest)[0]:
+        longest = int(np.flatnonzero(input_lengths[: 4 * wanted] <= wanted)[-1])
+        if density == 0.5 and target_lengths[longest] > input_lengths[longest]:
             longest -= 1
-            assert targets == lengths(longest + 1)[1] - 1
+            assert targets == target_lengths[longest + 1] - 1
         else:
-            assert targets == lengths(longest)[1]
+            assert targets == target_lengths[longest]
         assert tokens == longest
 
 
@@ -106,7 +106,6 @@ def test_batch_has_no_padding(max_seq_length: int) -> None:
     assert batch["label_weights"].all()
 
 
-@pytest.mark.slow(12)
 def test_sequence_can_be_rebuilt_from_input_and_labels() -> None:
     rows = ordinary_rows(10_000, ROW_LENGTH)
     rows[:, ::50] = EOS  # documents end within sequences
@@ -121,7 +120,6 @@ def test_sequence_can_be_rebuilt_from_input_and_labels() -> None:
         assert [token for part in together for token in part] == row.tolist()
 
 
-@pytest.mark.slow(13)
 def test_span_lengths_are_uniform_over_all_compositions() -> None:
     """Checks 21 masked tokens in 7 spans and 120 kept tokens in 7 parts."""
     rows = ordinary_rows(10_000, ROW_LENGTH)
