@@ -316,6 +316,7 @@ def test_chart_is_named_after_the_objective_and_keeps_its_layout_when_touched(
         for family, title in titles.items():
             visitor.page.evaluate(f"location.hash = 'runs/train-{family}'")
             visitor.page.get_by_text(title, exact=True).wait_for()
+        visitor.page.locator(".ps-chart-group > summary", has_text="Speed and machine").click()
         canvases = visitor.page.locator(".ps-chart-host:not([hidden]) .ps-canvas")
         assert canvases.count() == 4
         for canvas in canvases.all():

@@ -74,7 +74,7 @@ class Chart:
 def charts_of(row: RunRow) -> list[Chart]:
     """Returns the charts of the metrics that a run has so far."""
     has = {name for name, count in row.metric_counts.items() if count}
-    arranged = [*_of_training(row), *_of_tuning(row), *_of_machine(), *_of_evaluation(row)]
+    arranged = [*_of_training(row), *_of_tuning(row), *_of_machine(row), *_of_evaluation(row)]
     charts = (_with_random_weights(one, has) for one in arranged)
     shown = (replace(one, lines=tuple(x for x in one.lines if x.name in has)) for one in charts)
     return [one for one in shown if any(not line.level for line in one.lines)]
@@ -134,14 +134,16 @@ def _of_tuning(row: RunRow) -> Iterator[Chart]:
         yield Chart(f"{title}, development set", (Line(f"eval_{name}", dots=True),), floor=floor)
 
 
-def _of_machine() -> Iterator[Chart]:
+def _of_machine(row: RunRow) -> Iterator[Chart]:
+    """Yields the charts of speed and load, which stand alone where nothing is trained."""
     cpu, gpu = "--ps-run-4", "--ps-run-1"
+    group = MACHINE if row.stage in ("train", "finetune") else ""
     speed = (Line("tokens_per_second", color="--ps-green"),)
-    yield Chart("Tokens per second", speed, floor=0, group=MACHINE)
+    yield Chart("Tokens per second", speed, floor=0, group=group)
     used = (Line("cpu_percent", "CPU", cpu), Line("gpu_percent", "GPU", gpu))
-    yield Chart("Utilisation", used, unit="%", floor=0, group=MACHINE)
+    yield Chart("Utilisation", used, unit="%", floor=0, group=group)
     held = (Line("memory_gib", "CPU", cpu), Line("gpu_memory_gib", "GPU", gpu))
-    yield Chart("Memory", held, unit="GiB", floor=0, group=MACHINE)
+    yield Chart("Memory", held, unit="GiB", floor=0, group=group)
 
 
 def _of_evaluation(row: RunRow) -> Iterator[Chart]:
