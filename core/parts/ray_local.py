@@ -10,16 +10,19 @@ import signal
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from core.environment import for_parts
 
 _TOKEN_PATH = "RAY_AUTH_TOKEN_PATH"
 # Ray makes sockets in its folder; Linux limits their paths to 107 bytes.
 _LONGEST_FOLDER = 20
+_ENDED_WITHIN_SECONDS = 10.0
 
 
 def private_settings() -> dict[str, str]:
@@ -67,7 +70,11 @@ def keeping_sigterm() -> Iterator[None]:
 
 @contextmanager
 def ray_folder() -> Iterator[Path]:
-    """Yields a folder for Ray's sockets and logs that other users can't read."""
+    """Yields a folder for Ray's sockets and logs that other users can't read.
+
+    No process that this one has started for the folder outlives it: `ray.shutdown` doesn't know
+    those of a start that was interrupted.
+    """
     outer = Path(tempfile.mkdtemp(prefix="ray-", dir=_temporary_folder()))
     # Ray opens the folder itself to everybody.
     folder = outer / "r"
@@ -75,7 +82,19 @@ def ray_folder() -> Iterator[Path]:
     try:
         yield folder
     finally:
+        _end_processes(folder)
         shutil.rmtree(outer, ignore_errors=True)
+
+
+def _end_processes(folder: Path) -> None:
+    """Kills the processes below this one whose command lines name a folder."""
+    ended = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            if any(str(folder) in part for part in process.cmdline()):
+                process.kill()
+                ended.append(process)
+    psutil.wait_procs(ended, timeout=_ENDED_WITHIN_SECONDS)
 
 
 @lru_cache(maxsize=1)
