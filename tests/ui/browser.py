@@ -36,8 +36,15 @@ START_SECONDS = 90.0
 _QUIET_MILLISECONDS = 450
 # A folder for screenshots, for a person to review.
 _SHOTS = os.environ.get("STUDIO_TEST_SHOTS", "")
-# Gradio's client aborts its stream when the page is left, and logs that as an error.
-_LEAVING = ("AbortError: signal is aborted", "Unexpected error Connection errored out")
+# Gradio's client ends its session when the page is left, and logs as an error what that aborts and
+# what the page still asks until the next one is there.
+_LEAVING = (
+    "AbortError: signal is aborted",
+    "Unexpected error Connection errored out",
+    "Unexpected error 404: Not Found",
+    "Failed to load resource: net::ERR_INCOMPLETE_CHUNKED_ENCODING",
+    "TypeError: network error",
+)
 
 
 def find_chromium() -> str:
