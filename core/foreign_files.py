@@ -146,6 +146,15 @@ def parse_bounded_json(data: bytes) -> Any:
     return json.loads(data)
 
 
+def read_object(path: Path) -> dict[str, Any]:
+    """Reads a JSON object; {} if the file is missing, damaged or holds no object."""
+    try:
+        values = parse_bounded_json(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
 def shown(value: Any) -> str:
     """Shortens an untrusted value's repr for error messages."""
     try:

@@ -100,15 +100,15 @@ class RedactingStream:
 
     def __init__(self, stream: Any, *, is_log: bool = False) -> None:
         self._stream = stream
-        self._is_log = is_log
+        self._guard = suppressed_if_full if is_log else nullcontext
 
     def write(self, text: str) -> int:
-        with suppressed_if_full() if self._is_log else nullcontext():
+        with self._guard():
             self._stream.write(without_controls(redact(text)))
         return len(text)
 
     def flush(self) -> None:
-        with suppressed_if_full() if self._is_log else nullcontext():
+        with self._guard():
             self._stream.flush()
 
     def __getattr__(self, name: str) -> Any:

@@ -161,11 +161,11 @@ def _of_saved_machine(
     target: str, values: dict[str, Any], model: type[StageConfig], workspace: Workspace
 ) -> dict[str, Any]:
     """Returns address and price of the saved machine that a target may name."""
-    if not target or "://" in target:
-        return {}
-    from core.targets.saved import find_machine
+    from core.targets.saved import named_machine
 
-    machine = find_machine(workspace, target)
+    machine = named_machine(workspace, target)
+    if machine is None:
+        return {}
     if "price_per_hour" not in model.model_fields or "price_per_hour" in values:
         return {"target": machine.target}
     return {"target": machine.target, "price_per_hour": machine.price_per_hour}

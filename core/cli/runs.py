@@ -290,9 +290,10 @@ def _resume_run(options: argparse.Namespace) -> int:
 
 def _resume(options: argparse.Namespace, *, adopt: bool) -> str:
     from core.runs.client import resume_run
-    from core.targets.saved import resolve_target
+    from core.targets.saved import named_machine
 
     workspace = workspace_of(options)
+    machine = named_machine(workspace, options.target or "")
     return resume_run(
         workspace,
         options.run,
@@ -300,7 +301,7 @@ def _resume(options: argparse.Namespace, *, adopt: bool) -> str:
         max_hours=options.max_hours,
         max_cost=options.max_cost,
         price_per_hour=options.price_per_hour,
-        target=options.target and resolve_target(workspace, options.target),
+        target=machine.target if machine else options.target,
         adopt=adopt,
         as_stranger=options.as_stranger,
     )

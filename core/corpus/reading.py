@@ -35,7 +35,7 @@ from core.corpus.report import ReadingReport, count_skipped, describe_skipped
 from core.corpus.source import Source, SourcePart, Split
 from core.errors import ConfigError, CorpusError
 from core.events import Reporter
-from core.foreign_files import parse_bounded_json
+from core.foreign_files import read_object
 from core.workspace import Workspace, write_atomically, writing_whole_file
 from core.workspace.places import make_folder
 
@@ -789,16 +789,8 @@ def _read_passes(path: Path) -> dict[str, dict[str, dict[str, int]]]:
     """Reads counts by split and source; earlier versions had none by source."""
     return {
         part: counts if all(isinstance(one, dict) for one in counts.values()) else {"": counts}
-        for part, counts in _read_json(path).items()
+        for part, counts in read_object(path).items()
     }
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        values = parse_bounded_json(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}  # recounted by the next pass
-    return values if isinstance(values, dict) else {}
 
 
 def _load_hashes(path: Path) -> npt.NDArray[np.uint64] | None:

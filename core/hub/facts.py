@@ -12,7 +12,7 @@ from core.errors import StudioError
 from core.evaluation.stored import find_evaluations
 from core.events import EVENTS_FILE, read_events
 from core.finetuning.names import is_of_finetuning
-from core.foreign_files import parse_bounded_json
+from core.foreign_files import read_object
 from core.models.architecture import Architecture
 from core.models.families import objectives_of_family
 from core.models.hf import read_architecture
@@ -186,12 +186,7 @@ def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _eval_results(folder: Path) -> dict[str, float]:
-    try:
-        values = parse_bounded_json((folder / EVAL_RESULTS_FILE).read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    if not isinstance(values, dict):
-        return {}
+    values = read_object(folder / EVAL_RESULTS_FILE)
     step = {"best_step": values.pop("step")} if "step" in values else {}
     return _numbers({**values, **step})
 

@@ -16,7 +16,6 @@ from core.foreign_files import LARGEST_EXACT, shown
 
 MOST_OPTIONS = 32
 MOST_VALUES = 1_000
-# A range could otherwise name a value that floats can't tell apart.
 _NO_VALUE = ("none", "null", "")
 # A trial's name, and files that trials would overwrite.
 _FIXED = ("name", "output")
@@ -250,7 +249,8 @@ def _number(key: str, value: Mapping[str, Any], name: str, is_integer: bool) -> 
     number = value[name]
     allowed = (int,) if is_integer else (int, float)
     is_number = isinstance(number, allowed) and not isinstance(number, bool)
-    if not is_number or not abs(number) <= LARGEST_EXACT:  # NaN isn't.
+    # Floats can't tell larger values of a range apart, and NaN is none.
+    if not is_number or not abs(number) <= LARGEST_EXACT:
         raise _error(f"{key}.{name}", "an invalid value", kind, shown(number), "correct it")
     return float(number)
 
@@ -258,8 +258,8 @@ def _number(key: str, value: Mapping[str, Any], name: str, is_integer: bool) -> 
 def _count(key: str, value: Mapping[str, Any]) -> int:
     count = value.get("count", 0)
     if "count" in value and (type(count) is not int or not 2 <= count <= MOST_VALUES):
-        shown = f"a whole number from 2 to {MOST_VALUES:,}"
-        raise _error(f"{key}.count", "an invalid value", shown, repr(count), "correct it")
+        expected = f"a whole number from 2 to {MOST_VALUES:,}"
+        raise _error(f"{key}.count", "an invalid value", expected, repr(count), "correct it")
     return int(count)
 
 

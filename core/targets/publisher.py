@@ -22,7 +22,7 @@ from typing import Any
 from core.config import TrainConfig
 from core.errors import StudioError
 from core.events import LIMIT, STOP_FILE, read_events, read_stop_reason
-from core.foreign_files import parse_bounded_json
+from core.foreign_files import read_object
 from core.runs.folder import RunFolder, RunRecord
 from core.stages.registry import parse_stage_config
 from core.system_errors import suppressed_if_full
@@ -312,15 +312,12 @@ class Publisher:
         try:
             action()
         except SupersededError as error:
-            with suppressed_if_full():
-                print(error, file=sys.stderr, flush=True)
+            _log(error)
             return False
         except (StudioError, OSError) as error:
             if str(error) != self._problem:
                 self._problem = str(error)
-                # A thread that ended here would leave the mirror without events and without an end.
-                with suppressed_if_full():
-                    print(f"the mirror is behind: {error}", file=sys.stderr, flush=True)
+                _log(f"the mirror is behind: {error}")
             return False
         self._problem = ""
         return True
@@ -354,8 +351,7 @@ def _find_inputs(folder: RunFolder, record: RunRecord) -> Inputs:
         with record.in_cwd():
             return collect_inputs(config, Workspace(folder.path.parent.parent))
     except StudioError as error:
-        with suppressed_if_full():
-            print(f"the inputs are not mirrored: {error}", file=sys.stderr, flush=True)
+        _log(f"the inputs are not mirrored: {error}")
         return Inputs()
 
 
@@ -441,8 +437,10 @@ def write_signed_from(folder: RunFolder, signed_from: int) -> None:
 
 
 def _read_state(folder: RunFolder) -> dict[str, Any]:
-    try:
-        values = parse_bounded_json((folder.path / STATE_FILE).read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return values if isinstance(values, dict) else {}
+    return read_object(folder.path / STATE_FILE)
+
+
+def _log(message: object) -> None:
+    """Prints; a thread that ended here would leave the mirror without events and without an end."""
+    with suppressed_if_full():
+        print(message, file=sys.stderr, flush=True)

@@ -21,7 +21,7 @@ from core.errors import ConfigError, StudioError
 from core.foreign_files import parse_bounded_json, read_regular
 from core.redaction import has_password, redact_forms
 from core.suggestions import did_you_mean
-from core.targets.target import open_target, printable
+from core.targets.target import open_target, place_of_target, printable
 from core.workspace import Workspace, check_name, file_lock, write_atomically
 
 MACHINES_FILE = "machines.json"
@@ -29,10 +29,12 @@ MACHINES_FILE = "machines.json"
 CHECK_HOLDS_SECONDS = 24 * 3600.0
 _MOST_FILE_BYTES = 1 << 20
 _MOST_MACHINES = 200
+_LONGEST_ADDRESS = 1000
 _LONGEST_ANSWER = 500
+_MOST_DOLLARS = 100_000
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 
-Price = Annotated[float, Field(ge=0, le=100_000, allow_inf_nan=False)]
+Price = Annotated[float, Field(ge=0, le=_MOST_DOLLARS, allow_inf_nan=False)]
 
 
 class _Stored(BaseModel):
@@ -62,7 +64,7 @@ class SavedMachine(_Stored):
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$")]
-    target: Annotated[str, Field(pattern=TARGET_PATTERN, min_length=1, max_length=1000)]
+    target: Annotated[str, Field(pattern=TARGET_PATTERN, min_length=1, max_length=_LONGEST_ADDRESS)]
     price_per_hour: Price | None = None
     check: MachineCheck | None = None
 
@@ -130,11 +132,9 @@ def machine_at(workspace: Workspace, target: str) -> SavedMachine | None:
     return next((one for one in found if one.has_passed), next(iter(found), None))
 
 
-def resolve_target(workspace: Workspace, target: str) -> str:
-    """Returns the address that a target means, which may be a saved machine's name."""
-    if not target or "://" in target:
-        return target
-    return find_machine(workspace, target).target
+def named_machine(workspace: Workspace, target: str) -> SavedMachine | None:
+    """Returns the saved machine that a target names; None for an address."""
+    return find_machine(workspace, target) if target and "://" not in target else None
 
 
 def price_of(workspace: Workspace, target: str) -> float | None:
@@ -163,10 +163,10 @@ def save_machine(
     check_address(target)
     if name:
         check_name(name)
-    if price_per_hour is not None and not 0 <= price_per_hour <= 100_000:
+    if price_per_hour is not None and not 0 <= price_per_hour <= _MOST_DOLLARS:
         raise ConfigError(
             "The price can't be right",
-            expected="US dollars per hour, from 0 to 100,000",
+            expected=f"US dollars per hour, from 0 to {_MOST_DOLLARS:,}",
             received=f"{price_per_hour}",
             fix="correct it, or leave it out",
             field="price_per_hour",
@@ -212,7 +212,7 @@ def check_address(target: str) -> None:
             fix="log in instead (a key of ssh, hf auth login, gcloud auth), and leave it out",
             field="target",
         )
-    if not re.fullmatch(TARGET_PATTERN, target) or len(target) > 1000 or not target:
+    if not re.fullmatch(TARGET_PATTERN, target) or len(target) > _LONGEST_ADDRESS or not target:
         raise ConfigError(
             "That can't be the address of a machine",
             expected="ssh://host, hf://flavor, tpu://type?zone=…&project=… or sky://resources",
@@ -268,8 +268,9 @@ def _changing(workspace: Workspace) -> Iterator[dict[str, SavedMachine]]:
 
 
 def _free_name(target: str, taken: Mapping[str, Any]) -> str:
-    place = urlsplit(target).netloc.rpartition("@")[2]
-    name = _NOT_IN_NAMES.sub("-", place).strip("-._")[:40] or urlsplit(target).scheme
+    name = (
+        _NOT_IN_NAMES.sub("-", place_of_target(target)).strip("-._")[:40] or urlsplit(target).scheme
+    )
     names = [name, *(f"{name}-{number}" for number in range(2, _MOST_MACHINES + 2))]
     return next(one for one in names if one not in taken)
 

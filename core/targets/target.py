@@ -166,6 +166,11 @@ _TARGETS = {
 }
 
 
+def place_of_target(address: str) -> str:
+    """Returns the host, flavor or type in an address, without a user: gpu-box, a100-large."""
+    return urlsplit(address).netloc.rpartition("@")[2]
+
+
 def open_target(address: str) -> Target:
     """Opens a target by its address; raises ConfigError with `field="target"` if it is invalid."""
     reference = _TARGETS.get(urlsplit(address).scheme)

@@ -153,10 +153,14 @@ const planView = () => {
 // The steps of the newest model.
 
 const NAMES = { clean: "Clean", tokenizer: "Tokenizer", shards: "Shards", train: "Training" };
+const progressOf = (step) => {
+  const remote = step.remote?.phase ? [studio.phaseTime(step.remote), studio.phaseError(step.remote)] : [];
+  const left = step.eta_seconds >= 1 && `${duration(step.eta_seconds)} left`;
+  return [step.progress, ...remote, left].filter(Boolean).join(" · ") || "running";
+};
 const stepLine = (step) => {
   const share = step.state === "done" ? 1 : step.total ? Math.min(1, step.done / step.total) : step.state === "running" ? null : 0;
-  const remote = step.remote?.phase && step.remote;
-  const words = step.state === "queued" ? "waiting" : step.state === "running" ? [step.progress, remote && studio.phaseTime(remote), remote && studio.phaseError(remote), step.eta_seconds >= 1 && `${duration(step.eta_seconds)} left`].filter(Boolean).join(" · ") || "running" : step.label;
+  const words = step.state === "queued" ? "waiting" : step.state === "running" ? progressOf(step) : step.label;
   return h("li", { class: step.state }, h("a", { href: "#runs", "data-go": `runs/${step.id}` }, NAMES[step.stage] ?? step.stage),
     h("span", { class: share === null ? "ps-bar running unknown" : `ps-bar ${step.state}`, "aria-hidden": "true" }, h("i", { style: share === null ? "" : `width:${(100 * share).toFixed(1)}%` })),
     h("small", {}, words));

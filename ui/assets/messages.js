@@ -27,10 +27,9 @@
   };
   // Each call that fails says so in Gradio; the status bar tells if nobody answers at all.
   const LOST = /connection errored out/i;
-  const busy = () => [document.createTextNode("The studio was too busy to answer. Try again.")];
   const sayOf = (kind, text) => {
     if (!LOST.test(text.textContent)) say(kind, [...text.childNodes].map((node) => node.cloneNode(true)));
-    else if (!document.body.classList.contains("ps-offline")) say("warning", busy());
+    else if (!document.body.classList.contains("ps-offline")) say("warning", [document.createTextNode("The studio was too busy to answer. Try again.")]);
   };
   const bodies = document.getElementsByClassName("toast-body");
   const take = () => {

@@ -220,16 +220,16 @@ older.querySelector("button").addEventListener("click", async () => {
 // Each chart keeps its element, so that it keeps the focus, too.
 const arrangeCharts = (view, charts) => {
   const old = new Map(view.charts.map((one) => [one.key, one]));
-  view.charts = charts.map(({ key, group, lines, ...options }) => {
+  view.charts = charts.map(({ key, group, is_folded, lines, ...options }) => {
     const found = old.get(key);
     old.delete(key);
     const names = lines.map((line) => line.name);
     if (found) {
       found.chart.setLines(lines);
-      return { ...found, group, names };
+      return { ...found, group, is_folded, names };
     }
     const host = h("div", { class: "ps-chart-host", hidden: true });
-    return { key, group, host, names, chart: view.board.add(host, { lines, ...options }) };
+    return { key, group, is_folded, host, names, chart: view.board.add(host, { lines, ...options }) };
   });
   old.forEach(({ host, chart }) => {
     view.board.remove(chart);
@@ -237,19 +237,18 @@ const arrangeCharts = (view, charts) => {
   });
   const groups = [...new Set(view.charts.map(({ group }) => group))];
   for (const group of groups) {
-    const hosts = view.charts.filter((one) => one.group === group).map(({ host }) => host);
-    const box = group ? groupBox(view, group, hosts.length) : view.chartsBox;
-    hosts.forEach((host, index) => box.children[index] !== host && box.insertBefore(host, box.children[index] ?? null));
+    const members = view.charts.filter((one) => one.group === group);
+    const box = group ? groupBox(view, group, members) : view.chartsBox;
+    members.forEach(({ host }, index) => box.children[index] !== host && box.insertBefore(host, box.children[index] ?? null));
   }
   view.groups.forEach((section, group) => (section.hidden = !groups.includes(group)));
 };
 
-// A section of charts. That of the machine is closed, and one of many charts.
-const MACHINE = "Speed and machine";
+// A section of charts, closed if the server says so or if they are many.
 const MOST_OPEN = 4;
-const groupBox = (view, group, count) => {
+const groupBox = (view, group, charts) => {
   if (!view.groups.has(group)) {
-    const section = h("details", { class: "ps-chart-group", open: group !== MACHINE && count <= MOST_OPEN }, h("summary", {}, group), h("div", { class: "ps-charts" }));
+    const section = h("details", { class: "ps-chart-group", open: !charts[0].is_folded && charts.length <= MOST_OPEN }, h("summary", {}, group), h("div", { class: "ps-charts" }));
     view.groups.set(group, section);
     view.groupsBox.append(section);
   }

@@ -1,5 +1,5 @@
-// Holds back what is pressed while files are on their way, and gives the buttons of an upload zone their accessible names: Gradio's differ from the text that they
-// show, or are left untranslated.
+// Gives the buttons of an upload zone their accessible names: Gradio's differ from the text that they
+// show, or are left untranslated. Holds back other buttons while files are on their way.
 const { zone: id, label } = props;
 const zone = document.getElementById(id);
 const name = () => {

@@ -14,6 +14,7 @@ from core.runs.folder import RunFolder
 from core.store import ENDED_STATES, RunRow, Store
 from core.targets.follower import MOST_UNREACHABLE_SECONDS
 from core.targets.machines import ListedMachine, delete_machine, list_machines
+from core.targets.target import place_of_target
 from core.workspace import Workspace
 from ui.parts import markup
 from ui.parts.where import KINDS
@@ -62,10 +63,10 @@ def phase_error(row: RunRow) -> dict[str, Any] | None:
 def place_of(row: RunRow) -> str:
     """Names the machine: SSH machine gpu-box, Cloud TPU v5e-8."""
     address = str(row.remote.get("target") or row.remote.get("mirror", ""))
-    parts = urlsplit(address)
     if not row.remote.get("target"):
         return "another machine"
-    return f"{KINDS.get(parts.scheme, parts.scheme)} {parts.netloc.rpartition('@')[2]}".strip()
+    scheme = urlsplit(address).scheme
+    return f"{KINDS.get(scheme, scheme)} {place_of_target(address)}".strip()
 
 
 def spent_of(row: RunRow) -> str:

@@ -18,7 +18,6 @@ from core.store import RunRow
 FIGURES = ("eval_perplexity", "data_wait_percent", "epoch", "evaluation_percent")
 # More curves in one chart can't be told apart.
 MOST_PARTS = 6
-MACHINE = "Speed and machine"
 # A mixture has no more curves than there are colours.
 MOST_SOURCES = 10
 _PHENOMENON = "pairs_accuracy/"
@@ -58,6 +57,7 @@ class Chart:
         floor: Least value that the y axis shows.
         tall: Whether it is higher than others.
         group: Heading of the section that it is in.
+        is_folded: Whether that section is closed at first.
     """
 
     title: str
@@ -66,6 +66,7 @@ class Chart:
     floor: float | None = None
     tall: bool = False
     group: str = ""
+    is_folded: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "key": f"{self.group}/{self.title}"}
@@ -137,13 +138,15 @@ def _of_tuning(row: RunRow) -> Iterator[Chart]:
 def _of_machine(row: RunRow) -> Iterator[Chart]:
     """Yields the charts of speed and load, which stand alone where nothing is trained."""
     cpu, gpu = "--ps-run-4", "--ps-run-1"
-    group = MACHINE if row.stage in ("train", "finetune") else ""
+    is_trained = row.stage in ("train", "finetune")
+    group = "Speed and machine" if is_trained else ""
     speed = (Line("tokens_per_second", color="--ps-green"),)
-    yield Chart("Tokens per second", speed, floor=0, group=group)
     used = (Line("cpu_percent", "CPU", cpu), Line("gpu_percent", "GPU", gpu))
-    yield Chart("Utilisation", used, unit="%", floor=0, group=group)
     held = (Line("memory_gib", "CPU", cpu), Line("gpu_memory_gib", "GPU", gpu))
-    yield Chart("Memory", held, unit="GiB", floor=0, group=group)
+    for title, lines, unit in (
+        ("Tokens per second", speed, ""), ("Utilisation", used, "%"), ("Memory", held, "GiB"),
+    ):  # fmt: skip
+        yield Chart(title, lines, unit, floor=0, group=group, is_folded=is_trained)
 
 
 def _of_evaluation(row: RunRow) -> Iterator[Chart]:

@@ -109,7 +109,7 @@ def connect_zone(
             *[offer_columns(columns)] * len(menus),
         ]
 
-    kept = gr.on(
+    handler = gr.on(
         [getattr(zone.upload, "change"), *when],  # noqa: B009
         present.guarded(follow),
         [zone.upload, zone.held, *form.inputs],
@@ -117,7 +117,7 @@ def connect_zone(
         trigger_mode="always_last",
         **QUIET,
     )
-    kept.then(
+    handler.then(
         None, js=f"() => studio.uploadEnded?.[{json.dumps(zone.upload.elem_id)}]?.()", **QUIET
     )
 

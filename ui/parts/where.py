@@ -28,7 +28,7 @@ from core.targets.saved import (
     remove_machine,
     save_machine,
 )
-from core.targets.target import open_target
+from core.targets.target import open_target, place_of_target
 from core.training.topologies import TOPOLOGIES
 from core.workspace import Workspace
 from ui.assets import script
@@ -228,8 +228,9 @@ def _saved(workspace: Workspace, values: Mapping[str, str]) -> SavedMachine:
     is_as_saved = not (values["name"] or values["price"] or values["replaces"])
     if known and is_as_saved:
         return known
-    is_known = known is not None and values["name"] in ("", known.name)
-    replaces = values["replaces"] or (known.name if known and is_known else "")
+    replaces = values["replaces"]
+    if known and not replaces and values["name"] in ("", known.name):
+        replaces = known.name
     price = _price(values["price"])
     return save_machine(workspace, values["address"], values["name"], price, replaces=replaces)
 
@@ -264,7 +265,7 @@ def name_of(config: TrainConfig, workspace: Workspace) -> str:
         machine = machine_at(workspace, config.target)
     except StudioError:
         machine = None
-    return machine.name if machine else urlsplit(config.target).netloc.rpartition("@")[2]
+    return machine.name if machine else place_of_target(config.target)
 
 
 def require_check(config: TrainConfig, workspace: Workspace) -> None:
@@ -274,18 +275,18 @@ def require_check(config: TrainConfig, workspace: Workspace) -> None:
     machine = machine_at(workspace, config.target)
     if machine and machine.has_passed:
         return
-    name = name_of(config, workspace)
-    has_failed = machine is not None and machine.state == "not reachable"
-    answer = machine.check.answer if machine and machine.check and has_failed else ""
+    name = machine.name if machine else place_of_target(config.target)
+    problem, received = f"{name} has not passed a check in the last day", "no check"
+    fix = "check it first; nothing is started or booked"
+    if machine and machine.check and not machine.check.passed:
+        received = machine.check.answer or received
+        problem = f"{name} has not passed its last check: {machine.check.answer}"
+        fix = "see to it that the machine is on and answers, then check it again"
     raise NotReadyError(
-        f"{name} has not passed its last check: {answer}"
-        if has_failed
-        else f"{name} has not passed a check in the last day",
+        problem,
         expected="a machine that answers",
-        received=answer or "no check",
-        fix="see to it that the machine is on and answers, then check it again"
-        if has_failed
-        else "check it first; nothing is started or booked",
+        received=received,
+        fix=fix,
         action=f"Check {name} first",
     )
 

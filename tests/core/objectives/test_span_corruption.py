@@ -35,12 +35,12 @@ def parts(ids: NDArray[np.int32]) -> list[list[int]]:
     assert ids[-1] == EOS
     found: list[list[int]] = [[]]
     sentinels = SENTINEL_IDS.tolist()
-    others = set(sentinels)
+    all_sentinels = set(sentinels)
     for token in ids[:-1].tolist():
         if len(found) <= len(sentinels) and token == sentinels[len(found) - 1]:
             found.append([])
         else:
-            assert token not in others
+            assert token not in all_sentinels
             found[-1].append(token)
     return found
 
