@@ -95,7 +95,7 @@ def run(options: argparse.Namespace, home: str, environment: dict[str, str], sta
     say("installing")
     python = os.environ.get("STUDIO_MACHINE_PYTHON") or install(folder, home, options.mirror)
     signal.setitimer(signal.ITIMER_REAL, 0)
-    say("starting")
+    say("starting the program")
     environment.update(
         PYTHONPATH=folder, PYTHONSAFEPATH="1", STUDIO_MACHINE_HOME=home, PYTHONUNBUFFERED="1"
     )

@@ -33,6 +33,7 @@ from core.runs.process import ProcessIdentity
 from core.stages.registry import artifact_kind_of, load_further_stages, parse_stage_config
 from core.targets.errors import MirrorError, NoRoomError, TargetError, UnavailableError
 from core.targets.mirror import Listing, RunMirror, exit_name, heartbeat_name, log_name
+from core.targets.phases import CHECKING, MOST_UNREACHABLE_SECONDS, UPLOADING, limit_of, name_of
 from core.targets.received import is_hub_name
 from core.targets.schema import AGAIN, MOST_EVENTS_BYTES, Exit, StopRequest, parse_events
 from core.training.checkpoint import (
@@ -56,8 +57,6 @@ SECONDS_PER_ROUND = 3.0
 SILENT_AFTER_SECONDS = 90.0
 _FETCH_EVERY_SECONDS = 600.0
 _MOST_RETRY_SECONDS = 60.0
-# Before the first machine: nothing is lost, and nobody is to wait for a wrong address.
-MOST_UNREACHABLE_SECONDS = 300.0
 # An aborted run whose machine can't be reached is left.
 _ABORT_UNREACHABLE_SECONDS = 15.0
 _LOOK_SECONDS = 0.3
@@ -155,8 +154,12 @@ class Follower:
         waited = time.monotonic() - self._round_began
         if waited > _LOOK_SECONDS and read_stop(self._folder.stop_file):
             raise _Stopped
-        if self._phase[0] == "checking" and waited > MOST_UNREACHABLE_SECONDS:
-            raise _no_answer(str(self._record.config.get("target")))
+        phase = self._phase[0]
+        if phase == UPLOADING:
+            waited = time.monotonic() - max(self._round_began, self._reported_at)
+        limit = limit_of(phase)
+        if phase in (CHECKING, UPLOADING) and limit and waited > limit:
+            raise _no_answer(phase, str(self._record.config.get("target")))
 
     def _pause(self, seconds: float) -> None:
         """Waits, until a stop is requested."""
@@ -377,10 +380,13 @@ class Follower:
         self._events.append_copy({**event, "from": [self._incarnation, *place]})
 
     def _enter(self, phase: str, incarnation: int = 0) -> None:
-        if (phase, incarnation) != self._phase:
-            self._phase = phase, incarnation
+        if (phase, incarnation) == self._phase:
+            return
+        before, last = self._phase
+        if (name_of(phase), incarnation) != (name_of(before), last):
             self._since = round(time.time(), 3)
-            self._append_figures()
+        self._phase = phase, incarnation
+        self._append_figures()
 
     def _append_figures(self) -> None:
         """Appends the phase with the cost so far, if one of them has changed."""
@@ -556,10 +562,11 @@ class Follower:
             self._finish("failed", error.reason or "target", error.exit_code, error=error.to_dict())
 
 
-def _no_answer(target: str) -> UnavailableError:
+def _no_answer(phase: str, target: str) -> UnavailableError:
+    limit = limit_of(phase) or 0.0
     return UnavailableError(
-        f"{target} doesn't answer",
-        expected=f"an answer within {MOST_UNREACHABLE_SECONDS / 60:.0f} minutes",
+        f"{target} or its mirror doesn't answer ({phase})",
+        expected=f"an answer within {limit / 60:.0f} minutes",
         received="none",
         fix="check the address, the network and whether the machine is on; then resume the run",
     )

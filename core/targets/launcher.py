@@ -26,6 +26,14 @@ from core.targets.code import pack_code
 from core.targets.errors import TargetError
 from core.targets.mirror import RunMirror
 from core.targets.opening import open_store
+from core.targets.phases import (
+    CAPACITY,
+    CHECKING,
+    STARTING_MACHINE,
+    UPLOADING,
+    limit_of,
+    name_of,
+)
 from core.targets.schema import NEVER_SIGNED, RunSpec
 from core.targets.signing import description_keys, run_keys
 from core.targets.target import Job, Machine, Status, Target, open_target, printable
@@ -194,6 +202,7 @@ class Launcher:
         self.state = RemoteState.read(folder)
         self._polled = 0.0
         self._phase = ""
+        self._phase_began = 0.0
         self._problem = ""
         self._is_ending = False
         self._seen_written = 0.0
@@ -210,7 +219,7 @@ class Launcher:
             # It couldn't be deleted when that attempt ended.
             self.end_machine("its attempt at the run has ended")
         if self.state.current is None:
-            self._enter("checking")
+            self._enter(CHECKING)
             self._check()
             self._upload()
         return self._mirror()
@@ -263,7 +272,7 @@ class Launcher:
         )
 
     def _upload(self) -> None:
-        self._enter("uploading")
+        self._enter(UPLOADING)
         mirror = self._mirror()
         self._choose_signatures(mirror)
         with self._record.in_cwd():
@@ -332,16 +341,18 @@ class Launcher:
             self.state.launches.append(launch)
             self.state.write(self._folder)
         if launch.machine is None:
-            self._enter("waiting for capacity")
+            self._enter(CAPACITY)
             self._launch(launch)
         if time.monotonic() - self._polled > POLL_SECONDS:
             self._polled = time.monotonic()
             self._try_to_look(launch)
+            if incarnations <= launch.incarnations and not self._problem:
+                self._end_late()
         return ""
 
     def phase(self) -> str:
         """Returns what the machine does before it reports to the mirror."""
-        return self._phase or "waiting for capacity"
+        return self._phase or CAPACITY
 
     def _launch(self, launch: Launch) -> None:
         machine = self._target.find(self._record.id, launch.number)
@@ -377,7 +388,7 @@ class Launcher:
         if status.state in ("starting", "running", "ended") and not launch.billed_from:
             launch.billed_from = time.time()
             self.state.write(self._folder)
-        self._phase = self._phase_of(machine, status)
+        self._set_phase(self._phase_of(machine, status))
         if status.state in ("starting", "running"):
             self._see(launch)
         # One more round of the follower reads what the machine wrote last.
@@ -388,6 +399,31 @@ class Launcher:
             self._polled = 0.0
         elif self._is_overdue():
             self.end_machine("it is still there after its limit")
+
+    def _set_phase(self, phase: str) -> None:
+        if name_of(phase) != name_of(self._phase):
+            self._phase_began = time.monotonic()
+        self._phase = phase
+
+    def _end_late(self) -> None:
+        """Ends a machine that stays in a phase for too long before it reports to the mirror.
+
+        Raises:
+            RunError: There is no capacity; another launch would wait for it too.
+        """
+        limit = limit_of(self._phase)
+        if limit is None or time.monotonic() - self._phase_began < limit:
+            return
+        name = name_of(self._phase)
+        if name != CAPACITY:
+            self.end_machine(f"{name} took more than {limit / 60:.0f} minutes")
+            return
+        raise RunError(
+            f"{self._config.target} has given no machine",
+            expected=f"one within {limit / _SECONDS_PER_HOUR:.0f} hours",
+            received=self._phase,
+            fix="resume the run on another place, zone or type of machine (--target)",
+        )
 
     def _see(self, launch: Launch) -> None:
         """Keeps when a machine was seen at work, exactly to a minute after a restart."""
@@ -401,7 +437,7 @@ class Launcher:
     def _phase_of(self, machine: Machine, status: Status) -> str:
         if status.state == "waiting":
             why = printable(status.detail[:200])
-            return f"waiting for capacity ({why})" if why else ""
+            return f"{CAPACITY} ({why})" if why else CAPACITY
         if status.state not in ("starting", "running"):
             return self._phase
         try:
@@ -409,7 +445,7 @@ class Launcher:
         except TargetError:
             return self._phase
         said = [line.removeprefix("studio: ") for line in lines if line.startswith("studio: ")]
-        return printable(said[-1][:100]) if said else "starting"
+        return printable(said[-1][:100]) if said else STARTING_MACHINE
 
     def delete_machine(self) -> None:
         """Deletes the current machine, if there is one. Raises UnavailableError; try again then."""
@@ -425,7 +461,8 @@ class Launcher:
         if launch := self.state.current:
             launch.ended, launch.detail = time.time(), why
             self._correct_times(launch)
-            self._is_ending, self._phase = False, ""
+            self._is_ending = False
+            self._set_phase("")
             print(f"launch {launch.number} has ended: {why}".rstrip(" :"), flush=True)
         self.state.write(self._folder)
 

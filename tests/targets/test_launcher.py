@@ -15,13 +15,14 @@ import pytest
 
 from core import TrainConfig, Workspace
 from core.errors import StudioError
-from core.events import EventLog, read_events
+from core.events import EventLog, read_events, read_phases
 from core.runs import client
 from core.runs.folder import RunFolder, RunRecord
 from core.runs.process import ProcessIdentity
 from core.runs.worker import Worker
 from core.targets import follower as follower_module
 from core.targets import launcher as launcher_module
+from core.targets import phases
 from core.targets import target as target_module
 from core.targets.errors import TargetError, UnavailableError
 from core.targets.follower import Follower
@@ -173,6 +174,55 @@ def test_follower_killed_anywhere_launches_once_and_leaves_no_machine(
 
 def list_unended(place: Place) -> list[str]:
     return [id for id, status in place.states.items() if status.state != "ended"]
+
+
+@pytest.mark.parametrize(
+    ("status", "output", "error"),
+    [
+        (Status("waiting", "no quota"), "", "has given no machine"),
+        (Status("running"), "", "starting the machine took more than 0 minutes"),
+        (Status("running"), "studio: installing\nno route", "installing took more than 0 minutes"),
+    ],
+)
+def test_machine_that_stays_in_a_phase_for_too_long_is_given_up(
+    place: Place,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    status: Status,
+    output: str,
+    error: str,
+) -> None:
+    monkeypatch.setattr(phases, "_LIMITS", dict.fromkeys(phases._LIMITS, 0.0))
+    monkeypatch.setattr(follower_module, "limit_of", lambda phase: None)
+    place.output = output
+    place.work = lambda job: None
+    place.at_call = lambda name: (
+        place.states.update({place.jobs[-1].name: status}) if name == "launched" else None
+    )
+    workspace, folder = new_run(tmp_path)
+    last = follow(workspace, folder)
+    assert last["state"] == "failed" and error in str(last["error"])
+    assert not list_unended(place)
+
+
+def test_changing_reason_of_a_wait_keeps_its_time(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reasons = iter(["first in line", "second in line"])
+
+    def change(name: str) -> None:
+        if name == "state" and place.jobs:
+            reason = next(reasons, "")
+            place.states[place.jobs[-1].name] = (
+                Status("waiting", reason) if reason else Status("running")
+            )
+
+    place.work, place.at_call = lambda job: train(place, tmp_path / "made", job), change
+    workspace, folder = new_run(tmp_path)
+    assert follow(workspace, folder)["state"] == "done"
+    found = [one for one in read_phases(folder.events) if "capacity" in one["phase"]]
+    assert len({one["phase"] for one in found}) == 3
+    assert len({one["since"] for one in found}) == 1
 
 
 def test_run_that_was_given_up_can_be_resumed(place: Place, tmp_path: Path) -> None:

@@ -12,18 +12,17 @@ from core.events import read_phases
 from core.runs.client import resume_run
 from core.runs.folder import RunFolder
 from core.store import ENDED_STATES, RunRow, Store
-from core.targets.follower import MOST_UNREACHABLE_SECONDS
 from core.targets.machines import ListedMachine, delete_machine, list_machines
+from core.targets.phases import CAPACITY, CHECKING, UPLOADING, limit_of
 from core.targets.target import place_of_target
 from core.workspace import Workspace
 from ui.parts import markup
 from ui.parts.where import KINDS
 from ui.present import answering, hide_secrets, run_of
 
-_UPLOADING = "uploading"
 _MOST_PHASES = 300
 # Phases before a machine reports by itself.
-_EARLY = ("checking", _UPLOADING, "waiting for capacity")
+_EARLY = (CHECKING, UPLOADING, CAPACITY)
 
 Answer = Callable[..., dict[str, Any]]
 
@@ -40,7 +39,7 @@ def describe_remote(row: RunRow) -> dict[str, Any] | None:
         "mirror": known.get("mirror", ""),
         "phase": phase,
         "since": known.get("since"),
-        "limit": MOST_UNREACHABLE_SECONDS if phase == "checking" else None,
+        "limit": limit_of(phase),
         "error": phase_error(row) if phase.startswith(_EARLY) else None,
         "incarnation": known.get("incarnation") or 0,
         "launch": known.get("launch") or 0,
@@ -86,7 +85,7 @@ def spent_of(row: RunRow) -> str:
 
 
 def is_uploading(row: RunRow) -> bool:
-    return bool(row.remote) and row.unit == "bytes" and row.remote.get("phase") == _UPLOADING
+    return bool(row.remote) and row.unit == "bytes" and row.remote.get("phase") == UPLOADING
 
 
 def has_uploaded(row: RunRow) -> bool:
