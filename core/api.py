@@ -97,15 +97,20 @@ def pretrain(
 
     Args:
         text: A file, a folder, a pattern or a dataset on the Hub (owner/name), or all settings.
-        **settings: Fields of `PretrainConfig`, such as minutes.
+        **settings: Fields of `PretrainConfig`, such as minutes; `target` takes a saved machine's
+            name, too.
 
     Returns:
         The model; `manifest.counts` has its figures.
     """
     from core.pretraining.start import config_of, run_pretraining
+    from core.targets.saved import with_saved_machine
 
-    config = text if isinstance(text, PretrainConfig) else config_of(str(text), **settings)
-    return run_pretraining(workspace or Workspace(), config)
+    workspace = workspace or Workspace()
+    if not isinstance(text, PretrainConfig):
+        settings = with_saved_machine(settings, PretrainConfig.model_fields, workspace)
+        text = config_of(str(text), **settings)
+    return run_pretraining(workspace, text)
 
 
 def quickstart(

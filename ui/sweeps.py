@@ -7,7 +7,7 @@ from typing import Any
 
 import gradio as gr
 
-from core.config import StageConfig, fingerprint_of, title_of
+from core.config import StageConfig, TrainConfig, fingerprint_of, title_of
 from core.config.sweep import SweepConfig
 from core.errors import ConfigError
 from core.report.titles import metric_title
@@ -29,6 +29,7 @@ from ui.forms import confine, confine_value
 from ui.parts import markup, sweep_form
 from ui.parts.events import QUIET
 from ui.parts.stage import Launcher
+from ui.parts.where import require_check
 from ui.present import answering, escape, guarded
 
 _MOST_SWEEPS = 200
@@ -156,7 +157,9 @@ def _start_function(workspace: Workspace) -> Answer:
     @answering
     def start_new_sweep(question: dict[str, Any]) -> dict[str, Any]:
         config = parse_sweep(str(question["text"])[:_LONGEST_TEXT])
-        _confine(config, workspace)
+        example = _confine(config, workspace)
+        if isinstance(example, TrainConfig):
+            require_check(example, workspace)
         folder = create_sweep(workspace, config)
         start_sweep(workspace, folder)
         return {"sweep": folder.name}
@@ -180,8 +183,12 @@ def _read_function(workspace: Workspace) -> Answer:
     return read_sweep
 
 
-def _confine(config: SweepConfig, workspace: Workspace) -> None:
-    """Confines the paths and artifacts of the base, and of each value of an option."""
+def _confine(config: SweepConfig, workspace: Workspace) -> StageConfig:
+    """Confines the paths and artifacts of the base, and of each value of an option.
+
+    Returns:
+        The config of a possible trial.
+    """
     fields = find_stage(config.stage).config.model_fields
     named = list(config.base.items())
     for name, values in config.options.items():
@@ -194,4 +201,6 @@ def _confine(config: SweepConfig, workspace: Workspace) -> None:
                 if isinstance(one, str):
                     confine_value(name, fields[name], one, workspace)
     # Parsing finds those in tables and lists of the base. It may need values of options.
-    confine(parse_example(config, workspace), workspace)
+    example = parse_example(config, workspace)
+    confine(example, workspace)
+    return example

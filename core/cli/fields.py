@@ -24,7 +24,6 @@ from core.config import (
     with_named_sources,
 )
 from core.errors import ConfigError
-from core.workspace import Workspace
 
 _ON = {"True": "on"}
 _NO_VALUE = ("none", "null", "")
@@ -152,23 +151,11 @@ def config_values(options: argparse.Namespace, model: type[StageConfig]) -> dict
                 values[name] = parts
         elif name in given:
             values[name] = _value(given[name], field)
-    if isinstance(target := values.get("target"), str):
-        values |= _of_saved_machine(target, values, model, workspace_of(options))
+    if values.get("target"):
+        from core.targets.saved import with_saved_machine
+
+        values = with_saved_machine(values, model.model_fields, workspace_of(options))
     return values
-
-
-def _of_saved_machine(
-    target: str, values: dict[str, Any], model: type[StageConfig], workspace: Workspace
-) -> dict[str, Any]:
-    """Returns address and price of the saved machine that a target may name."""
-    from core.targets.saved import named_machine
-
-    machine = named_machine(workspace, target)
-    if machine is None:
-        return {}
-    if "price_per_hour" not in model.model_fields or "price_per_hour" in values:
-        return {"target": machine.target}
-    return {"target": machine.target, "price_per_hour": machine.price_per_hour}
 
 
 def _file_values(path: str, stage: str) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from core.sweeps.folder import SweepFolder, SweepRecord, SweepState
 from core.sweeps.metrics import check_metric
 from core.sweeps.packages import check_packages
 from core.sweeps.space import example_trial, parse_space
+from core.targets.saved import with_saved_machine
 from core.workspace import Workspace
 from core.workspace.places import make_folder
 
@@ -109,7 +110,7 @@ def parse_example(config: SweepConfig, workspace: Workspace) -> StageConfig:
 def _checked(config: SweepConfig, workspace: Workspace) -> tuple[SweepConfig, StageConfig]:
     """Returns the sweep with its complete base, and the config of a possible trial."""
     stage = find_stage(config.stage)
-    base = dict(config.base)
+    base = with_saved_machine(config.base, stage.config.model_fields, workspace)
     if issubclass(stage.config, TrainConfig) and "family" not in config.options:
         base = with_family(base, workspace)
     if "name" in base:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -135,6 +135,26 @@ def machine_at(workspace: Workspace, target: str) -> SavedMachine | None:
 def named_machine(workspace: Workspace, target: str) -> SavedMachine | None:
     """Returns the saved machine that a target names; None for an address."""
     return find_machine(workspace, target) if target and "://" not in target else None
+
+
+def with_saved_machine(
+    values: Mapping[str, Any], fields: Container[str], workspace: Workspace
+) -> dict[str, Any]:
+    """Replaces a saved machine's name in `target` by its address, and adds its price.
+
+    Args:
+        values: Settings of a stage or of pretraining, not parsed yet.
+        fields: Names of all its settings.
+
+    Raises:
+        ConfigError: There is no machine of this name.
+    """
+    target = values.get("target")
+    machine = named_machine(workspace, target) if isinstance(target, str) else None
+    if machine is None:
+        return dict(values)
+    price = {"price_per_hour": machine.price_per_hour} if "price_per_hour" in fields else {}
+    return {**price, **values, "target": machine.target}
 
 
 def price_of(workspace: Workspace, target: str) -> float | None:

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from core import pretrain
 from core.cli.fields import config_values
 from core.cli.main import build_parser, main
 from core.config import TrainConfig
 from core.config.pretrain import PretrainConfig
 from core.errors import ConfigError, StudioError
 from core.pretraining.stages import pretrain_stages
+from core.sweeps.client import checked, parse_sweep
 from core.targets import saved
 from core.targets.errors import UnavailableError
 from core.targets.saved import (
@@ -171,6 +173,11 @@ def test_target_may_be_the_name_of_a_saved_machine(
     config = PretrainConfig.parse(values("pretrain", "--target", "gpu-box", model=PretrainConfig))
     *_, (_, training) = pretrain_stages(config, workspace, {})
     assert (training.target, training.price_per_hour) == (address, 1.5)  # type: ignore[attr-defined]
+    sweep = parse_sweep('base.shards = "rows"\nbase.target = "gpu-box"\noptions.seed = [1, 2]')
+    base = checked(sweep, workspace).base
+    assert (base["target"], base["price_per_hour"]) == (address, 1.5)
+    with pytest.raises(ConfigError, match="did you mean gpu-box"):
+        pretrain("text.txt", workspace, target="gpubox")
     with pytest.raises(ConfigError, match="did you mean gpu-box"):
         values("train", "--target", "gpubox")
     assert main(["machines", "remove", "gpu-box", *place]) == 0

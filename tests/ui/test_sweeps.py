@@ -13,6 +13,7 @@ from core.stages.registry import load_further_stages
 from core.store import Store
 from core.sweeps.client import create_sweep, parse_sweep
 from core.sweeps.folder import SweepState, Trial
+from core.targets.saved import check_target, save_machine
 from core.workspace import Workspace
 from tests.core.runs.support import stop_worker
 from tests.core.sweeps.support import make_sweep
@@ -83,8 +84,20 @@ def test_base_that_is_valid_with_options_only_is_accepted(
 ) -> None:
     monkeypatch.setattr(sweeps, "start_sweep", lambda *_: None)
     own = str(workspace.uploads / "a.tsv")
+    save_machine(workspace, "hf://t4-small")
+    check_target(workspace, "hf://t4-small", ask=lambda: "one GPU")
     answer = sweeps._start_function(workspace)({"text": text.replace("{own}", own)})
     assert answer == {"sweep": "sweep"}
+
+
+def test_a_machine_without_a_passed_check_starts_no_sweep(workspace: Workspace) -> None:
+    text = 'base.shards = "rows"\nbase.target = "ssh://box"\noptions.seed = [1, 2]'
+    start = sweeps._start_function(workspace)
+    save_machine(workspace, "ssh://box", "gpu-box")
+    named = text.replace("ssh://box", "gpu-box")
+    for one in (text, named):
+        assert "gpu-box has not passed a check" in start({"text": one})["problem"]["problem"]
+    assert not workspace.sweeps.exists()
 
 
 def test_a_wrong_text_is_a_problem_with_its_key(workspace: Workspace) -> None:

@@ -27,6 +27,7 @@ from ui.forms import Form, ungrouped
 from ui.parts import markup
 from ui.parts.labels import relabel
 from ui.parts.stage import Forecast
+from ui.parts.where import require_check
 
 # Settings of a sweep with a field of their own, in this order.
 SHOWN = ("name", "method", "max_runs", "max_hours", "max_cost", "parallel", "pruner")
@@ -123,7 +124,9 @@ def compose(
     answer: Answer = {"text": text}
     try:
         checked(config, workspace)
-        form.check(_middle(config))
+        middle = _middle(config)
+        form.check(middle)
+        require_check(middle, workspace)
         answer |= _estimate(config, forecast)
     except StudioError as error:
         answer["problem"] = _problem(error)
