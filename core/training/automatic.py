@@ -220,11 +220,12 @@ def _derived(
     batch = found.values[_BATCH] * found.values.get(_ACCUMULATION, 1) * device.replicas
     epochs = round(found.values["num_train_steps"] * batch / first.epoch_length + 0.005, 2)
     usual = f"usual for {epochs:.3g} epochs"
+    reasons = {name: sentence.removesuffix(".") for name, sentence in found.reasons.items()}
     choices = {
         **{name: Choice(0.0, usual) for name in DROPOUTS},
         _MASKING: Choice(False, "sequences hold few documents"),
-        _EPOCHS: Choice(epochs, found.reasons["num_train_steps"]),
-        **{name: Choice(value, found.reasons[name]) for name, value in found.values.items()},
+        _EPOCHS: Choice(epochs, reasons["num_train_steps"]),
+        **{name: Choice(value, reasons[name]) for name, value in found.values.items()},
     }
     wanted = [*names, *([_ACCUMULATION] if _BATCH in names else [])]
     size = choices[_SIZE].value if _SIZE in names else next(iter(inputs))
