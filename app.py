@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from core.errors import StudioError
-from core.redaction import hide_secrets_in_output
+from core.messages.redaction import hide_secrets_in_output
 from core.workspace import Workspace
 from ui.serve import serve
 

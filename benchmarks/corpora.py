@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from core.events import EVENTS_FILE, read_events
-from core.models.families import objectives_of_family
+from core.families import objectives_of_family
+from core.records.events import EVENTS_FILE, read_events
 
 LENGTH, VOCAB_SIZE = 128, 10_048
 

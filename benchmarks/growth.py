@@ -136,7 +136,7 @@ def grow_model(sizes: list[str], rounds: int) -> list[dict[str, Any]]:
 
 def body_parameters(size: str) -> int:
     """Returns about how many parameters the layers have: 12 squares of the width each."""
-    from core.models.family import SIZES
+    from core.architecture.family import SIZES
 
     layers, width = SIZES[size]  # type: ignore[index]
     return 12 * layers * width**2

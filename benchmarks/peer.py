@@ -51,7 +51,7 @@ def peer_config(
     """Returns a RoBERTa's config with the dimensions that ours has at a size."""
     from transformers import RobertaConfig
 
-    from core.models.family import SIZES
+    from core.architecture.family import SIZES
 
     layers, width = SIZES[size]  # type: ignore[index]
     return RobertaConfig(

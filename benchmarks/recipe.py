@@ -23,7 +23,7 @@ from typing import Any
 
 from benchmarks.corpora import prepare_corpus
 from benchmarks.sides import describe_machine
-from core.models.families import list_family_names
+from core.families import list_family_names
 
 BATCH, LENGTH, VOCAB_SIZE = 32, 64, 4096
 # Changes to the preset; `steps` and `rate` are factors.

@@ -32,9 +32,9 @@ import pytest
 
 from benchmarks.corpora import core, events_of, prepare_corpus
 from benchmarks.sides import describe_machine
-from core.events import read_events
+from core.records.events import read_events
+from core.records.folder import RunFolder
 from core.runs.client import follow_run
-from core.runs.folder import RunFolder
 from core.store import Store
 from core.workspace import Workspace
 from tests.core.runs.support import stop_worker

@@ -120,7 +120,7 @@ def train_peer(text: Path, output: Path, vocab_size: int) -> Count:
     """Trains SentencePiece's Unigram."""
     import sentencepiece
 
-    from core.cores import usable_cores
+    from core.processes.cores import usable_cores
 
     sentencepiece.SentencePieceTrainer.train(
         input=str(text),

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import psutil
 
-from core.models.families.roberta import RobertaArchitecture
+from core.families.roberta import RobertaArchitecture
 from core.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_model_of
 

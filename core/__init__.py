@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from core.corpus.cleaning.preview import preview_cleaning
     from core.corpus.statistics import analyse_corpus
     from core.errors import StudioError
-    from core.finetuning.inference import classify, tag
     from core.inference import fill_mask, generate, generate_stream, perplexity
+    from core.inference.classification import classify, tag
     from core.workspace import Artifact, Workspace
 
 _HERE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
@@ -70,7 +70,7 @@ _HOMES = {
     "Workspace": "core.workspace",
     "analyse_corpus": "core.corpus.statistics",
     "build_shards": "core.api",
-    "classify": "core.finetuning.inference",
+    "classify": "core.inference.classification",
     "clean": "core.api",
     "evaluate": "core.api",
     "fill_mask": "core.inference",
@@ -84,7 +84,7 @@ _HOMES = {
     "preview_cleaning": "core.corpus.cleaning.preview",
     "push": "core.api",
     "quickstart": "core.api",
-    "tag": "core.finetuning.inference",
+    "tag": "core.inference.classification",
     "train": "core.api",
     "train_tokenizer": "core.api",
 }

@@ -3,7 +3,7 @@
 import sys
 
 from core.cli.main import build_parser, main
-from core.redaction import hide_secrets_in_output
+from core.messages.redaction import hide_secrets_in_output
 
 __all__ = ["build_parser", "main"]
 

@@ -83,7 +83,7 @@ def push(config: PushConfig, workspace: Workspace | None = None) -> Artifact:
     """Publishes a model, tokenizer or shards on the Hub.
 
     Returns:
-        `core.hub.push.Receipt` as `manifest.counts`.
+        `core.publishing.push.Receipt` as `manifest.counts`.
     """
     return run_stage("push", config, workspace)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 
-from core.system_errors import advice_for
+from core.messages.system_errors import advice_for
 
 # A user's file may have megabytes of text.
 _LONGEST_PART = 2_000

@@ -8,11 +8,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from core.architecture.architecture import Architecture
 from core.config import CorpusConfig, TokenizerConfig
+from core.families import find_family
+from core.families.roberta import RobertaArchitecture
 from core.models import hf
-from core.models.architecture import Architecture
-from core.models.families import find_family
-from core.models.families.roberta import RobertaArchitecture
 from core.tokenizer import StudioTokenizer, load, train
 from core.workspace import Workspace
 from tests.texts import write_sentences

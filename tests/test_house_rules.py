@@ -20,7 +20,7 @@ LIGHT = (
     "core.config",
     "core.corpus",
     "core.evaluation.stage",
-    "core.finetuning.inference",
+    "core.inference.classification",
     "core.finetuning.stage",
     "core.inference",
     "core.inference.generation",
@@ -107,7 +107,7 @@ def test_nothing_loads_pickles_or_remote_code() -> None:
 
 def test_only_one_module_builds_the_commands_of_child_processes() -> None:
     """The bootstrap script runs where nothing of the project is installed."""
-    allowed = {ROOT / "core/children.py", ROOT / "core/targets/bootstrap.py"}
+    allowed = {ROOT / "core/processes/children.py", ROOT / "core/targets/bootstrap.py"}
     for path in {ROOT / "app.py", *files("core"), *files("ui")} - allowed:
         assert "executable" not in re.findall(r"\bsys\.(\w+)", path.read_text("utf-8")), path
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from core.redaction import hide_secrets_in_output
+from core.messages.redaction import hide_secrets_in_output
 
 
 def main() -> int:

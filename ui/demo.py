@@ -8,15 +8,15 @@ from typing import Any
 
 import gradio as gr
 
-from core.demo import (
+from core.families import title_of_family
+from core.inference import read_out
+from core.serving.demo import (
     MODEL_VARIABLE,
     MOST_CHARACTERS,
     MOST_NEW_TOKENS,
     MOST_PREDICTIONS,
     Demo,
 )
-from core.inference import read_out
-from core.models.families import title_of_family
 from ui import present
 from ui.parts import classifying, markup, prompts
 from ui.parts.access_requests import Argument, Number, Text

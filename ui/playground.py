@@ -7,11 +7,11 @@ from typing import Any
 
 import gradio as gr
 
+from core.artifacts.finding import find_model, is_on_hub, must_be_fetched
 from core.errors import StudioError
-from core.events import Reporter
 from core.inference import read_out
-from core.models.finding import find_model, is_on_hub, must_be_fetched
-from core.playground import PlaygroundClient
+from core.records.events import Reporter
+from core.serving.playground import PlaygroundClient
 from core.workspace import Workspace
 from ui import present
 from ui.parts import artifacts, classifying, markup, prompts, scoring

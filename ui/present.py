@@ -17,9 +17,9 @@ from typing import Any
 
 import gradio as gr
 
-from core.demo import MODEL_VARIABLE
 from core.errors import ConfigError, StudioError
-from core.redaction import redact, redact_forms
+from core.messages.redaction import redact, redact_forms
+from core.serving.demo import MODEL_VARIABLE
 from core.workspace.names import is_run_id
 from ui.parts.labels import relabel, relabel_assignments
 

@@ -10,9 +10,9 @@ import gradio as gr
 
 from core.config import PushConfig
 from core.errors import HubError, StudioError
-from core.hub import push
-from core.hub.cards import CURVES_FILE
 from core.hub.client import Account, is_signed_in, sign_in
+from core.publishing import push
+from core.publishing.cards import CURVES_FILE
 from core.workspace import Workspace
 from ui import present
 from ui.assets import script

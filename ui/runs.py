@@ -10,6 +10,7 @@ from typing import Any
 import gradio as gr
 
 from core.errors import ConfigError, StudioError
+from core.records.folder import RunFolder
 from core.report import list_settings, read_settings, report_page, settings_file
 from core.runs.client import (
     annotate_run,
@@ -21,7 +22,6 @@ from core.runs.client import (
     resume_run,
 )
 from core.runs.commands import python_lines, shell_line
-from core.runs.folder import RunFolder
 from core.runs.search import HELP, find_runs
 from core.runs.slots import MOST_SLOTS, get_slots
 from core.stages.registry import parse_stage_config, title_of_stage

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.demo import MODEL_VARIABLE, MOST_CHARACTERS, Demo
+from core.cli.refusals import explaining_refusals
 from core.errors import ConfigError, StudioError
-from core.outbound import distrust_callers
-from core.redaction import AUTH_VARIABLE, parse_logins
-from core.refusals import explaining_refusals
+from core.messages.redaction import AUTH_VARIABLE, parse_logins
+from core.network.outbound import distrust_callers
 from core.runs.chain import submit_quickstart
 from core.runs.client import refresh
 from core.runs.slots import default_slots
+from core.serving.demo import MODEL_VARIABLE, MOST_CHARACTERS, Demo
 from core.stages.registry import load_further_stages
 from core.store import Store
 from core.workspace import ALLOWED_PATHS_VARIABLE, Workspace, single_instance

@@ -9,13 +9,13 @@ from urllib.parse import urlsplit
 
 import gradio as gr
 
+from core.artifacts.finding import must_be_fetched
 from core.backends.devices import choose, estimate_devices, find_hardware
 from core.config import PreflightConfig, ShardConfig, TrainConfig, option_label, split_references
+from core.config.presets import write_up_of
 from core.errors import DeviceError, StudioError
-from core.models.families import list_family_names, objectives_of_family
-from core.models.finding import must_be_fetched
+from core.families import list_family_names, objectives_of_family
 from core.models.registry import count_parameters
-from core.presets import write_up_of
 from core.shards.read import is_remote
 from core.store import Store
 from core.targets.target import open_target

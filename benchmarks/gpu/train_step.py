@@ -119,7 +119,7 @@ def ask(side: str, shapes: Shapes) -> dict[str, float]:
 
 def flops_per_token(shapes: Shapes) -> float:
     """Returns the operations of a training step for a token; see the module's docstring."""
-    from core.models.family import SIZES
+    from core.architecture.family import SIZES
 
     layers, width = SIZES[shapes.size]  # type: ignore[index]
     weights = layers * 12 * width * width

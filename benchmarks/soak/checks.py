@@ -11,9 +11,9 @@ import psutil
 
 from benchmarks.soak.work import LOGGING_STEPS, SAVE_STEPS, Work, get_run, holds_within, say
 from core.errors import StudioError
-from core.events import read_events
+from core.records.events import read_events
+from core.records.folder import RunFolder
 from core.runs.client import request_stop
-from core.runs.folder import RunFolder
 from core.store import ACTIVE_STATES, Store
 from core.sweeps.client import stop_sweep
 from core.sweeps.folder import SweepFolder

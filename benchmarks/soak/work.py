@@ -19,9 +19,9 @@ import psutil
 from benchmarks.soak.relay import Relay
 from core.config import TrainConfig
 from core.errors import StudioError
-from core.events import read_events
+from core.records.events import read_events
+from core.records.folder import RunFolder
 from core.runs.client import resume_run, submit
-from core.runs.folder import RunFolder
 from core.store import RunRow, Store
 from core.sweeps.client import create_sweep, parse_sweep, resume_sweep, start_sweep
 from core.sweeps.folder import SweepFolder, Trial

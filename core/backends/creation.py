@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from core.architecture.architecture import Architecture
 from core.backends.base import Backend, BackendOptions, Build
 from core.backends.devices import Devices
 from core.backends.schedule import LearningRateSchedule
 from core.config import TrainConfig
-from core.models.architecture import Architecture
 from core.models.building import create_model
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from core.config import TrainConfig
 from core.errors import DeviceError, ProcessLostError, StudioError
-from core.events import RunStopped, is_out_of_memory
+from core.records.events import RunStopped, is_out_of_memory
 
 BackendName = Literal["tensorflow", "jax"]
 DeviceKind = Literal["cpu", "gpu", "tpu"]

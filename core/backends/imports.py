@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from core.backends.stderr import filtered_stderr
-from core.cores import thread_settings
+from core.processes.cores import thread_settings
 
 _UNUSED = {
     "tensorflow": ("jax", "pandas", "matplotlib.pyplot"),

@@ -61,7 +61,7 @@ def filtered_stderr(level: int, *, cuda: bool) -> Iterator[None]:
 
 def _start_filter(level: int, cuda: bool) -> subprocess.Popen[bytes] | None:
     # The filter itself runs this file without this program.
-    from core.children import script_command
+    from core.processes.children import script_command
 
     try:
         os.fstat(_STDERR)

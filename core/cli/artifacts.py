@@ -23,7 +23,7 @@ def add_artifacts(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 def _list_artifacts(options: argparse.Namespace) -> int:
-    from core.disk_usage import disk_usage_bytes
+    from core.runs.disk_usage import disk_usage_bytes
 
     workspace = workspace_of(options)
     rows: list[dict[str, Any]] = [

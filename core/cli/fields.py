@@ -122,7 +122,7 @@ def stage_values(options: argparse.Namespace, model: type[StageConfig]) -> dict[
     values = config_values(options, model)
     if not issubclass(model, TrainConfig):
         return values
-    from core.models.finding import with_family
+    from core.artifacts.finding import with_family
 
     # With --after, the folder may be missing; without shards, preflight opens none.
     opened = model is not PreflightConfig or bool(values.get("shards") or values.get("mixture"))

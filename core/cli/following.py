@@ -19,7 +19,7 @@ from core.cli.output import (
 )
 from core.cli.progress import Progress, open_progress
 from core.errors import RunError, StudioError
-from core.events import read_events
+from core.records.events import read_events
 from core.stages.registry import STAGES, summarize_results
 from core.workspace import Workspace
 
@@ -119,7 +119,7 @@ class Follower:
         progress.update(row)
 
     def _note_lines(self) -> list[str]:
-        from core.runs.folder import RunFolder
+        from core.records.folder import RunFolder
 
         events = RunFolder.of(self._workspace, self._run_id).events
         new, self._events_read = read_events(events, self._events_read)

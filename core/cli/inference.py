@@ -140,8 +140,8 @@ def add_classify(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 def _run_classify(options: argparse.Namespace) -> int:
-    from core.finetuning.inference import classify
     from core.inference import force_cpu
+    from core.inference.classification import classify
 
     force_cpu()
     found = classify(
@@ -169,8 +169,8 @@ def add_tag(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 def _run_tag(options: argparse.Namespace) -> int:
-    from core.finetuning.inference import tag
     from core.inference import force_cpu
+    from core.inference.classification import tag
 
     force_cpu()
     found = tag(options.model, options.text, workspace=workspace_of(options), dtype=options.dtype)

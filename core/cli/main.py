@@ -17,12 +17,12 @@ from core.cli.mirror import add_mirror
 from core.cli.output import EXIT_FAILED, EXIT_INTERRUPTED, report_error, workspace_of
 from core.cli.parser import Parser, build_common_options
 from core.cli.pretrain import add_pretrain
+from core.cli.refusals import explaining_refusals
 from core.cli.runs import add_runs
 from core.cli.stages import add_analyse, add_quickstart, add_stage, add_suggest
 from core.cli.sweeps import add_sweep
 from core.errors import StudioError
-from core.outbound import allow_typed_hosts
-from core.refusals import explaining_refusals
+from core.network.outbound import allow_typed_hosts
 from core.stages.registry import STAGES, load_further_stages
 from core.workspace.places import guarding_workspaces, private_files
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from shutil import get_terminal_size
 from typing import Any, NoReturn
 
-from core.suggestions import did_you_mean
+from core.messages.suggestions import did_you_mean
 
 _MOST_LINES = 1_000_000
 # Ambiguous: 500.000 may mean 500 or 500,000.

@@ -63,7 +63,7 @@ def _print_verdict(
     options: argparse.Namespace, workspace: Workspace, config: PretrainConfig, run_id: str
 ) -> None:
     from core.pretraining.start import try_command
-    from core.verdicts import verdict_of
+    from core.report.verdicts import verdict_of
 
     row = fresh_store(options).find_run(run_id)
     verdict = verdict_of(row.stage, row.state, row.results, row.error, row.reason)

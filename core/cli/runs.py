@@ -173,9 +173,9 @@ def _show_run(options: argparse.Namespace) -> int:
 
 def run_summary(row: RunRow, workspace: Workspace) -> dict[str, Any]:
     """Builds the JSON of `runs show`."""
-    from core.evaluation.subject import list_run_checkpoints
+    from core.artifacts.subject import list_run_checkpoints
+    from core.records.folder import RunFolder
     from core.runs.duration import run_seconds
-    from core.runs.folder import RunFolder
 
     counts_steps = row.unit == "steps"
     seconds = run_seconds(workspace, row)
@@ -229,8 +229,8 @@ def _short(value: Any) -> str:
 
 
 def _print_log(options: argparse.Namespace) -> int:
+    from core.records.folder import RunFolder
     from core.runs.client import read_log_tail
-    from core.runs.folder import RunFolder
 
     row = fresh_store(options).find_run(options.run)
     if options.search:
@@ -242,7 +242,7 @@ def _print_log(options: argparse.Namespace) -> int:
 
 
 def _print_samples(options: argparse.Namespace) -> int:
-    from core.runs.folder import RunFolder
+    from core.records.folder import RunFolder
 
     row = fresh_store(options).find_run(options.run)
     found = RunFolder.of(workspace_of(options), row.id).samples()

@@ -26,7 +26,7 @@ from core.cli.output import (
 from core.cli.parser import add_command, add_config_file, add_run_options, parse_count, parse_hours
 from core.config import AnalyseConfig, QuickstartConfig, StageConfig, TrainConfig, title_of
 from core.errors import RunError, StudioError
-from core.events import RunStopped
+from core.records.events import RunStopped
 from core.stages.registry import STAGES, Stage
 from core.workspace import Workspace
 
@@ -71,8 +71,8 @@ def _run_here(
     workspace: Workspace, stage: str, config: StageConfig, *, as_json: bool, quiet: bool
 ) -> int:
     """Keeps the stage's secrets in this process."""
+    from core.records.folder import new_run_id
     from core.runs.client import catch_up
-    from core.runs.folder import new_run_id
     from core.runs.local import run_here
 
     run_id = new_run_id(stage)

@@ -32,13 +32,13 @@ from core.config.options import (
     field_extra,
     plain_type,
 )
+from core.config.presets import Preset
 from core.config.spelling import suggest_names
 from core.config.workers import CLUSTER_PATTERN
 from core.errors import ConfigError
 from core.foreign_files import LARGEST_INT, shown
-from core.presets import Preset
-from core.redaction import HIDDEN
-from core.suggestions import did_you_mean
+from core.messages.redaction import HIDDEN
+from core.messages.suggestions import did_you_mean
 
 _ANY_FIELD = "a name that docs/flags.md lists"
 _WORDS_OF_PATTERNS = {

@@ -12,8 +12,8 @@ from pydantic import Field
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 
-from core.models.families import find_family, list_family_names
-from core.models.family import Size as Size
+from core.architecture.family import Size as Size
+from core.families import find_family, list_family_names
 
 FittedPresetName = Literal["fitted", "classic", "flax", "custom"]
 Dtype = Literal["auto", "float32", "mixed_bfloat16", "bfloat16"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pydantic import model_validator
 
 from core.config.options import option
+from core.config.topologies import TOPOLOGIES
 from core.config.train import TrainConfig
 from core.errors import ConfigError
-from core.training.topologies import TOPOLOGIES
 
 
 class PreflightConfig(TrainConfig):

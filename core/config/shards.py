@@ -7,13 +7,13 @@ from typing import Literal
 from core.config.base import StageConfig
 from core.config.corpus import CorpusConfig
 from core.config.options import OBJECTIVE_OPTIONS, FittedPresetName, option
+from core.config.presets import SHARD_PRESETS
 from core.config.workers import (
     cluster_option,
     part_mb_option,
     skip_failing_parts_option,
     workers_option,
 )
-from core.presets import SHARD_PRESETS
 
 
 class ShardConfig(StageConfig):

@@ -7,8 +7,8 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from core.config.base import StageConfig
+from core.config.directions import Direction, direction_of
 from core.config.options import option
-from core.directions import Direction, direction_of
 from core.errors import ConfigError
 
 MOST_TRIALS = 1_000

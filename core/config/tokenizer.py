@@ -7,8 +7,8 @@ from typing import Literal
 from core.config.base import StageConfig
 from core.config.corpus import CorpusConfig
 from core.config.options import FAMILY_OPTIONS, Family, FittedPresetName, option
+from core.config.presets import TOKENIZER_PRESETS
 from core.config.workers import cluster_option, skip_failing_parts_option, workers_option
-from core.presets import TOKENIZER_PRESETS
 
 # Ids fit in an unsigned 32-bit integer.
 _MAX_VOCAB_SIZE = 1 << 24

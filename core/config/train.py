@@ -21,6 +21,7 @@ from core.config.options import (
     Size,
     option,
 )
+from core.config.presets import TRAINING_PRESETS
 from core.config.reporting import (
     WebhookFormat,
     project_option,
@@ -31,7 +32,6 @@ from core.config.reporting import (
 from core.config.source import Delimiter, EncodingErrors, FileFormat, TextUnit, YesNo
 from core.config.word_marks import BABYLM, NO_MARKS, parse_word_marks
 from core.errors import ConfigError
-from core.presets import TRAINING_PRESETS
 
 TrainPresetName = Literal["fast", "classic", "flax", "custom"]
 # They choose what the target decides.

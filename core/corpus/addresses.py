@@ -15,8 +15,8 @@ from urllib.parse import unquote, urlsplit
 from core.config import CorpusConfig, fingerprint_of
 from core.corpus.finding import has_known_suffix
 from core.errors import ConfigError, CorpusError, ShardError
-from core.events import Reporter
-from core.shards.storage import RemoteFolder, StoredFile
+from core.records.events import Reporter
+from core.storage.files import RemoteFolder, StoredFile
 from core.workspace import Workspace, writing_whole_file
 from core.workspace.confinement import is_address
 from core.workspace.names import flaw_of_part, path_inside

@@ -15,16 +15,16 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import Any
 
-from core.children import script_command
 from core.config import fingerprint_of
-from core.cores import usable_cores
 from core.corpus.finding import TextFile
 from core.corpus.holdout import document_hash
 from core.corpus.source import SourcePart
 from core.corpus.stretches import Range, Stretch, cut_lines
-from core.environment import for_anonymous_users
 from core.errors import CorpusError
-from core.events import Reporter
+from core.processes.children import script_command
+from core.processes.cores import usable_cores
+from core.processes.environment import for_anonymous_users
+from core.records.events import Reporter
 from core.workspace import Workspace, writing_whole_file
 from core.workspace.places import make_folder
 

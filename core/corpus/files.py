@@ -59,7 +59,7 @@ from core.corpus.unpack import (
     unpacked,
 )
 from core.errors import ConfigError, CorpusError, StudioError
-from core.system_errors import in_temporary_folder
+from core.messages.system_errors import in_temporary_folder
 
 T = TypeVar("T")
 # A file's real path, and its name within an archive.

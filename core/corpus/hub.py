@@ -30,8 +30,8 @@ from core.corpus.parquet_rows import texts_within_type
 from core.corpus.source import SourcePart
 from core.errors import ConfigError, CorpusError, StudioError
 from core.hub.ids import flaw_of_hub_id
-from core.outbound import guard_fsspec, refusal_in
-from core.outbound_hub import guard_hub
+from core.network.hub import guard_hub
+from core.network.outbound import guard_fsspec, refusal_in
 
 _NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 _SHA = re.compile(r"[0-9A-Za-z]{1,64}")

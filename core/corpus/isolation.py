@@ -13,8 +13,8 @@ from typing import Any
 
 import orjson
 
-from core.children import module_command, with_module_paths
 from core.errors import ConfigError, CorpusError, StudioError
+from core.processes.children import module_command, with_module_paths
 
 MEMORY_BYTES = 1_500_000_000
 TIMEOUT_SECONDS = 90.0

@@ -16,7 +16,7 @@ from core.corpus.hub import HubSource
 from core.corpus.report import Facts, ReadingReport
 from core.corpus.source import Source
 from core.errors import StudioError
-from core.events import Reporter
+from core.records.events import Reporter
 from core.workspace import Workspace
 
 

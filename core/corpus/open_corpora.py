@@ -10,7 +10,7 @@ from typing import Any
 
 from core.config import CorpusConfig
 from core.errors import ConfigError
-from core.suggestions import did_you_mean
+from core.messages.suggestions import did_you_mean
 
 # A sample that is read in minutes.
 SAMPLE_DOCUMENTS = 10_000

@@ -42,7 +42,7 @@ from core.corpus.sampling import (
 )
 from core.corpus.statistics import CorpusStatistics, SourceStatistics, analyse_samples
 from core.errors import CorpusError, StudioError
-from core.events import Reporter
+from core.records.events import Reporter
 from core.workspace import Workspace
 
 ANALYSIS_SECONDS = 180.0

@@ -34,8 +34,8 @@ from core.corpus.parts import PART_BYTES, SPLITS, CorpusPart, PartCounts, files_
 from core.corpus.report import ReadingReport, count_skipped, describe_skipped
 from core.corpus.source import Source, SourcePart, Split
 from core.errors import ConfigError, CorpusError
-from core.events import Reporter
 from core.foreign_files import read_object
+from core.records.events import Reporter
 from core.workspace import Workspace, write_atomically, writing_whole_file
 from core.workspace.places import make_folder
 

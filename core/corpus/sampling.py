@@ -17,7 +17,7 @@ from core.corpus.members import Member, choose_members, naming_source, open_memb
 from core.corpus.report import count_skipped
 from core.corpus.source import SourcePart
 from core.errors import ConfigError, CorpusError
-from core.events import Reporter
+from core.records.events import Reporter
 from core.workspace import Workspace
 
 # Places of a source at which documents are read.

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 from core.config import EvaluateConfig
 from core.config.advice import translate_error
+from core.config.evaluation_options import options_read
 from core.errors import ConfigError, CorpusError
-from core.evaluation.reading import options_read
 
 _SHORTER = "shorten the longest line, or leave it out"
 # Advice in place of setting an option that evaluations lack.

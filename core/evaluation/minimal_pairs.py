@@ -18,8 +18,8 @@ from core.errors import ConfigError
 from core.evaluation.baselines import baselines_for
 from core.evaluation.pairs import Pair
 from core.evaluation.statistics import Tally, mean_accuracy
-from core.events import Reporter
 from core.inference.likelihood import TokenScorer
+from core.records.events import Reporter
 
 Ids = NDArray[np.int32]
 

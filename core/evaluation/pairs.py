@@ -15,8 +15,8 @@ from core.corpus.hub import HubSource
 from core.errors import ConfigError, CorpusError
 from core.evaluation.advice import naming_options
 from core.evaluation.hub import chosen_configurations, corpus_of
-from core.events import Reporter
 from core.foreign_files import shown
+from core.records.events import Reporter
 from core.tokenizer.roles import without_lone_surrogates
 
 _ROWS_BETWEEN_REPORTS = 1000

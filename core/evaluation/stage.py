@@ -8,15 +8,15 @@ import time
 from pathlib import Path
 from typing import Any
 
+from core.artifacts.subject import Subject, open_subject
 from core.config import EvaluateConfig
 from core.evaluation.minimal_pairs import score_pairs, summarize_pairs
 from core.evaluation.pairs import read_pairs
-from core.evaluation.subject import Subject, open_subject
 from core.evaluation.text import evaluate_text
 from core.evaluation.unused import check_used
-from core.events import Reporter
 from core.inference.likelihood import TokenScorer
-from core.training.utilisation import UtilisationLog, seconds_as_steps
+from core.records.events import Reporter
+from core.records.utilisation import UtilisationLog, seconds_as_steps
 from core.workspace import Artifact, Draft, Workspace
 
 REPORT_FILE = "evaluation.json"

@@ -15,8 +15,8 @@ from core.config import EvaluateConfig
 from core.corpus.report import count_skipped, describe_skipped
 from core.errors import ConfigError
 from core.evaluation.documents import no_text_error, read_documents
-from core.events import Reporter
 from core.inference.likelihood import TokenScorer, TokenSequence
+from core.records.events import Reporter
 
 Ids = NDArray[np.int32]
 

@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-
 from core.config import EvaluateConfig
+from core.config.evaluation_options import OF_DATASETS, OF_FILES, OF_TASKS
 from core.config.values import changed_values, unused_error
-from core.corpus.finding import Format, find_files
+from core.corpus.finding import find_files
+from core.corpus.format_options import FORMATS_OF_OPTIONS, reasons_of_formats
 from core.evaluation.advice import naming_options
-from core.evaluation.reading import OF_DATASETS, OF_FILES, OF_TASKS
 
-_TABLES = frozenset[Format]({"jsonl", "json", "csv", "tsv", "parquet"})
-_CSV = frozenset[Format]({"csv", "tsv"})
-_NOT_PARQUET = frozenset[Format]({"text", "jsonl", "json", "csv", "tsv"})
-# Formats of files in which an option of files has an effect.
-FORMATS_OF_OPTIONS = {
-    "csv_header": _CSV,
-    "delimiter": _CSV,
-    "quoting": _CSV,
-    "encoding": _NOT_PARQUET,
-    "encoding_errors": _NOT_PARQUET,
-    "text_unit": frozenset[Format]({"text"}),
-    "text_column": _TABLES,
-}
 _TASKS = {"minimal_pairs": "minimal pairs", "text": "held-out text"}
 
 
@@ -56,9 +42,3 @@ def find_unused(config: EvaluateConfig) -> dict[str, str]:
             files = find_files(config.path, field="path", file_format=config.file_format).files
         found |= reasons_of_formats(others, {file.format for file in files})
     return found
-
-
-def reasons_of_formats(names: Iterable[str], formats: Collection[Format]) -> dict[str, str]:
-    """Returns the options without effect on files of these formats, with reasons."""
-    reason = f"on files in the format {' or '.join(sorted(formats))}"
-    return {name: reason for name in names if FORMATS_OF_OPTIONS[name].isdisjoint(formats)}

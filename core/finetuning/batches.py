@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from core.architecture.architecture import Architecture
 from core.finetuning.encoding import TokenSequence
-from core.models.architecture import Architecture
 from core.objectives.sequences import shift_right
 
 SHORTEST = 16

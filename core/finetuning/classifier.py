@@ -8,9 +8,9 @@ from typing import Any, cast
 import keras
 from keras import ops
 
-from core.backends import kernels
+from core.architecture.architecture import Architecture
 from core.finetuning.heads import Head, Kind
-from core.models.architecture import Architecture
+from core.models import kernels
 from core.models.building import create_model
 from core.models.decoder import DecoderForCausalLM
 from core.models.encoder import EncoderForMaskedLM

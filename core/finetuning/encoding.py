@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from core.architecture.architecture import Architecture
 from core.errors import ConfigError, CorpusError
 from core.finetuning.alignment import Window, split_sentences
 from core.finetuning.heads import Head
-from core.models.architecture import Architecture
 from core.tokenizer import StudioTokenizer
 from core.tokenizer.native import native_calls
 

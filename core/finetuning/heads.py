@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from core.architecture.architecture import Architecture
+from core.architecture.weight_mapping import WeightMapping, kernel
 from core.errors import ConfigError
-from core.models.architecture import Architecture
+from core.families import title_of_family, weight_mappings
 from core.models.configs import class_name
-from core.models.families import title_of_family, weight_mappings
-from core.models.weight_mapping import WeightMapping, kernel
 
 Kind = Literal["sequence", "token"]
 Pooled = Literal["first", "last", "end", "eos"]

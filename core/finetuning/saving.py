@@ -11,6 +11,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from core.architecture.architecture import Architecture
+from core.architecture.config_format import first_id
+from core.architecture.weight_mapping import WeightMapping
 from core.errors import CheckpointError, ConfigError, CorpusError, StudioError
 from core.finetuning.heads import (
     SUFFIXES,
@@ -24,9 +27,6 @@ from core.finetuning.heads import (
 from core.finetuning.labels import LONGEST_LABEL, MOST_LABELS
 from core.foreign_files import read_json, shown
 from core.models import hf
-from core.models.architecture import Architecture
-from core.models.config_format import first_id
-from core.models.weight_mapping import WeightMapping
 from core.tokenizer import StudioTokenizer
 from core.tokenizer.roles import CONFIG_FILE as TOKENIZER_CONFIG_FILE
 from core.tokenizer.roles import name_segments

@@ -10,9 +10,10 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from core.architecture.architecture import Architecture
+from core.artifacts.model_tokenizer import MOST_TOKENS, load_tokenizer, longest_sequence
+from core.artifacts.subject import Subject, open_subject
 from core.config.finetune import FinetuneConfig
-from core.evaluation.subject import Subject, open_subject
-from core.events import Reporter
 from core.finetuning.data import read_splits
 from core.finetuning.encoding import TextEncoder
 from core.finetuning.examples import Example, Splits
@@ -35,11 +36,10 @@ from core.finetuning.subjects import check_tunable
 from core.finetuning.target_scale import in_original_units
 from core.finetuning.tasks import Prepared, Task, make_task
 from core.finetuning.training import Progress, Trainer
-from core.inference.models import MOST_TOKENS, load_tokenizer, longest_sequence
 from core.models import hf
-from core.models.architecture import Architecture
+from core.records.events import Reporter
+from core.records.utilisation import UtilisationLog
 from core.tokenizer import StudioTokenizer
-from core.training.utilisation import UtilisationLog
 from core.workspace import Artifact, Workspace
 
 REPORT_FILE = "finetuning.json"

@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.errors import RunError
-from core.events import Reporter
 from core.finetuning.batches import shuffled_batches
 from core.finetuning.names import RANDOM_INIT
 from core.finetuning.session import Session, State, make_schedule
 from core.finetuning.tasks import Outputs, Prepared, Task
+from core.records.events import Reporter
 
 _LOGS_PER_EPOCH = 10
 _SHARES = ("accuracy", "f1", "f1_macro", "span_f1")

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from core.config.finetune import FinetuneConfig
 from core.config.values import changed_values, unused_error
 from core.corpus.finding import Format, find_files
+from core.corpus.format_options import reasons_of_formats
 from core.errors import ConfigError
-from core.evaluation.unused import reasons_of_formats
 from core.finetuning.advice import naming_options
 from core.finetuning.file_kinds import holds_tables
 

@@ -1,1 +1,1 @@
-"""Publishes to and downloads from the Hub."""
+"""The client of the Hub: login, ids and downloads."""

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from core.errors import HubError, StudioError
-from core.events import RunStopped
 from core.hub.ids import flaw_of_hub_id
-from core.outbound_hub import guard_hub
-from core.redaction import HIDDEN, redact
-from core.system_errors import is_disk_full
+from core.messages.redaction import HIDDEN, redact
+from core.messages.system_errors import is_disk_full
+from core.network.hub import guard_hub
+from core.records.events import RunStopped
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi

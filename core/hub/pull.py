@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import CheckpointError, HubError
-from core.events import Reporter
 from core.hub.client import ask, connect, explaining
 from core.hub.ids import check_hub_id
+from core.records.events import Reporter
 from core.workspace.names import relative_name
 from core.workspace.places import apply_umask_below
 

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from core.architecture.architecture import Architecture
 from core.backends.compilation import compile_method
 from core.config import Dtype
 from core.inference.models import choose_backend, load_model
 from core.inference.packing import BatchPlan, Planner, Shape, Size
 from core.inference.precision import choose_dtype
-from core.models.architecture import Architecture
 from core.objectives.sequences import shift_right
 
 Ids = NDArray[np.int32]

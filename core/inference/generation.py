@@ -11,18 +11,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from core.artifacts.model_tokenizer import MOST_TOKENS, load_tokenizer
+from core.artifacts.subject import locate_model
 from core.config import Dtype
 from core.errors import ConfigError
-from core.evaluation.subject import locate_model
 from core.inference.generation_config import LogitsProcessor, read_generation_config
 from core.inference.models import (
-    MOST_TOKENS,
     bucket_size,
     check_finite,
     choose_backend,
     keep,
     load_model,
-    load_tokenizer,
     read_compatible,
     read_out,
 )

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from core.architecture.architecture import Architecture
 from core.errors import CheckpointError
 from core.foreign_files import read_json, shown
 from core.models import hf
-from core.models.architecture import Architecture
 
 Logits = NDArray[np.float32]
 _Reader = Callable[[Any], Any]

@@ -14,18 +14,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from core.architecture.architecture import Architecture, check_length
+from core.architecture.options import EmbeddingOptions
 from core.backends.devices import choose, find_hardware
 from core.backends.openvino.compilation import PACKAGE, PRECISIONS, compile_graph, has_bfloat16
 from core.backends.openvino.graph import build_graph
 from core.backends.precision import gain_of
 from core.config import Dtype, TrainConfig
 from core.errors import CheckpointError, StudioError
+from core.families import find_family
 from core.inference.packing import BatchPlan, Shape, Size, plan_row
 from core.inference.precision import dtype_by_gain
 from core.models import hf
-from core.models.architecture import Architecture, check_length
-from core.models.families import find_family
-from core.models.options import EmbeddingOptions
 
 Ids = NDArray[np.int32]
 

@@ -17,18 +17,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from core.artifacts.model_tokenizer import MOST_TOKENS, load_tokenizer, longest_sequence
 from core.errors import TokenizerError
+from core.families import find_family
 from core.finetuning.subjects import check_pretrained
 from core.inference.graph import suits_openvino
 from core.inference.likelihood_models import GRAPHS, BackendLikelihood, LikelihoodModel
-from core.inference.models import (
-    MOST_TOKENS,
-    check_finite,
-    load_tokenizer,
-    longest_sequence,
-)
+from core.inference.models import check_finite
 from core.models import hf
-from core.models.families import find_family
 from core.objectives.sequences import shift_right
 from core.tokenizer.framing import Frame
 from core.tokenizer.native import native_calls

@@ -11,6 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from core.architecture.architecture import Architecture, EncoderDecoderArchitecture
+from core.architecture.options import EmbeddingOptions
 from core.backends.compilation import compile_method, full_float32
 from core.backends.devices import choose, find_hardware
 from core.backends.openvino.compilation import compile_graph
@@ -21,12 +23,10 @@ from core.backends.openvino.encoder_decoder import (
 )
 from core.backends.openvino.graph import build_graph
 from core.config import TrainConfig
+from core.families import find_family
 from core.inference.graph import position_ids, read_finite_weights
 from core.inference.models import bucket_size, choose_backend, load_model
 from core.models import hf
-from core.models.architecture import Architecture, EncoderDecoderArchitecture
-from core.models.families import find_family
-from core.models.options import EmbeddingOptions
 
 Ids = NDArray[np.int32]
 

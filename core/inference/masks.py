@@ -9,17 +9,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from core.architecture.architecture import Architecture
+from core.artifacts.model_tokenizer import load_tokenizer
+from core.artifacts.subject import locate_model
 from core.config import Dtype
 from core.errors import ConfigError, TokenizerError
-from core.evaluation.subject import locate_model
+from core.families import find_family, list_families
 from core.inference.compiled import BackendModel
 from core.inference.dynamic_batching import DynamicBatcher
 from core.inference.graph import GraphModel
 from core.inference.graph import suits as suits_graph
-from core.inference.models import check_finite, keep, load_tokenizer, read_compatible
+from core.inference.models import check_finite, keep, read_compatible
 from core.inference.packing import Shape, Size
-from core.models.architecture import Architecture
-from core.models.families import find_family, list_families
 from core.workspace import Workspace
 
 Prediction = dict[str, Any]

@@ -8,12 +8,13 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
+from core.architecture.architecture import Architecture
 from core.backends.devices import choose, find_hardware
 from core.backends.imports import import_for
 from core.config import Dtype, TrainConfig
@@ -21,13 +22,7 @@ from core.errors import CheckpointError, ConfigError
 from core.finetuning.subjects import check_pretrained
 from core.inference.precision import check_dtype
 from core.models import hf
-from core.models.architecture import Architecture
 
-if TYPE_CHECKING:
-    from core.tokenizer import StudioTokenizer
-
-# For models without a maximum position: attention's cost is quadratic.
-MOST_TOKENS = 4096
 _MODELS_KEPT = 3
 _ENDINGS = (".json", ".safetensors", ".h5", ".msgpack")
 _TALENTS = {
@@ -95,32 +90,6 @@ def read_compatible(folder: Path, kinds: tuple[str, ...], lack: str) -> Architec
             field="model",
         )
     return architecture
-
-
-def load_tokenizer(folder: Path, vocab_size: int) -> StudioTokenizer:
-    """Loads a model's tokenizer.
-
-    Raises:
-        TokenizerError: There is none.
-        CheckpointError: It has more tokens than the model.
-    """
-    from core.tokenizer import load
-
-    tokenizer = load(str(folder))
-    if tokenizer.vocab_size > vocab_size:
-        raise CheckpointError(
-            f"The tokenizer in {folder} doesn't fit the model",
-            expected=f"ids below {vocab_size}, the model's vocabulary",
-            received=f"ids up to {tokenizer.vocab_size - 1}",
-            fix="replace it with the tokenizer that the model was trained with",
-        )
-    return tokenizer
-
-
-def longest_sequence(architecture: Architecture, tokenizer: StudioTokenizer) -> int:
-    """Returns the most tokens of a sequence: the positions, or fewer if the tokenizer says so."""
-    positions = architecture.max_seq_length if architecture.limits_length else MOST_TOKENS
-    return min(positions, tokenizer.longest or positions)
 
 
 def read_out(stream: Generator[Any, None, dict[str, Any]]) -> dict[str, Any]:

@@ -7,11 +7,11 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from core.architecture.architecture import Architecture
 from core.backends.compilation import compile_function
 from core.backends.precision import gain_of
 from core.config import DTYPES, Dtype
 from core.errors import ConfigError
-from core.models.architecture import Architecture
 
 logger = logging.getLogger(__name__)
 _FEWEST_ROUNDS, _MOST_ROUNDS = 7, 60
@@ -80,7 +80,7 @@ def _products(
 ) -> Callable[[], Any]:
     from keras import ops
 
-    from core.backends import kernels
+    from core.models import kernels
 
     def stack(inputs: Any, kernel_pairs: Sequence[tuple[Any, Any]]) -> Any:
         for widening, narrowing in kernel_pairs:

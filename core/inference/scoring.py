@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from core.artifacts.subject import locate_model
 from core.config import Dtype
 from core.errors import ConfigError
-from core.evaluation.subject import locate_model
 from core.inference.generation import TextGenerator
 from core.inference.masks import FillMask
 from core.inference.models import keep, read_compatible, read_out

@@ -6,8 +6,8 @@ import time
 from collections.abc import Generator
 from pathlib import Path
 
+from core.artifacts.subject import locate_model
 from core.config import Dtype
-from core.evaluation.subject import locate_model
 from core.inference.generation import TextGenerator
 from core.inference.masks import FillMask
 from core.inference.models import keep

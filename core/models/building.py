@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from core.models.architecture import Architecture
-from core.models.families import find_family
+from core.architecture.architecture import Architecture
+from core.families import find_family
 
 if TYPE_CHECKING:
     from core.models.head import LanguageModel

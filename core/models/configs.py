@@ -6,9 +6,9 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from core.models.architecture import Architecture
-from core.models.config_format import ConfigFormat, Field, Values, first_id, unsupported
-from core.models.families import find_family, list_families
+from core.architecture.architecture import Architecture
+from core.architecture.config_format import ConfigFormat, Field, Values, first_id, unsupported
+from core.families import find_family, list_families
 
 _MOST = {
     "vocab_size": 1 << 24,

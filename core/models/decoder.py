@@ -7,7 +7,8 @@ from typing import Any
 
 from keras import ops
 
-from core.models.architecture import Architecture, check_length
+from core.architecture.architecture import Architecture, check_length
+from core.architecture.options import ModelOptions
 from core.models.decoding import Decoding
 from core.models.head import LanguageModel
 from core.models.layers import (
@@ -19,7 +20,6 @@ from core.models.layers import (
     padding_bias,
     past_bias,
 )
-from core.models.options import ModelOptions
 from core.models.stack import Stack
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.backends import kernels
+from core.models import kernels
 from core.models.layers import Cache, Tensor
 
 

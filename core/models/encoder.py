@@ -8,8 +8,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from core.backends import kernels
-from core.models.architecture import Architecture, check_length
+from core.architecture.architecture import Architecture, check_length
+from core.architecture.options import BlockOptions, LayerAttention, ModelOptions
+from core.models import kernels
 from core.models.head import LanguageModel
 from core.models.layers import (
     Block,
@@ -25,7 +26,6 @@ from core.models.layers import (
     rotation,
     same_document_bias,
 )
-from core.models.options import BlockOptions, LayerAttention, ModelOptions
 
 
 class EncoderForMaskedLM(LanguageModel):

@@ -7,8 +7,9 @@ from typing import Any
 
 from keras import ops
 
-from core.backends import kernels
-from core.models.architecture import EncoderDecoderArchitecture, check_length
+from core.architecture.architecture import EncoderDecoderArchitecture, check_length
+from core.architecture.options import ModelOptions
+from core.models import kernels
 from core.models.decoding import Decoding
 from core.models.distances import distance_buckets
 from core.models.head import LanguageModel
@@ -22,7 +23,6 @@ from core.models.layers import (
     padding_bias,
     past_bias,
 )
-from core.models.options import ModelOptions
 from core.models.stack import Stack
 
 

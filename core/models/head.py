@@ -8,7 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from core.backends import kernels
+from core.models import kernels
 
 Tensor = Any
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from core.architecture.architecture import Architecture
+from core.architecture.weight_mapping import WeightMapping
 from core.errors import CheckpointError
+from core.families import find_family, weight_mappings
 from core.foreign_files import read_json
-from core.models.architecture import Architecture
 from core.models.building import create_model
 from core.models.configs import config_values, parse_config
-from core.models.families import find_family, weight_mappings
-from core.models.weight_mapping import WeightMapping
 from core.models.weights import (
     CONFIG_FILE,
     INDEX_FILE,

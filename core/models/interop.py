@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from core.children import script_command
 from core.errors import CheckpointError
 from core.foreign_files import is_plain_name, open_regular, read_json, shown
 from core.models.tensors import Tensor, unreadable
+from core.processes.children import script_command
 
 TENSORFLOW_FILE = "tf_model.h5"
 FLAX_FILE = "flax_model.msgpack"

@@ -1,4 +1,4 @@
-"""Layers that all families share; `core.backends.kernels` has their maths.
+"""Layers that all families share; `core.models.kernels` has their maths.
 
 Softmax and norms compute in float32.
 """
@@ -13,8 +13,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from core.backends import kernels
-from core.models.options import BlockOptions, EmbeddingOptions
+from core.architecture.options import BlockOptions, EmbeddingOptions
+from core.models import kernels
 from core.models.rotary import rotary_tables
 
 Tensor = Any

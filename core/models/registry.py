@@ -6,12 +6,12 @@ import math
 from dataclasses import replace
 from typing import Any, cast
 
+from core.architecture.architecture import Architecture, EncoderDecoderArchitecture
+from core.architecture.family import HEAD_SIZE, Family, Size
 from core.config import TrainConfig, changed_values, settled
 from core.config.train import with_usual_values
 from core.errors import CheckpointError, ConfigError
-from core.models.architecture import Architecture, EncoderDecoderArchitecture
-from core.models.families import find_family, weight_mappings
-from core.models.family import HEAD_SIZE, Family, Size
+from core.families import find_family, weight_mappings
 from core.models.hf import read_architecture
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 
+from core.architecture.options import BlockOptions, EmbeddingOptions
 from core.models.layers import (
     Block,
     Cache,
@@ -18,7 +19,6 @@ from core.models.layers import (
     build_all,
     run_blocks,
 )
-from core.models.options import BlockOptions, EmbeddingOptions
 
 
 class Stack(keras.layers.Layer):

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from core.architecture.architecture import Architecture
+from core.architecture.weight_mapping import WeightMapping
 from core.errors import CheckpointError
+from core.families import find_family, list_families, weight_mappings
 from core.foreign_files import check_regular
-from core.models.architecture import Architecture
 from core.models.configs import class_name
-from core.models.families import find_family, list_families, weight_mappings
 from core.models.interop import find_foreign, indexed_files, open_foreign, read_index
 from core.models.tensors import FLOAT_BYTES, Tensor, open_safetensors
-from core.models.weight_mapping import WeightMapping
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"

@@ -14,11 +14,11 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import Any
 
-from core.children import SAFE_PATH, using_settings
-from core.cores import usable_cores
 from core.errors import RunError
-from core.events import Reporter
 from core.parts.task_map import TaskMap
+from core.processes.children import SAFE_PATH, using_settings
+from core.processes.cores import usable_cores
+from core.records.events import Reporter
 
 _LOOK_SECONDS = 0.3
 _WAITING_PER_WORKER = 2

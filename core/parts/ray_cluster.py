@@ -15,11 +15,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import core
-from core.children import HOME, SAFE_PATH, using_settings
-from core.cores import usable_cores
 from core.errors import RunError
-from core.events import Reporter
-from core.outbound import allow_typed_hosts, resolve
+from core.network.outbound import allow_typed_hosts, resolve
 from core.parts.ray_local import (
     hiding_secrets,
     keeping_sigterm,
@@ -29,6 +26,9 @@ from core.parts.ray_local import (
 from core.parts.ray_tasks import Driver, describe_node, run_task
 from core.parts.task_map import TaskMap
 from core.parts.versions import check_versions, find_versions
+from core.processes.children import HOME, SAFE_PATH, using_settings
+from core.processes.cores import usable_cores
+from core.records.events import Reporter
 
 LOCAL, INSIDE = "ray", "ray://auto"
 _CLIENT_PORT = 10001

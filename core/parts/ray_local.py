@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from core.environment import for_parts
+from core.processes.environment import for_parts
 
 _TOKEN_PATH = "RAY_AUTH_TOKEN_PATH"
 # Ray makes sockets in its folder; Linux limits their paths to 107 bytes.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from core.events import Reporter
 from core.parts.pool import count_workers, open_pool
 from core.parts.ray_cluster import open_cluster
 from core.parts.task_map import TaskMap
+from core.records.events import Reporter
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from pathlib import PurePath
 from core.config import CleanConfig, CorpusConfig, ShardConfig, StageConfig, TokenizerConfig
 from core.config.pretrain import PretrainConfig
 from core.config.train import TrainConfig
-from core.models.families import objectives_of_family
+from core.families import objectives_of_family
 from core.targets.saved import price_of
 from core.workspace import Workspace
 

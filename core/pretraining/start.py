@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from core.config.pretrain import PretrainConfig
-from core.models.families import find_family
+from core.families import find_family
 from core.pretraining.stages import pretrain_stages
 from core.runs.chain import reserved_names, submit_chain
 from core.runs.local import run_here

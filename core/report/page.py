@@ -12,15 +12,15 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from core.config import StageConfig
-from core.curves import Curve, draw_curves
 from core.errors import StudioError
-from core.events import read_attempts
+from core.records.events import read_attempts
+from core.records.folder import RunFolder
+from core.report.curves import Curve, draw_curves
 from core.report.settings import list_settings
 from core.report.titles import accuracy_title
 from core.runs.client import config_of
 from core.runs.commands import shell_line
 from core.runs.duration import run_seconds
-from core.runs.folder import RunFolder
 from core.stages.registry import title_of_stage
 from core.store import RunRow, Store
 from core.workspace import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from core.families import objectives_of_family
 from core.finetuning.names import RANDOM_INIT
-from core.models.families import objectives_of_family
 
 _ACCURACY = {
     "mlm": "Accuracy on validation masks",

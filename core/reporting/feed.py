@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import StudioError
-from core.events import read_events
 from core.foreign_files import parse_bounded_json, read_regular
-from core.runs.folder import RunFolder
+from core.records.events import read_events
+from core.records.folder import RunFolder
 from core.workspace import write_atomically
 
 _MOST_BYTES = 1 << 20

@@ -8,7 +8,7 @@ from contextlib import suppress
 from sqlalchemy.exc import SQLAlchemyError
 
 from core.errors import StudioError
-from core.runs.folder import RunFolder
+from core.records.folder import RunFolder
 from core.store import RunRow, Store
 from core.workspace import Workspace
 

@@ -17,10 +17,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from core.environment import WEBHOOK_VARIABLE
 from core.errors import StudioError
-from core.outbound import distrust_callers
-from core.redaction import hide_secrets_in_output, redact_values
+from core.messages.redaction import hide_secrets_in_output, redact_values
+from core.network.outbound import distrust_callers
+from core.processes.environment import WEBHOOK_VARIABLE
+from core.records.folder import RunFolder, RunRecord
 from core.reporting import webhook
 from core.reporting.feed import Feed, Figures
 from core.reporting.lifecycle import Lifecycle
@@ -33,7 +34,6 @@ from core.reporting.service import (
     shorten,
 )
 from core.reporting.start import WEBHOOK, note
-from core.runs.folder import RunFolder, RunRecord
 from core.stages.registry import load_further_stages
 from core.workspace import Workspace, file_lock
 from core.workspace.places import guarding_workspaces, private_files
@@ -46,7 +46,7 @@ _RETRY_SECONDS = (2.0, 10.0, 30.0, 60.0)
 # Limit for a service's last uploads.
 _FINISHING_SECONDS = 300.0
 _LONGEST_NOTE = 400
-# `core.redaction` hides the values of variables with such names.
+# `core.messages.redaction` hides the values of variables with such names.
 _TYPED_VARIABLE = "TYPED_WEBHOOK"
 
 

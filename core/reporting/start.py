@@ -6,10 +6,10 @@ import os
 import subprocess
 from contextlib import suppress
 
-from core.children import module_command, with_module_paths
 from core.config import StageConfig, split_names
-from core.environment import WEBHOOK_VARIABLE, for_reporters
-from core.runs.folder import RunFolder, RunRecord
+from core.processes.children import module_command, with_module_paths
+from core.processes.environment import WEBHOOK_VARIABLE, for_reporters
+from core.records.folder import RunFolder, RunRecord
 from core.workspace import Workspace
 from core.workspace.places import user_umask
 
@@ -82,7 +82,7 @@ def _start(folder: RunFolder, service: str, environment: dict[str, str], webhook
 
 def note(folder: RunFolder, service: str, text: str) -> None:
     """Appends a note to the run's log, in vain if the disk is full."""
-    from core.redaction import redact
+    from core.messages.redaction import redact
 
     with suppress(OSError), folder.log.open("a", encoding="utf-8", errors="replace") as log:
         log.write(f"note: reporting to {service}: {redact(text)}\n")

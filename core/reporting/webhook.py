@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from core.errors import StudioError
-from core.events import LIMIT
 from core.finetuning.names import METRICS, RANDOM_INIT
-from core.outbound import OutboundError, check_url
-from core.outbound_http import guarded_session
+from core.network.http import guarded_session
+from core.network.outbound import OutboundError, check_url
+from core.records.events import LIMIT
 
 _RETRY_SECONDS = (0.0, 2.0, 10.0, 30.0)
 _MOST_RETRY_SECONDS = 60.0

@@ -12,17 +12,17 @@ from typing import Any
 
 from core.config import StageConfig, TrainConfig
 from core.errors import ConfigError, RunError, StudioError
-from core.events import StopMode
-from core.redaction import has_password, redact_forms
-from core.reporting.start import start_reporters
-from core.runs.annotations import checked
-from core.runs.folder import (
+from core.messages.redaction import has_password, redact_forms
+from core.records.annotations import checked
+from core.records.events import StopMode
+from core.records.folder import (
     RunFolder,
     RunRecord,
     carried_environment,
     log_tail_line,
     new_run_id,
 )
+from core.reporting.start import start_reporters
 from core.runs.worker import is_worker_running, start_worker, worker_log
 from core.stages.registry import artifact_kind_of, parse_stage_config
 from core.store import ACTIVE_STATES, RunRow, Store

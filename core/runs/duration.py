@@ -6,8 +6,8 @@ import time
 from functools import lru_cache
 from pathlib import Path
 
-from core.events import read_attempts
-from core.runs.folder import RunFolder
+from core.records.events import read_attempts
+from core.records.folder import RunFolder
 from core.store import RunRow
 from core.workspace import Workspace
 

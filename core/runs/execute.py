@@ -12,13 +12,13 @@ from typing import Any
 
 from core.config import StageConfig
 from core.errors import StudioError
-from core.events import FolderReporter, RunStopped, is_out_of_memory
-from core.outbound import distrust_callers
-from core.redaction import hide_secrets_in_output
-from core.runs.folder import RunFolder
-from core.runs.process import ProcessIdentity
+from core.messages.redaction import hide_secrets_in_output
+from core.messages.system_errors import advice_for
+from core.network.outbound import distrust_callers
+from core.records.events import FolderReporter, RunStopped, is_out_of_memory
+from core.records.folder import RunFolder
+from core.records.process import ProcessIdentity
 from core.stages.registry import find_stage, load_further_stages, parse_stage_config, stage_function
-from core.system_errors import advice_for
 from core.workspace import Artifact, Workspace
 from core.workspace.places import (
     WorkspaceMovedError,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import glob
 from collections.abc import Iterator
 
+from core.artifacts.finding import find_model
 from core.config import CorpusConfig, PreflightConfig, StageConfig, field_extra
 from core.config.options import split_references
 from core.config.source import SourceConfig
 from core.errors import ConfigError
-from core.models.finding import find_model
 from core.runs.chain import reserved_names
 from core.store import Store
 from core.workspace import Workspace, expand_path

@@ -9,9 +9,9 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from core.families import sizes_of_family
 from core.foreign_files import parse_bounded_json
-from core.models.families import sizes_of_family
-from core.runs.folder import RunFolder
+from core.records.folder import RunFolder
 from core.store import RunRow
 from core.workspace import Workspace
 

@@ -11,15 +11,15 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from core.children import module_command, with_module_paths
-from core.cores import thread_settings
-from core.environment import for_isolated_runs, for_runs
 from core.errors import StudioError
-from core.events import read_stop
-from core.redaction import hide_secrets_in_output
+from core.messages.redaction import hide_secrets_in_output
+from core.processes.children import module_command, with_module_paths
+from core.processes.cores import thread_settings
+from core.processes.environment import for_isolated_runs, for_runs
+from core.records.events import read_stop
+from core.records.folder import RunFolder, RunRecord
+from core.records.process import ProcessIdentity
 from core.reporting.start import start_reporters_of
-from core.runs.folder import RunFolder, RunRecord
-from core.runs.process import ProcessIdentity
 from core.workspace.places import (
     WorkspaceMovedError,
     find_new_location,

@@ -25,16 +25,16 @@ from typing import Any
 
 from sqlalchemy.exc import OperationalError
 
-from core.children import module_command, with_module_paths
-from core.disk_usage import delete_artifact
-from core.environment import for_supervisors
 from core.errors import RunError, StudioError
-from core.events import StopMode, read_attempts, read_events, read_last_events, read_stop
-from core.outbound import TYPED_HOSTS_VARIABLE, distrust_callers
-from core.redaction import hide_secrets_in_output
-from core.runs.annotations import checked
+from core.messages.redaction import hide_secrets_in_output
+from core.network.outbound import TYPED_HOSTS_VARIABLE, distrust_callers
+from core.processes.children import module_command, with_module_paths
+from core.processes.environment import for_supervisors
+from core.records.annotations import checked
+from core.records.events import StopMode, read_attempts, read_events, read_last_events, read_stop
+from core.records.folder import RunFolder, RunRecord, log_tail_line
+from core.runs.disk_usage import delete_artifact
 from core.runs.execute import ADVICE
-from core.runs.folder import RunFolder, RunRecord, log_tail_line
 from core.runs.slots import default_slots, get_slots, set_slots
 from core.stages.registry import STAGES, load_further_stages, parse_stage_config
 from core.store import ACTIVE_STATES, USED_TARGETS, RequestRow, RunRow, Store

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from core.automatic.rules import USUAL_LENGTH, choose_sequence_length
 from core.config import ShardConfig, fingerprint_of
-from core.cores import usable_cores
 from core.corpus import Corpus, open_corpus
+from core.corpus.part_steps import SKIPPED, PartStep, count_skipped, run_step
 from core.corpus.parts import (
     SPLITS,
     CorpusPart,
@@ -33,17 +33,17 @@ from core.corpus.parts import (
 )
 from core.corpus.source import Split
 from core.errors import ShardError
-from core.events import Reporter
 from core.objectives import create_objective
-from core.parts.steps import SKIPPED, PartStep, count_skipped, run_step
 from core.parts.store import PartResult, PartStore, open_store
 from core.parts.versions import find_versions
 from core.parts.workers import open_workers
+from core.processes.cores import usable_cores
+from core.records.events import Reporter
 from core.shards.destination import new_destination
 from core.shards.layout import check_options, objective_settings
 from core.shards.packing import Packing, pack_part, tail_file, token_counts_file
 from core.shards.read import TOKEN_COUNTS_FILE, TOKENIZER_FOLDER, TRAIN, VALIDATION
-from core.shards.storage import is_address
+from core.storage.files import is_address
 from core.tokenizer import StudioTokenizer, load
 from core.tokenizer.vocabulary import vocabulary_of
 from core.workspace import Artifact, Workspace

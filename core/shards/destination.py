@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import ConfigError, ShardError
-from core.events import Reporter
 from core.parts.store import PartResult, PartStore
+from core.records.events import Reporter
 from core.shards.part_uploads import (
     MARKER_FILE,
     UPLOADED,
@@ -22,7 +22,7 @@ from core.shards.part_uploads import (
     read_marker,
     write_marker,
 )
-from core.shards.storage import RemoteFolder, is_address, upload_folder
+from core.storage.files import RemoteFolder, is_address, upload_folder
 from core.workspace import (
     MANIFEST_FILE,
     Draft,

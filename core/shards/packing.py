@@ -23,7 +23,7 @@ from core.corpus.documents import Document
 from core.corpus.parts import CorpusPart, PartCounts
 from core.corpus.source import Split
 from core.errors import TokenizerError
-from core.events import Reporter
+from core.records.events import Reporter
 from core.shards.encode import Batcher, DocumentEncoder, Part
 from core.shards.layout import (
     LineSequences,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import ShardError, StudioError
-from core.shards.storage import RemoteFolder
+from core.storage.files import RemoteFolder
 from core.workspace import hash_file
 
 # In the destination until the manifest is: it holds the recipe of the parts.

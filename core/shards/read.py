@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.errors import MissingDataError, ShardError, StudioError
-from core.events import Reporter
 from core.hub.client import parse_hub_id
-from core.outbound import allow_typed_hosts
+from core.network.outbound import allow_typed_hosts
+from core.records.events import Reporter
 from core.shards.layout import id_dtype
 from core.shards.records import (
     FixedRecords,
@@ -28,9 +28,9 @@ from core.shards.records import (
     RecordLayout,
     detect_record_layout,
     find_padding,
-    parse_file_name,
 )
-from core.shards.storage import fetch_shards, hub_address, is_address, is_cached
+from core.storage.files import fetch_shards, hub_address, is_address, is_cached
+from core.storage.shard_names import parse_file_name
 from core.workspace import (
     MANIFEST_FILE,
     Manifest,

@@ -12,7 +12,6 @@ Source: https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -35,12 +34,12 @@ from core.shards.protobuf import (
     serialize_example,
     serialize_feature,
 )
+from core.storage.shard_names import file_name
 from core.workspace.places import make_folder
 
 INPUT_IDS = "input_ids"
 ATTENTION_MASK = "attention_mask"
 
-_FILE_NAME = re.compile(r".*-(\d+)-(\d+)\.tfrecord")
 _FRAME = struct.Struct("<QI")
 _FRAME_BYTES = _FRAME.size
 _CRC_BYTES = 4
@@ -49,16 +48,6 @@ _CHECKED_AT_ONCE = 4096
 _LONGEST_SEARCH_BYTES = 1 << 20
 _SAMPLED_RECORDS = 512
 _GZIP_MAGIC = b"\x1f\x8b"
-
-
-def file_name(shard: int, records: int) -> str:
-    return f"dataset-{shard}-{records}.tfrecord"
-
-
-def parse_file_name(name: str) -> tuple[int, int] | None:
-    """Parses shard number and record count, if possible."""
-    match = _FILE_NAME.fullmatch(name)
-    return (int(match[1]), int(match[2])) if match else None
 
 
 def masked_crc(data: bytes) -> int:

@@ -24,8 +24,8 @@ from core.config import (
     TrainConfig,
 )
 from core.errors import ConfigError
-from core.events import Reporter
-from core.suggestions import did_you_mean
+from core.messages.suggestions import did_you_mean
+from core.records.events import Reporter
 from core.workspace import Artifact, ArtifactKind, Workspace, register_kind
 from core.workspace.kinds import CORPUS, EVALUATION, MODEL, SHARDS, TOKENIZER
 
@@ -237,7 +237,7 @@ register(
         tab="evaluate",
         reports_top_level=True,
         summarizer="core.evaluation.summary:summarize",
-        queue_skipper="core.evaluation.subject:is_of_running_run",
+        queue_skipper="core.artifacts.subject:is_of_running_run",
     )
 )
 register(
@@ -252,7 +252,7 @@ register(
         name_deriver="core.finetuning.stage:derive_name",
         tab="finetune",
         summarizer="core.finetuning.summary:summarize",
-        queue_skipper="core.evaluation.subject:is_of_running_run",
+        queue_skipper="core.artifacts.subject:is_of_running_run",
     )
 )
 register(
@@ -274,11 +274,11 @@ register(
         title="Publication",
         help="Publish a model, a tokenizer or shards on the Hugging Face Hub.",
         config=PushConfig,
-        function="core.hub.push:run",
+        function="core.publishing.push:run",
         api="push",
         tab="publish",
         reports_top_level=True,
-        summarizer="core.hub.push:summarize_receipt",
+        summarizer="core.publishing.push:summarize_receipt",
         secret_variable="HF_TOKEN",
     )
 )

@@ -11,13 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from core.artifacts.finding import with_family
 from core.config import StageConfig, TrainConfig, field_extra
 from core.config.sweep import SweepConfig
 from core.config.toml_file import TomlFileError, parse_toml, read_toml
 from core.errors import ConfigError, RunError, StudioError
-from core.models.finding import with_family
-from core.redaction import HIDDEN, redact_forms
-from core.runs.folder import carried_environment, log_tail_line
+from core.messages.redaction import HIDDEN, redact_forms
+from core.records.folder import carried_environment, log_tail_line
 from core.runs.worker import start_in_own_session
 from core.stages.registry import find_stage
 from core.sweeps import budget

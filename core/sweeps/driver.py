@@ -19,11 +19,11 @@ from sqlalchemy.exc import OperationalError
 from core.config import StageConfig
 from core.config.sweep import SweepConfig
 from core.errors import RunError, StudioError
-from core.events import LIMIT
-from core.outbound import distrust_callers
-from core.redaction import hide_secrets_in_output
+from core.messages.redaction import hide_secrets_in_output
+from core.network.outbound import distrust_callers
+from core.records.events import LIMIT
+from core.records.folder import new_run_id
 from core.runs.client import WorkerKeeper, queue_run, refresh, request_stop, resume_run
-from core.runs.folder import new_run_id
 from core.runs.slots import get_slots
 from core.stages.registry import artifact_kind_of, find_stage, load_further_stages
 from core.store import RunRow, Store

@@ -21,7 +21,7 @@ from typing import Any
 from core.config.sweep import MOST_TRIALS, SweepConfig
 from core.errors import RunError, StudioError
 from core.foreign_files import parse_bounded_json, read_regular
-from core.runs.folder import pop_environment, signed_environment
+from core.records.folder import pop_environment, signed_environment
 from core.sweeps.samplers import Settings
 from core.workspace import Workspace, check_name, file_lock, write_atomically
 from core.workspace.places import make_folder

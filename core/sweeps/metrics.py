@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
+from core.config.directions import quality_direction
 from core.config.sweep import SweepConfig
-from core.directions import quality_direction
 from core.errors import ConfigError
 from core.finetuning.glue import TASKS
 from core.stages.registry import find_stage

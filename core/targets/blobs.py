@@ -85,7 +85,7 @@ def collect_inputs(config: TrainConfig, workspace: Workspace) -> Inputs:
 
     Shards at an address or on the Hub are none of them: the machine reads them itself.
     """
-    from core.models.finding import find_here
+    from core.artifacts.finding import find_here
 
     found = Inputs()
     if config.mixture:
@@ -244,7 +244,7 @@ def _files_of(pattern: str, field: str) -> dict[str, Path]:
 
 def _add_shards(found: Inputs, reference: str, workspace: Workspace) -> None:
     from core.shards.read import is_remote, open_shards
-    from core.shards.storage import is_address
+    from core.storage.files import is_address
 
     location = _location(reference, workspace)
     if is_address(location):

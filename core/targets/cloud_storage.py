@@ -11,7 +11,7 @@ from typing import Any
 
 from fsspec.callbacks import Callback
 
-from core.shards.storage import connect
+from core.storage.files import connect
 from core.targets.errors import MirrorError, UnavailableError
 from core.targets.store import StoredObject, check_number, check_size, checked_name, missing
 from core.workspace.names import flaw_of_name

@@ -20,28 +20,28 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from core.artifacts.checkpoint import (
+    CHECKPOINTS_FOLDER,
+    checkpoint_name,
+    checkpoint_steps,
+    words_name,
+)
 from core.config import TrainConfig
 from core.config.word_marks import parse_word_marks
 from core.errors import StudioError
-from core.events import LIMIT, EventLog, StopMode, iterate_events, read_phases, read_stop
-from core.interruption import interrupted_by
-from core.outbound import distrust_callers
-from core.redaction import hide_secrets_in_output
+from core.messages.redaction import hide_secrets_in_output
+from core.network.outbound import distrust_callers
+from core.processes.interruption import interrupted_by
+from core.records.events import LIMIT, EventLog, StopMode, iterate_events, read_phases, read_stop
+from core.records.folder import RunFolder
+from core.records.process import ProcessIdentity
 from core.reporting.start import start_reporters_of
-from core.runs.folder import RunFolder
-from core.runs.process import ProcessIdentity
 from core.stages.registry import artifact_kind_of, load_further_stages, parse_stage_config
 from core.targets.errors import MirrorError, NoRoomError, TargetError, UnavailableError
 from core.targets.mirror import Listing, RunMirror, exit_name, heartbeat_name, log_name
 from core.targets.phases import CHECKING, MOST_UNREACHABLE_SECONDS, UPLOADING, limit_of, name_of
 from core.targets.received import is_hub_name
 from core.targets.schema import AGAIN, MOST_EVENTS_BYTES, Exit, StopRequest, parse_events
-from core.training.checkpoint import (
-    CHECKPOINTS_FOLDER,
-    checkpoint_name,
-    checkpoint_steps,
-    words_name,
-)
 from core.workspace import Artifact, Workspace, write_atomically
 from core.workspace.places import (
     WorkspaceMovedError,

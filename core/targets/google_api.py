@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from core.errors import ConfigError
-from core.outbound import check_url
+from core.network.outbound import check_url
 from core.targets.errors import TargetError, UnavailableError
 
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"

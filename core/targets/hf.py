@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from core.errors import ConfigError
 from core.hub.client import connect, without_secrets
-from core.outbound_http import limiting_hub_requests
+from core.network.http import limiting_hub_requests
 from core.targets.bootstrap import GRACE_SECONDS
 from core.targets.code import bootstrap_source
 from core.targets.errors import TargetError, UnavailableError

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from core.errors import StudioError
 from core.hub.client import LOG_IN, without_secrets
-from core.outbound_http import limiting_hub_requests
-from core.system_errors import is_disk_full
+from core.messages.system_errors import is_disk_full
+from core.network.http import limiting_hub_requests
 from core.targets.errors import TargetError, UnavailableError
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from core.config import TrainConfig, split_references
-from core.environment import RUN_KEY_VARIABLE
 from core.errors import ConfigError, RunError, StudioError
-from core.events import LIMIT
 from core.foreign_files import parse_bounded_json, read_regular
-from core.runs.folder import RunFolder, RunRecord
+from core.processes.environment import RUN_KEY_VARIABLE
+from core.records.events import LIMIT
+from core.records.folder import RunFolder, RunRecord
 from core.stages.registry import parse_stage_config
 from core.targets.blobs import collect_inputs, upload_inputs
 from core.targets.code import pack_code

@@ -29,12 +29,13 @@ from pathlib import Path
 from types import FrameType
 from typing import TypeVar
 
-from core.children import module_command, with_module_paths
+from core.artifacts.checkpoint import CHECKPOINTS_FOLDER
 from core.config import StageConfig
 from core.errors import ConfigError, StudioError
-from core.events import read_events
-from core.redaction import hide_secrets_in_output
-from core.runs.folder import RunFolder, RunRecord
+from core.messages.redaction import hide_secrets_in_output
+from core.processes.children import module_command, with_module_paths
+from core.records.events import read_events
+from core.records.folder import RunFolder, RunRecord
 from core.stages.registry import parse_stage_config
 from core.targets.blobs import place_inputs
 from core.targets.errors import MirrorError, UnavailableError
@@ -43,7 +44,6 @@ from core.targets.opening import open_store
 from core.targets.publisher import STATE_FILE, ending_reason
 from core.targets.schema import AGAIN, NEVER_SIGNED, CheckpointReference, Claim, RunSpec
 from core.targets.signing import machine_keys
-from core.training.checkpoint import CHECKPOINTS_FOLDER
 from core.workspace import Workspace, write_atomically
 from core.workspace.places import make_folder, private_files
 

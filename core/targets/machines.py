@@ -98,7 +98,7 @@ def _only(found: Sequence[ListedMachine], workspace: Workspace) -> ListedMachine
 
 def _has_launched(workspace: Workspace, machine: ListedMachine) -> bool:
     """Returns whether a run of this workspace has launched a machine, which its target names."""
-    from core.runs.folder import RunFolder
+    from core.records.folder import RunFolder
     from core.targets.launcher import RemoteState
 
     try:

@@ -13,9 +13,16 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
+from core.artifacts.checkpoint import (
+    CHECKPOINTS_FOLDER,
+    checkpoint_name,
+    checkpoint_step,
+    words_name,
+    words_of_name,
+)
 from core.errors import ConfigError, StudioError
-from core.events import STOP_FILE
 from core.foreign_files import files_inside
+from core.records.events import STOP_FILE
 from core.targets.errors import MirrorError, NoRoomError, SupersededError
 from core.targets.opening import open_store
 from core.targets.schema import (
@@ -35,13 +42,6 @@ from core.targets.schema import (
 )
 from core.targets.signing import SIGNATURE_FILE, Seal
 from core.targets.store import ObjectStore, StoredObject, missing
-from core.training.checkpoint import (
-    CHECKPOINTS_FOLDER,
-    checkpoint_name,
-    checkpoint_step,
-    words_name,
-    words_of_name,
-)
 from core.workspace import (
     MANIFEST_FILE,
     MOST_MANIFEST_BYTES,

@@ -19,13 +19,20 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from core.artifacts.checkpoint import (
+    CHECKPOINTS_FOLDER,
+    checkpoint_name,
+    checkpoint_steps,
+    checkpoint_words,
+    words_name,
+)
 from core.config import TrainConfig
 from core.errors import StudioError
-from core.events import LIMIT, STOP_FILE, read_events, read_stop_reason
 from core.foreign_files import read_object
-from core.runs.folder import RunFolder, RunRecord
+from core.messages.system_errors import suppressed_if_full
+from core.records.events import LIMIT, STOP_FILE, read_events, read_stop_reason
+from core.records.folder import RunFolder, RunRecord
 from core.stages.registry import parse_stage_config
-from core.system_errors import suppressed_if_full
 from core.targets.blobs import Inputs, collect_inputs, upload_inputs
 from core.targets.errors import SupersededError
 from core.targets.mirror import Listing, RunMirror
@@ -40,13 +47,6 @@ from core.targets.schema import (
     RunSpec,
 )
 from core.targets.signing import description_keys, machine_keys, run_keys
-from core.training.checkpoint import (
-    CHECKPOINTS_FOLDER,
-    checkpoint_name,
-    checkpoint_steps,
-    checkpoint_words,
-    words_name,
-)
 from core.workspace import MANIFEST_FILE, Workspace, file_lock, write_atomically
 
 SECONDS_PER_ROUND = 5.0

@@ -19,8 +19,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from core.config.options import TARGET_PATTERN
 from core.errors import ConfigError, StudioError
 from core.foreign_files import parse_bounded_json, read_regular
-from core.redaction import has_password, redact_forms
-from core.suggestions import did_you_mean
+from core.messages.redaction import has_password, redact_forms
+from core.messages.suggestions import did_you_mean
 from core.targets.target import open_target, place_of_target, printable
 from core.workspace import Workspace, check_name, file_lock, write_atomically
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from core.environment import RUN_KEY_VARIABLE
+from core.processes.environment import RUN_KEY_VARIABLE
 from core.targets.errors import MirrorError
 from core.workspace.keys import Keys, make_keys, read_keys
 

@@ -12,9 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from core.artifacts.checkpoint import CHECKPOINTS_FOLDER
 from core.config import StageConfig, split_references
 from core.errors import RunError
-from core.runs.folder import RunFolder, RunRecord, new_run_id
+from core.records.folder import RunFolder, RunRecord, new_run_id
 from core.stages.registry import parse_stage_config
 from core.targets.blobs import place_inputs
 from core.targets.errors import ForeignMirrorError, UnsignedMirrorError
@@ -25,7 +26,6 @@ from core.targets.publisher import write_signed_from
 from core.targets.received import check_brought, check_references, parse_received
 from core.targets.schema import Input, RunSpec
 from core.targets.signing import description_keys, run_keys
-from core.training.checkpoint import CHECKPOINTS_FOLDER
 from core.workspace import MANIFEST_FILE, Workspace, read_manifest
 
 # The kinds of artifacts that a field of the config can name; "" for other files and folders.

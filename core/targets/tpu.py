@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
+from core.config.topologies import TOPOLOGIES, accelerator_type, runtime_version
 from core.errors import ConfigError
 from core.targets.code import bootstrap_source
 from core.targets.errors import TargetError, UnavailableError
@@ -27,7 +28,6 @@ from core.targets.google_api import GoogleApi, GoogleError
 from core.targets.opening import open_store
 from core.targets.schema import MOST_LOG_BYTES
 from core.targets.target import Job, Machine, MirrorRoot, State, Status
-from core.training.topologies import TOPOLOGIES, accelerator_type, runtime_version
 
 ENDPOINT_VARIABLE = "STUDIO_TPU_ENDPOINT"
 _ENDPOINT = "https://tpu.googleapis.com"

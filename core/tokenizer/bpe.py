@@ -14,7 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from core.errors import TokenizerError
-from core.events import Reporter
+from core.records.events import Reporter
 from core.tokenizer.counters import split_runs
 from core.tokenizer.counting import count_texts, reported
 from core.tokenizer.merging import Merges, learn_merges, merge_reporter

@@ -15,7 +15,7 @@ from core.config import CorpusConfig, TokenizerConfig, settled
 from core.corpus.files import FilesSource
 from core.corpus.finding import find_files
 from core.errors import StudioError, TokenizerError
-from core.system_errors import in_temporary_folder
+from core.messages.system_errors import in_temporary_folder
 from core.tokenizer.training import train
 from core.workspace import Workspace
 

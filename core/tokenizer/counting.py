@@ -10,17 +10,17 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from core.config import TokenizerConfig, fingerprint_of
-from core.cores import usable_cores
 from core.corpus import Corpus
+from core.corpus.part_steps import SKIPPED, OpenPool, PartStep, count_skipped, run_step
 from core.corpus.parts import CorpusPart, PartCounts, count_useful, plan_parts
 from core.corpus.source import Split
-from core.events import Reporter
+from core.messages.system_errors import in_temporary_folder
 from core.parts.pool import count_workers, open_pool
-from core.parts.steps import SKIPPED, OpenPool, PartStep, count_skipped, run_step
 from core.parts.store import PartResult, open_own_store
 from core.parts.versions import find_versions
 from core.parts.workers import open_workers
-from core.system_errors import in_temporary_folder
+from core.processes.cores import usable_cores
+from core.records.events import Reporter
 from core.tokenizer.counters import WordCounter, WordTally, counts_file
 from core.tokenizer.merged_counts import CountLimits, merge_counts
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from core.events import Reporter
-from core.parts.steps import OpenPool
+from core.corpus.part_steps import OpenPool
+from core.records.events import Reporter
 from core.tokenizer.count_files import BUCKETS, count_in_file, read_buckets, write_counts
 from core.tokenizer.words import is_drawn
 

@@ -16,7 +16,7 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 import numpy.typing as npt
 
-from core.events import Reporter
+from core.records.events import Reporter
 
 Ids = npt.NDArray[np.int32]
 Keys = npt.NDArray[np.int64]

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from core.environment import TRUST_TOKENIZERS_VARIABLE
 from core.errors import TokenizerError
 from core.foreign_files import check_regular, read_regular
+from core.processes.environment import TRUST_TOKENIZERS_VARIABLE
 
 # Published files have up to 35 MB.
 MOST_BYTES = 256 << 20

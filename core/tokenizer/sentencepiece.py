@@ -14,7 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from core.errors import TokenizerError
-from core.events import Reporter
+from core.records.events import Reporter
 from core.tokenizer.counters import normalised_runs, split_runs
 from core.tokenizer.counting import count_texts, reported
 from core.tokenizer.em import ChosenPieces

@@ -11,7 +11,7 @@ from core.config import TokenizerConfig, settled
 from core.corpus import Corpus, open_corpus
 from core.corpus.parts import bytes_of_parts
 from core.errors import CorpusError, TokenizerError
-from core.events import Reporter
+from core.records.events import Reporter
 from core.tokenizer import bpe, sentencepiece, unigram, wordpiece
 from core.tokenizer.counters import WordCounter
 from core.tokenizer.counting import count_corpus

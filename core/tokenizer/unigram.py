@@ -15,7 +15,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from core.errors import TokenizerError
-from core.events import Reporter
+from core.records.events import Reporter
 from core.tokenizer.counting import count_texts, reported
 from core.tokenizer.em import ChosenPieces, choose_pieces
 from core.tokenizer.roles import Roles, parts_between

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from core.architecture.family import Role
 from core.errors import TokenizerError
-from core.models.families import find_family, list_family_names
-from core.models.family import Role
+from core.families import find_family, list_family_names
 from core.objectives.objective import Vocabulary, advice_for, describe_undecided
 from core.tokenizer.loading import StudioTokenizer
 from core.tokenizer.roles import ENTRIES

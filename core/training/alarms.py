@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from core.events import Reporter
+from core.records.events import Reporter
 
 _REMEMBERED_LOSSES = 20
 _LOSSES_TO_JUDGE_BY = 5

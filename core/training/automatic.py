@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from core.architecture.family import Size
+from core.artifacts.checkpoint import CHECKPOINTS_FOLDER, Checkpoints, read_state
 from core.automatic.rules import Choice
 from core.backends.devices import (
     choose,
@@ -21,9 +23,7 @@ from core.backends.selection import select_backend
 from core.config import TrainConfig, title_of
 from core.config.train import automatic_fields, with_usual_values
 from core.errors import DeviceError, StudioError
-from core.events import Reporter
-from core.models.family import Size
-from core.training.checkpoint import CHECKPOINTS_FOLDER, Checkpoints, read_state
+from core.records.events import Reporter
 from core.training.planner import (
     DROPOUTS,
     MOST_EPOCHS,

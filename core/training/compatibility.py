@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.errors import ConfigError
-from core.models.families import families_of_objective, list_families
+from core.families import families_of_objective, list_families
 
 if TYPE_CHECKING:
     from core.shards.read import Shards

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from core.artifacts.checkpoint import EvalResults
 from core.backends.base import Backend
 from core.errors import ShardError
-from core.events import Reporter
 from core.objectives.mlm import unigram_baseline
 from core.objectives.objective import Batch
+from core.records.events import Reporter
 from core.training.batches import BatchPrefetcher, EvalBatches
-from core.training.checkpoint import EvalResults
 
 _PROGRESS_SECONDS = 0.5
 

@@ -10,18 +10,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from core.config import TrainConfig
-from core.errors import ConfigError, RunError, StudioError
-from core.foreign_files import check_inside
-from core.models.architecture import Architecture
-from core.models.registry import count_parameters, size_of
-from core.training.checkpoint import (
+from core.architecture.architecture import Architecture
+from core.artifacts.checkpoint import (
     ARRAYS_FILE,
     CHECKPOINTS_FOLDER,
     STATE_FILE,
+    TRAINING_CONFIG_FILE,
     saved_bytes,
     verify,
 )
+from core.config import TrainConfig
+from core.errors import ConfigError, RunError, StudioError
+from core.foreign_files import check_inside
+from core.models.registry import count_parameters, size_of
 from core.training.inputs import TrainingInputs
 from core.workspace import (
     MANIFEST_FILE,
@@ -37,7 +38,6 @@ from core.workspace import (
 )
 from core.workspace.places import apply_umask_below
 
-TRAINING_CONFIG_FILE = "training_config.json"
 _NOT_EXPORTED = (STATE_FILE, ARRAYS_FILE, MANIFEST_FILE)
 _LONGEST_NAME = 80
 _SLOTS = 2

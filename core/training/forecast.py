@@ -5,7 +5,7 @@ from __future__ import annotations
 from core.backends.devices import choose, find_hardware
 from core.config import PreflightConfig
 from core.errors import StudioError
-from core.events import Reporter
+from core.records.events import Reporter
 from core.training.planner import (
     measure_cpu_speed,
     seconds_for,

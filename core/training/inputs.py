@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from core.architecture.architecture import Architecture
+from core.artifacts.finding import find_here, find_model
 from core.config import TrainConfig, settled
 from core.config.train import with_usual_values
 from core.errors import ConfigError, StudioError
-from core.events import Reporter
+from core.families import families_of_objective, objectives_of_family
 from core.hub.client import parse_hub_id
-from core.models.architecture import Architecture
-from core.models.families import families_of_objective, objectives_of_family
-from core.models.finding import find_here, find_model
 from core.models.hf import read_architecture
 from core.models.registry import check_family, padding_id, resolve_architecture
 from core.objectives import (
@@ -27,6 +26,7 @@ from core.objectives import (
 )
 from core.objectives.objective import MEAN_NOISE_SPAN_LENGTH
 from core.objectives.span_corruption import SpanCorruption
+from core.records.events import Reporter
 from core.shards.layout import with_noise
 from core.training.batches import SequenceSource
 from core.training.compatibility import LAID_OUT_ALIKE, check_layout

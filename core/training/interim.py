@@ -18,8 +18,8 @@ from core.evaluation.minimal_pairs import score_pairs, summarize_pairs
 from core.evaluation.names import metric_names, short_names
 from core.evaluation.pairs import Pair, read_pairs
 from core.evaluation.text import evaluate_text
-from core.events import Reporter, RunStopped
 from core.inference.likelihood import TokenScorer
+from core.records.events import Reporter, RunStopped
 from core.training.interim_options import evaluation_configs, naming_options
 
 _PAIRS = ("accuracy", "official_accuracy", "mean_over_paradigms", "mean_over_phenomena")

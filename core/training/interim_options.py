@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 from core.config import EvaluateConfig, TrainConfig
 from core.config.advice import rename_options
+from core.config.evaluation_options import OF_DATASETS
 from core.config.values import changed_values, unused_error
 from core.errors import ConfigError, StudioError
-from core.evaluation.reading import OF_DATASETS
 from core.evaluation.unused import find_unused
 
 _PREFIX, _TEXT_PREFIX = "evaluate_", "evaluate_text_"

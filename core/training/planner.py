@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Protocol
 
+from core.architecture.architecture import Architecture, EncoderDecoderArchitecture
+from core.architecture.family import Size
+from core.architecture.weight_mapping import WeightMapping
 from core.backends.devices import Devices
 from core.backends.selection import select_backend
 from core.config import TrainConfig
 from core.errors import ConfigError
-from core.models.architecture import Architecture, EncoderDecoderArchitecture
-from core.models.families import find_family, weight_mappings
-from core.models.family import Size
+from core.families import find_family, weight_mappings
 from core.models.registry import count_parameters
-from core.models.weight_mapping import WeightMapping
 from core.training.inputs import TrainingInputs, open_inputs, with_architecture
 from core.training.recipe import (
     EPOCHS_WITHOUT_DROPOUT,

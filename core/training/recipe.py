@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from core.backends.constants import MAX_LOGITS_PER_CHUNK
+from core.architecture.architecture import Architecture
 from core.backends.schedule import LearningRateSchedule
 from core.config import TrainConfig, settled
 from core.config.train import with_usual_values
 from core.errors import ConfigError
-from core.models.architecture import Architecture
-from core.models.families import find_family
+from core.families import find_family
+from core.models.constants import MAX_LOGITS_PER_CHUNK
 
 EVAL_MLM_PROBABILITY = 0.15
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from core.artifacts.checkpoint import TrainingState
 from core.config import TrainConfig
 from core.errors import CheckpointError
-from core.events import EVENTS_FILE, read_events
-from core.training.checkpoint import TrainingState
+from core.records.events import EVENTS_FILE, read_events
 from core.training.recipe import Plan, extend
 
 # Compared by fingerprint, or not read on a resume.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from core.config import TrainConfig, fingerprint_of
 from core.config.mixture import MixtureSource, distinct_names, parse_mixture
 from core.errors import ConfigError, ShardError
-from core.events import Reporter
+from core.records.events import Reporter
 from core.training.batches import SequenceOrder, SequenceSource, ShuffledOrder, limit_sequences
 from core.training.mixture import (
     BLOCK,

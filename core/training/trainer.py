@@ -16,6 +16,15 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from core.artifacts.checkpoint import (
+    CHECKPOINTS_FOLDER,
+    Checkpoints,
+    EvalResults,
+    TrainingState,
+    read_arrays,
+    read_state,
+    write_eval_results,
+)
 from core.backends.base import (
     Backend,
     BackendOptions,
@@ -37,10 +46,11 @@ from core.backends.selection import select_backend
 from core.config import TrainConfig, settled
 from core.config.word_marks import parse_word_marks
 from core.errors import LossNotFiniteError, StudioError
-from core.events import Reporter, RunStopped, StopMode
 from core.models import hf
 from core.models.building import create_model
 from core.models.registry import count_parameters
+from core.records.events import Reporter, RunStopped, StopMode
+from core.records.utilisation import UtilisationLog
 from core.training import automatic, recipe
 from core.training.alarms import LossAlarm, OverfittingAlarm, StallAlarm
 from core.training.batches import (
@@ -50,15 +60,6 @@ from core.training.batches import (
     SequenceSource,
     TolerantSequences,
     TrainBatches,
-)
-from core.training.checkpoint import (
-    CHECKPOINTS_FOLDER,
-    Checkpoints,
-    EvalResults,
-    TrainingState,
-    read_arrays,
-    read_state,
-    write_eval_results,
 )
 from core.training.cooccurrence import (
     CooccurrenceCount,
@@ -88,7 +89,6 @@ from core.training.speeds import record_speed
 from core.training.tensorboard import FOLDER as TENSORBOARD_FOLDER
 from core.training.tensorboard import ScalarWriter
 from core.training.uploads import Uploads
-from core.training.utilisation import UtilisationLog
 from core.training.words import find_word_rate, mean_word_rate, steps_of_marks
 from core.workspace import Artifact, Manifest, Workspace
 from core.workspace.places import make_folder

@@ -9,16 +9,16 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
+from core.artifacts.checkpoint import ARRAYS_FILE
 from core.config import TrainConfig
 from core.errors import StudioError
-from core.events import Reporter, RunStopped, StopMode
-from core.hub.bundle import model_bundle
-from core.hub.card_notes import CardNotes
 from core.hub.client import LOG_IN, is_signed_in, without_secrets
-from core.hub.facts import gather_facts
 from core.hub.ids import flaw_of_hub_id
-from core.hub.push import Repository, make_public, resolve_repo_id, upload
-from core.training.checkpoint import ARRAYS_FILE
+from core.publishing.bundle import model_bundle
+from core.publishing.card_notes import CardNotes
+from core.publishing.facts import gather_facts
+from core.publishing.push import Repository, make_public, resolve_repo_id, upload
+from core.records.events import Reporter, RunStopped, StopMode
 from core.workspace import Artifact, Workspace
 from core.workspace.places import make_folder
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from core.errors import ConfigError, StudioError
-from core.outbound import check_reachable
+from core.network.outbound import check_reachable
 from core.workspace.keys import KEY_FILE
 from core.workspace.names import expand_path
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import ConfigError, StudioError
-from core.suggestions import did_you_mean
+from core.messages.suggestions import did_you_mean
 from core.workspace import confinement
 from core.workspace.atomic import DraftFolder, commit_folder, remove_tombstones
 from core.workspace.kinds import folder_of_kind

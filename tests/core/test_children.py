@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from core.children import module_command, with_module_paths
-from core.events import Reporter
 from core.parts.workers import open_workers
+from core.processes.children import module_command, with_module_paths
+from core.records.events import Reporter
 from core.workspace import Workspace
 from tests.core.runs.support import stop_worker
 

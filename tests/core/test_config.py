@@ -20,8 +20,8 @@ from core.config import (
     help_of,
     load_config_file,
 )
+from core.config.presets import write_up_of
 from core.errors import ConfigError
-from core.presets import write_up_of
 from core.stages.registry import STAGES
 
 

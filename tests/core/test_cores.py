@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from core import cores
-from core.cores import allowed_cores, thread_settings, usable_cores
+from core.processes import cores
+from core.processes.cores import allowed_cores, thread_settings, usable_cores
 from tests.engines import OFTEN
 
 _COUNT_THREADS = """

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import numpy as np
 from PIL import Image
 
-from core.curves import Curve, draw_curves
+from core.report.curves import Curve, draw_curves
 
 LOSS = Curve("validation loss", [0, 100, 200], [6.0, 5.0, 4.5])
 RGB_OF_THE_BASELINE = (0xB4, 0x53, 0x09)

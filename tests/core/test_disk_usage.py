@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from core.artifacts.evaluations import fingerprint_of_weights
 from core.config import CleanConfig, CorpusConfig, ShardConfig
-from core.disk_usage import (
+from core.errors import RunError
+from core.records.folder import RunFolder, RunRecord
+from core.runs.disk_usage import (
     delete_artifact,
     disk_usage_bytes,
     list_artifact_usage,
     measure_disk_usage,
     runs_that_need,
 )
-from core.errors import RunError
-from core.evaluation.stored import fingerprint_of_weights
-from core.runs.folder import RunFolder, RunRecord
 from core.store import RunRow, Store
 from core.workspace import Workspace
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from core import environment
-from core.playground import PlaygroundClient
+from core.processes import environment
 from core.runs.client import ensure_worker
 from core.runs.worker import child_environment
+from core.serving.playground import PlaygroundClient
 from core.workspace import Workspace
 from tests.core.runs.support import wait_for
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import RunError
-from core.events import (
+from core.records.events import (
     EventLog,
     FolderReporter,
     Reporter,

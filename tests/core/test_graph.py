@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from core.architecture.architecture import Architecture
 from core.backends import devices
 from core.backends.openvino import compilation
 from core.errors import CheckpointError, ConfigError
@@ -20,7 +21,6 @@ from core.inference.compiled import BackendModel
 from core.inference.graph import GraphModel
 from core.inference.masks import FillMask
 from core.models import hf
-from core.models.architecture import Architecture
 from core.runs.worker import child_environment
 from core.tokenizer import StudioTokenizer
 from core.workspace import Workspace

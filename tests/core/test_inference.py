@@ -141,7 +141,7 @@ def test_fill_mask_reuses_the_model_that_prepare_warmed_up(workspace: Workspace)
     code = """
         import json, sys
         from core import Workspace, fill_mask
-        from core.demo import _DTYPE
+        from core.serving.demo import _DTYPE
         from core.inference import models, prepare
         workspace = Workspace(sys.argv[1])
         ready = list(prepare("unigram", workspace, _DTYPE))
@@ -210,8 +210,8 @@ def write_maskless_checkpoint(folder: Path) -> None:
 def test_model_name_is_not_resolved_to_a_folder_of_that_name(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from core.artifacts.finding import find_model
     from core.inference import FillMask
-    from core.models.finding import find_model
     from core.tokenizer import load
 
     write_checkpoint(tmp_path / "byte_level_bpe", load("unigram", workspace))

@@ -14,8 +14,8 @@ import fsspec
 import pytest
 
 from core.errors import ConfigError, ShardError, StudioError
-from core.events import Reporter
-from core.outbound import (
+from core.network.hub import guard_hub
+from core.network.outbound import (
     ALLOWED_HOSTS_VARIABLE,
     TYPED_HOSTS_VARIABLE,
     OutboundError,
@@ -27,10 +27,10 @@ from core.outbound import (
     is_public,
     resolve,
 )
-from core.outbound_hub import guard_hub
-from core.runs.folder import carried_environment
+from core.records.events import Reporter
+from core.records.folder import carried_environment
 from core.runs.worker import child_environment
-from core.shards.storage import RemoteFolder, fetch_shards
+from core.storage.files import RemoteFolder, fetch_shards
 from core.workspace import Manifest, Workspace, manifest_text
 from tests.web_server import Server, send, serving
 
@@ -250,7 +250,7 @@ def test_web_app_refuses_a_shards_url_on_the_local_machine(tmp_path: Path) -> No
 def test_submitted_run_does_not_trust_the_url_in_its_config(tmp_path: Path, inner: Server) -> None:
     """The web app's runs execute in a process without typed URLs."""
     code = (
-        "import sys; from core.outbound import distrust_callers; distrust_callers()\n"
+        "import sys; from core.network.outbound import distrust_callers; distrust_callers()\n"
         "from core.shards.read import open_shards; from core.workspace import Workspace\n"
         "open_shards(sys.argv[1], Workspace(sys.argv[2]))"
     )

@@ -10,9 +10,9 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from core.errors import RunError, ShardError, StudioError
-from core.events import Reporter
-from core.runs.folder import RunFolder
-from core.shards.storage import fetch_shards
+from core.records.events import Reporter
+from core.records.folder import RunFolder
+from core.storage.files import fetch_shards
 from core.workspace import (
     Manifest,
     Workspace,

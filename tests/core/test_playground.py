@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 from core.errors import ConfigError, RunError, StudioError
-from core.playground import LOG_FILE, PlaygroundClient, answer_request
+from core.serving.playground import LOG_FILE, PlaygroundClient, answer_request
 from core.workspace import Workspace
 from tests.checkpoints import LENGTH, make_tokenizer, write_checkpoint, write_writer
 
@@ -134,7 +134,7 @@ def test_process_keeps_serving_after_a_stream_is_closed(client: PlaygroundClient
 
 def test_client_imports_no_backend(client: PlaygroundClient) -> None:
     code = (
-        "import sys; from core.playground import PlaygroundClient; "
+        "import sys; from core.serving.playground import PlaygroundClient; "
         "from core.workspace import Workspace; "
         f"c = PlaygroundClient(Workspace({str(client._workspace.root)!r})); "
         f"c.fill_mask('small', {TEXT!r}); c.close(); "
@@ -284,7 +284,8 @@ def test_idle_process_ends_and_the_next_request_starts_another(workspace: Worksp
 def test_process_ends_when_its_parent_is_gone(workspace: Workspace) -> None:
     code = (
         "import os; from core.errors import ConfigError; "
-        "from core.playground import PlaygroundClient; from core.workspace import Workspace; "
+        "from core.serving.playground import PlaygroundClient; "
+        "from core.workspace import Workspace; "
         f"c = PlaygroundClient(Workspace({str(workspace.root)!r})); c._running(); "
         "print(c.pid, c._socket_path, flush=True); os.kill(os.getpid(), 9)"
     )

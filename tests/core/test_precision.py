@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from core.architecture.architecture import EncoderDecoderArchitecture
+from core.families.roberta import RobertaArchitecture
 from core.inference import precision
-from core.models.architecture import EncoderDecoderArchitecture
-from core.models.families.roberta import RobertaArchitecture
 from tests.engines import ENGINES, run_on
 
 DIMENSIONS = {

@@ -16,14 +16,14 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from core.errors import StudioError
-from core.events import EventLog, read_events
-from core.redaction import (
+from core.messages.redaction import (
     HIDDEN,
     RedactingStream,
     parse_logins,
     redact,
     redact_forms,
 )
+from core.records.events import EventLog, read_events
 from ui import present
 
 TOKEN = "hf_" + "aB3dE5gH7jK9" * 3

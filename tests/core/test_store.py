@@ -15,8 +15,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 import core
 from core.__main__ import main
+from core.cli.refusals import explaining_refusals
 from core.errors import ConfigError, RunError, StudioError
-from core.refusals import explaining_refusals
 from core.store import RunRow, Store
 from core.workspace import Workspace
 

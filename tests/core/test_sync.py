@@ -10,7 +10,7 @@ from tests.tracing import needs_strace, trace
 REPORT = """
 import sys, time
 from pathlib import Path
-from core.events import FolderReporter
+from core.records.events import FolderReporter
 reporter = FolderReporter(Path(sys.argv[1]), echo=False)
 for number in range(12):
     reporter.note(f"note {number}")

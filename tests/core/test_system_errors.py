@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from core.errors import ConfigError, CorpusError
-from core.system_errors import advice_for
+from core.messages.system_errors import advice_for
 
 READ_WITH_A_LIMIT = """
 import json, os, resource, sys

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.verdicts import verdict_of
+from core.report.verdicts import verdict_of
 
 
 def figures(loss: float, best_step: int = 900) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import json
 
 from core.api import run_stage
 from core.config import StageConfig, option
-from core.events import Reporter
+from core.records.events import Reporter
 from core.stages.registry import Stage, register
 from core.workspace import Artifact, ArtifactKind, Workspace
 

@@ -23,11 +23,15 @@ import numpy as np
 
 import core.corpus.reading
 import core.hub.pull
+from core.artifacts.checkpoint import Checkpoints, read_arrays, read_state, verify
 from core.cli.fields import config_values
 from core.config import CorpusConfig, TrainConfig
 from core.corpus.files import FilesSource
 from core.errors import StudioError
-from core.events import (
+from core.hub.pull import pull_config, pull_model, pull_tokenizer
+from core.models import hf
+from core.models.registry import count_parameters
+from core.records.events import (
     FolderReporter,
     Reporter,
     read_attempts,
@@ -36,19 +40,15 @@ from core.events import (
     read_notes,
     read_stop,
 )
-from core.hub.pull import pull_config, pull_model, pull_tokenizer
-from core.models import hf
-from core.models.registry import count_parameters
+from core.records.folder import RunFolder, log_tail_line
 from core.report.settings import list_settings, read_settings
-from core.runs.folder import RunFolder, log_tail_line
 from core.runs.worker import Worker
 from core.shards.read import Shards, open_shards
-from core.shards.storage import fetch_shards
 from core.stages.registry import STAGES
+from core.storage.files import fetch_shards
 from core.store import RunRow, Store
 from core.tokenizer import load
 from core.tokenizer.roles import FILES as TOKENIZER_FILES
-from core.training.checkpoint import Checkpoints, read_arrays, read_state, verify
 from core.training.resume import check_nothing_is_lost, check_same_run
 from core.workspace import Workspace, damaged_files, read_manifest
 

@@ -19,15 +19,15 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from core.artifacts.checkpoint import Checkpoints, EvalResults, TrainingState
 from core.config import CorpusConfig, ShardConfig, TokenizerConfig, TrainConfig
-from core.events import FolderReporter
 from core.models import hf
+from core.records.events import FolderReporter
+from core.records.folder import RunFolder, RunRecord
 from core.report.settings import settings_file
-from core.runs.folder import RunFolder, RunRecord
 from core.shards.build import build
 from core.store import RunRow
 from core.tokenizer import train
-from core.training.checkpoint import Checkpoints, EvalResults, TrainingState
 from core.workspace import Workspace
 from tests.core.models.families import small_architecture
 from tests.core.models.test_interop import flax_tree, pack, tensorflow_bert, write_tensorflow

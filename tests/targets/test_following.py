@@ -12,9 +12,9 @@ import pytest
 
 from core import TrainConfig, Workspace
 from core.errors import RunError
-from core.events import read_events
+from core.records.events import read_events
+from core.records.folder import RunFolder
 from core.runs.client import follow_run, request_stop, resume_run, submit
-from core.runs.folder import RunFolder
 from core.store import Store
 from core.workspace import hash_file
 from core.workspace.keys import import_key, make_keys

@@ -13,9 +13,9 @@ import pytest
 
 import core
 from core import Workspace
-from core.environment import RUN_KEY_VARIABLE
+from core.processes.environment import RUN_KEY_VARIABLE
+from core.records.folder import RunFolder
 from core.runs.client import submit
-from core.runs.folder import RunFolder
 from core.targets.code import pack_code
 from core.targets.machines import list_machines
 from tests.core.runs.support import (

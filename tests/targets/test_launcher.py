@@ -15,10 +15,10 @@ import pytest
 
 from core import TrainConfig, Workspace
 from core.errors import StudioError
-from core.events import EventLog, read_events, read_phases
+from core.records.events import EventLog, read_events, read_phases
+from core.records.folder import RunFolder, RunRecord
+from core.records.process import ProcessIdentity
 from core.runs import client
-from core.runs.folder import RunFolder, RunRecord
-from core.runs.process import ProcessIdentity
 from core.runs.worker import Worker
 from core.targets import follower as follower_module
 from core.targets import launcher as launcher_module

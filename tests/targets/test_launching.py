@@ -15,9 +15,9 @@ import psutil
 import pytest
 
 from core import TrainConfig, Workspace
-from core.events import read_events
+from core.records.events import read_events
+from core.records.folder import RunFolder
 from core.runs.client import request_stop, resume_run, submit
-from core.runs.folder import RunFolder
 from core.store import RunRow, Store
 from core.targets.machines import list_machines
 from core.workspace import hash_file

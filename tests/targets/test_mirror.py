@@ -14,8 +14,8 @@ import pytest
 
 from core import TrainConfig, Workspace
 from core.errors import StudioError
-from core.events import read_events
-from core.runs.folder import RunFolder, RunRecord
+from core.records.events import read_events
+from core.records.folder import RunFolder, RunRecord
 from core.targets import follower as follower_module
 from core.targets import publisher as publisher_module
 from core.targets.errors import MirrorError

@@ -12,10 +12,10 @@ import pytest
 from core import TrainConfig, Workspace
 from core.corpus.finding import find_files
 from core.errors import ConfigError, RunError, StudioError
-from core.events import read_events
+from core.records.events import read_events
+from core.records.folder import RunFolder, RunRecord
 from core.report import report_page
 from core.runs import client
-from core.runs.folder import RunFolder, RunRecord
 from core.runs.worker import Worker
 from core.targets import follower as follower_module
 from core.targets.blobs import BLOBS, Inputs, collect_inputs, place_inputs, upload_inputs

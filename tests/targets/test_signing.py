@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from core import TrainConfig, Workspace
+from core.artifacts.checkpoint import checkpoint_name
 from core.cli.main import main
-from core.environment import for_isolated_runs, for_runs
 from core.errors import ConfigError, StudioError
-from core.events import read_events
+from core.processes.environment import for_isolated_runs, for_runs
+from core.records.events import read_events
+from core.records.folder import RunFolder, RunRecord
 from core.runs import client
-from core.runs.folder import RunFolder, RunRecord
 from core.targets.blobs import Inputs, upload_inputs
 from core.targets.errors import ForeignMirrorError, MirrorError, UnsignedMirrorError
 from core.targets.mirror import RunMirror
@@ -26,7 +27,6 @@ from core.targets.publisher import Publisher
 from core.targets.schema import Exit, Input, RunSpec
 from core.targets.signing import description_keys, run_keys
 from core.targets.takeover import take_over, take_over_as_stranger
-from core.training.checkpoint import checkpoint_name
 from core.workspace import MANIFEST_FILE, Manifest, describe_files, write_manifest
 from core.workspace.confinement import check_readable
 from core.workspace.keys import KEY_FILE, Keys, import_key, make_keys, read_keys

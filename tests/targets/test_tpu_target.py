@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 import requests
 
+from core.config.topologies import TOPOLOGIES, accelerator_type, runtime_version
 from core.errors import ConfigError, StudioError
 from core.targets.errors import TargetError, UnavailableError
 from core.targets.target import Job, Machine, open_target
 from core.targets.tpu import TpuAddress, TpuTarget, log_name, resource_id, startup_script
-from core.training.topologies import TOPOLOGIES, accelerator_type, runtime_version
 from tests.core.runs.support import wait_for
 from tests.targets.tpu_server import USER_TOKEN, TpuServer
 from tests.targets.tpu_support import PROJECT, ZONE, sign_in

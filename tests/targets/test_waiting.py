@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from core import TrainConfig, Workspace
-from core.children import module_command
-from core.events import read_events
-from core.runs.folder import RunFolder, RunRecord
+from core.processes.children import module_command
+from core.records.events import read_events
+from core.records.folder import RunFolder, RunRecord
 from core.targets import follower
 from core.targets.follower import Follower
 from tests.core.runs.support import wait_for

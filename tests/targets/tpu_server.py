@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from core.training.topologies import TOPOLOGIES
+from core.config.topologies import TOPOLOGIES
 from tests.core.shards.bucket import BucketHandler, BucketServer
 from tests.targets.tpu_host import SCOPE, Host
 from tests.targets.tpu_request import ApiError, parse_request

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from core.artifacts.subject import find_checkpoint
 from core.errors import ConfigError
-from core.evaluation.subject import find_checkpoint
-from core.events import read_samples
-from core.runs.folder import RunFolder
+from core.records.events import read_samples
+from core.records.folder import RunFolder
 from core.workspace import Workspace
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting
 

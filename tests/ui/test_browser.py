@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from core.config import PushConfig, StageConfig, TokenizerConfig, TrainConfig
-from core.events import FolderReporter
+from core.records.events import FolderReporter
+from core.records.folder import RunFolder, RunRecord
+from core.records.process import ProcessIdentity
 from core.runs.client import ensure_worker
-from core.runs.folder import RunFolder, RunRecord
-from core.runs.process import ProcessIdentity
 from core.runs.slots import get_slots
 from core.store import RunRow, Store
 from core.workspace import Workspace

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from core.config import TrainConfig
-from core.events import Reporter
 from core.finetuning.names import METRICS, RANDOM_INIT
+from core.records.events import Reporter
 from core.store import RunRow, Store
 from core.training.interim import InterimEvaluation
 from core.workspace import Workspace

@@ -14,8 +14,8 @@ import pytest
 from gradio_client import Client
 from gradio_client.exceptions import AppError, ValidationError
 
-from core.demo import MOST_CHARACTERS, Demo, describe, find_checkpoint, read_card
 from core.errors import ConfigError, StudioError
+from core.serving.demo import MOST_CHARACTERS, Demo, describe, find_checkpoint, read_card
 from core.store import Store
 from core.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint, write_writer

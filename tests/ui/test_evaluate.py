@@ -10,16 +10,16 @@ from typing import Any
 import gradio as gr
 import pytest
 
+from core.architecture.architecture import Architecture
+from core.artifacts.checkpoint import Checkpoints
 from core.config import EvaluateConfig, FinetuneConfig
-from core.demo import MOST_CHARACTERS, Demo
 from core.errors import ConfigError, CorpusError
 from core.evaluation.previewing import preview_evaluation
+from core.families import find_family
 from core.finetuning.heads import body_mappings, find_head, head_mappings
 from core.finetuning.previewing import preview_examples_apart
 from core.finetuning.saving import ClassifierConfig, write_classifier, write_tokenizer
-from core.models.architecture import Architecture
-from core.models.families import find_family
-from core.training.checkpoint import Checkpoints
+from core.serving.demo import MOST_CHARACTERS, Demo
 from core.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint
 from tests.texts import sentences

@@ -18,8 +18,8 @@ from core.config import (
     option,
     title_of,
 )
+from core.config.presets import Preset
 from core.errors import ConfigError, TokenizerError
-from core.presets import Preset
 from core.stages.registry import STAGES
 from core.workspace import Workspace
 from ui.forms import Form, to_raw

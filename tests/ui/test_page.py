@@ -14,8 +14,8 @@ import pytest
 
 from core.config import TokenizerConfig, TrainConfig
 from core.errors import StudioError
+from core.records.folder import RunFolder
 from core.runs.execute import describe_artifact
-from core.runs.folder import RunFolder
 from core.store import RunRow, Store
 from core.workspace import Workspace
 from ui import layout, runs, status_bar

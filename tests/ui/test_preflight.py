@@ -13,11 +13,11 @@ import pytest
 
 from core.backends.devices import Devices, Hardware, is_description
 from core.config import PreflightConfig, TrainConfig
-from core.disk_usage import list_artifact_usage
 from core.errors import DeviceError
-from core.events import EventLog
+from core.records.events import EventLog
+from core.records.folder import RunFolder
 from core.runs.commands import python_lines
-from core.runs.folder import RunFolder
+from core.runs.disk_usage import list_artifact_usage
 from core.store import RunRow, Store
 from core.training.preflight.report import Report
 from core.workspace import Artifact, Workspace

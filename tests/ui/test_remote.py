@@ -13,10 +13,10 @@ import pytest
 
 from core.config import TrainConfig
 from core.errors import ConfigError
-from core.events import FolderReporter
+from core.records.events import FolderReporter
+from core.records.folder import RunFolder, RunRecord
+from core.records.process import ProcessIdentity
 from core.runs.client import ensure_worker
-from core.runs.folder import RunFolder, RunRecord
-from core.runs.process import ProcessIdentity
 from core.store import RunRow, Store
 from core.targets.ssh_target import SshTarget
 from core.targets.target import Job

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from core.config import TrainConfig
-from core.events import FolderReporter, read_stop
+from core.records.events import FolderReporter, read_stop
+from core.records.folder import RunFolder, RunRecord
+from core.records.process import ProcessIdentity
 from core.runs.client import ensure_worker
-from core.runs.folder import RunFolder, RunRecord
-from core.runs.process import ProcessIdentity
 from core.store import RunRow, Store
 from core.workspace import Workspace
 from tests.texts import write_sentences

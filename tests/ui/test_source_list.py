@@ -11,7 +11,7 @@ import pytest
 
 from core.config import CorpusConfig, NamedSource
 from core.errors import ConfigError
-from core.hub.cards import CardNotes, tokenizer_card
+from core.publishing.cards import CardNotes, tokenizer_card
 from core.workspace import Manifest, Workspace
 from ui.parts.sources import CorpusForm
 

@@ -13,10 +13,10 @@ import pytest
 from core.backends.devices import Hardware
 from core.config import CorpusConfig, ShardConfig, TokenizerConfig, TrainConfig
 from core.errors import ConfigError
-from core.events import Reporter
+from core.records.events import Reporter
 from core.shards.build import build
 from core.shards.read import open_shards
-from core.shards.storage import RemoteFolder, upload_folder
+from core.storage.files import RemoteFolder, upload_folder
 from core.tokenizer import train
 from core.workspace import ALLOWED_PATHS_VARIABLE, Workspace
 from tests.texts import write_sentences

@@ -22,11 +22,11 @@ class Classifies(Protocol):
     """Interface for querying fine-tuned models."""
 
     def classify(self, model: str, text: str, text_pair: str = ...) -> list[dict[str, Any]]:
-        """See `core.finetuning.inference.classify`."""
+        """See `core.inference.classification.classify`."""
         ...
 
     def tag(self, model: str, text: str) -> list[dict[str, Any]]:
-        """See `core.finetuning.inference.tag`."""
+        """See `core.inference.classification.tag`."""
         ...
 
 

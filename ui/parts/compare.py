@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from core.directions import quality_direction
+from core.config.directions import quality_direction
 from core.errors import ConfigError
 from core.finetuning.names import RANDOM_INIT
 from core.report.titles import in_order, metric_title

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from urllib.parse import urlsplit
 
 from core.config import TrainConfig
+from core.config.topologies import Topology, find_topology
 from core.errors import StudioError
-from core.training.topologies import Topology, find_topology
 from core.workspace import Workspace
 from ui.parts import markup
 from ui.parts.preflight import find_report, time_span

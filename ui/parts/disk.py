@@ -8,8 +8,8 @@ from typing import Any
 import gradio as gr
 
 from core.config import fingerprint_of
-from core.disk_usage import ArtifactUsage, DiskUsage, list_artifact_usage, measure_disk_usage
 from core.runs.client import delete_artifact
+from core.runs.disk_usage import ArtifactUsage, DiskUsage, list_artifact_usage, measure_disk_usage
 from core.store import ArtifactRow, Store
 from core.workspace import Artifact, Workspace, artifact_kinds, check_name, find_kind
 from ui.assets import script

@@ -7,10 +7,12 @@ from functools import lru_cache
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
+from core.architecture.architecture import Architecture
+from core.artifacts.finding import is_on_hub, must_be_fetched
+from core.artifacts.subject import find_checkpoint
 from core.config import CorpusConfig, FinetuneConfig
-from core.demo import read_card
 from core.errors import CheckpointError, StudioError
-from core.evaluation.subject import find_checkpoint
+from core.families import title_of_family
 from core.finetuning.examples import Example, Sentence
 from core.finetuning.heads import Kind
 from core.finetuning.names import is_of_finetuning
@@ -18,10 +20,8 @@ from core.finetuning.saving import is_classifier, read_classifier_config
 from core.hub.pull import find_fetched
 from core.inference import fills_masks
 from core.models import hf
-from core.models.architecture import Architecture
-from core.models.families import title_of_family
-from core.models.finding import is_on_hub, must_be_fetched
 from core.models.hf import CONFIG_FILE
+from core.serving.demo import read_card
 from core.shards.examples import HOLE, example_sentences, with_hole
 from core.workspace import Artifact, Manifest, Workspace
 from ui.parts.markup import short_count

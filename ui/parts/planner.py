@@ -15,9 +15,9 @@ from typing import Any
 
 import gradio as gr
 
-from core.children import module_command
 from core.config import TrainConfig, title_of
 from core.errors import ConfigError, RunError, StudioError
+from core.processes.children import module_command
 from core.runs.commands import shell_line
 from core.runs.worker import child_environment
 from core.workspace import Workspace

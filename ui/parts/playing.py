@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from core.playground import PlaygroundClient
+from core.serving.playground import PlaygroundClient
 from core.workspace import Workspace
 
 

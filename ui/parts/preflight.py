@@ -12,10 +12,10 @@ from typing import Any
 import gradio as gr
 
 from core.config import PreflightConfig, TrainConfig, fingerprint_of, title_of
+from core.config.topologies import TOPOLOGIES
 from core.errors import StudioError
 from core.store import ACTIVE_STATES, ENDED_STATES, RunRow, Store
 from core.training.preflight.report import INSTALL_LIBTPU, Report
-from core.training.topologies import TOPOLOGIES
 from core.workspace import Artifact, Workspace
 from ui.assets import script
 from ui.forms import Form

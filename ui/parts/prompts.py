@@ -16,11 +16,11 @@ from typing import Any, Protocol
 import gradio as gr
 from gradio.events import api
 
+from core.architecture.architecture import Architecture
 from core.errors import StudioError
+from core.families import find_family
 from core.inference import DTYPES, Dtype, fills_masks
 from core.inference.filled import filled_texts
-from core.models.architecture import Architecture
-from core.models.families import find_family
 from core.tokenizer import StudioTokenizer
 from ui import present
 from ui.assets import script

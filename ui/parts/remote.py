@@ -8,9 +8,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from core.errors import ConfigError
-from core.events import read_phases
+from core.records.events import read_phases
+from core.records.folder import RunFolder
 from core.runs.client import resume_run
-from core.runs.folder import RunFolder
 from core.store import ENDED_STATES, RunRow, Store
 from core.targets.machines import ListedMachine, delete_machine, list_machines
 from core.targets.phases import CAPACITY, CHECKING, UPLOADING, limit_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from core.runs.folder import RunFolder
+from core.records.folder import RunFolder
 from core.store import Store
 from core.workspace import Workspace
 from ui import charts

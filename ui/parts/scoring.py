@@ -6,10 +6,10 @@ from typing import Any
 
 import gradio as gr
 
+from core.architecture.architecture import Architecture
 from core.errors import StudioError
 from core.inference import DTYPES, Dtype
-from core.models.architecture import Architecture
-from core.playground import PlaygroundClient
+from core.serving.playground import PlaygroundClient
 from ui import present
 from ui.parts import answers, prompts
 

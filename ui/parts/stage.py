@@ -15,7 +15,7 @@ import gradio as gr
 
 from core.config import StageConfig
 from core.errors import ConfigError, StudioError
-from core.redaction import redact
+from core.messages.redaction import redact
 from core.runs.chain import link_stages, submit_chain
 from core.runs.client import check_name_is_free
 from core.runs.commands import python_script, shell_line

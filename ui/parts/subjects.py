@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from core.artifacts.checkpoint import CHECKPOINTS_FOLDER
+from core.artifacts.finding import find_model, must_be_fetched
+from core.artifacts.subject import find_run_checkpoint, list_run_checkpoints
 from core.errors import ConfigError
-from core.evaluation.subject import find_run_checkpoint, list_run_checkpoints
 from core.finetuning.names import is_of_finetuning
-from core.models.finding import find_model, must_be_fetched
-from core.runs.folder import RunFolder
-from core.training.checkpoint import CHECKPOINTS_FOLDER
+from core.records.folder import RunFolder
 from core.workspace import Workspace
 from ui.forms import ConfigT, Form
 

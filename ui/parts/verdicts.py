@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from core.report.verdicts import verdict_of
 from core.store import RunRow
-from core.verdicts import verdict_of
 from ui.parts.run_rows import model_of
 
 _LOOKS = {"learned": "done", "done": "done", "learned little": "alert", "not yet": "alert"}

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import gradio as gr
 
 from core.config import TrainConfig
+from core.config.topologies import TOPOLOGIES
 from core.errors import ConfigError, RunError, StudioError
 from core.hub.client import is_signed_in
 from core.targets import flavors
@@ -29,7 +30,6 @@ from core.targets.saved import (
     save_machine,
 )
 from core.targets.target import open_target, place_of_target
-from core.training.topologies import TOPOLOGIES
 from core.workspace import Workspace
 from ui.assets import script
 from ui.forms import Form

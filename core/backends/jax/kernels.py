@@ -1,4 +1,4 @@
-"""JAX implementation of `core.backends.kernels`.
+"""JAX implementation of `core.models.kernels`.
 
 Norms take (T, H). Chunks have a leading axis: hidden states (chunks, B, k, H).
 """
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
 
-from core.backends.constants import (
+from core.models.constants import (
     GELU_CUBE,
     INVERSE_SQRT_2_PI,
     LAST_SHIFT,

@@ -12,8 +12,8 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpy.typing import NDArray
 
-from core.backends.constants import SHARDED_AXIS
 from core.backends.jax.kernels import part_of
+from core.models.constants import SHARDED_AXIS
 
 Array = Any
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.backends.imports import import_for
-from core.cores import allowed_cores, usable_cores
+from core.processes.cores import allowed_cores, usable_cores
 
 PACKAGE = "openvino"
 PRECISIONS = {"float32": "f32", "bfloat16": "bf16"}

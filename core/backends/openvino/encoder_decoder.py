@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from core.architecture.architecture import EncoderDecoderArchitecture
+from core.architecture.options import ModelOptions, RelativePositions
 from core.backends.openvino.compilation import import_openvino
 from core.backends.openvino.layers import HIDE, GraphLayers, Node, Weights
-from core.models.architecture import EncoderDecoderArchitecture
+from core.families import find_family
 from core.models.distances import distance_buckets
-from core.models.families import find_family
-from core.models.options import ModelOptions, RelativePositions
 
 
 def build_scoring_graph(weights: Weights, architecture: EncoderDecoderArchitecture) -> Any:

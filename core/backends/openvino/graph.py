@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from core.architecture.architecture import Architecture
+from core.architecture.options import LayerAttention
 from core.backends.openvino.compilation import import_openvino
 from core.backends.openvino.layers import HIDE, GraphLayers, Node, Weights
-from core.models.architecture import Architecture
-from core.models.families import find_family
-from core.models.options import LayerAttention
+from core.families import find_family
 from core.models.rotary import rotary_tables
 
 

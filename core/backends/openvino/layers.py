@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from core.architecture.options import BlockOptions
 from core.backends.imports import import_for
 from core.backends.openvino.compilation import PACKAGE
-from core.models.options import BlockOptions
 
 Node = Any
 Weights = Mapping[str, NDArray[np.float32]]

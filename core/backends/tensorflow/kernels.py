@@ -1,4 +1,4 @@
-"""TensorFlow implementation of `core.backends.kernels`.
+"""TensorFlow implementation of `core.models.kernels`.
 
 XLA fuses elementwise operations; on a CPU, matmuls are faster outside (`benchmarks/throughput.py`).
 """
@@ -12,7 +12,8 @@ from typing import Any
 import tensorflow as tf
 from keras import ops
 
-from core.backends.constants import (
+from core.backends.devices import has_avx512
+from core.models.constants import (
     GELU_CUBE,
     INVERSE_SQRT_2_PI,
     LAST_SHIFT,
@@ -21,7 +22,6 @@ from core.backends.constants import (
     SQRT_HALF,
     drop_below,
 )
-from core.backends.devices import has_avx512
 
 Tensor = Any
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from core.events import Reporter
+from core.records.events import Reporter
 
 
 class Pace:

@@ -46,8 +46,8 @@ from core.corpus.cleaning.report import (
 )
 from core.corpus.cleaning.spooling import Spooler
 from core.corpus.cleaning.work_folder import WorkFolder
-from core.events import Reporter
 from core.parts.task_map import TaskMap
+from core.records.events import Reporter
 
 _NO_HASHES = np.zeros(0, np.uint64)
 _NO_TALLY = Tally()

@@ -13,7 +13,6 @@ from typing import Any
 
 import orjson
 
-from core.children import module_command
 from core.config import CleanConfig, CorpusConfig, fingerprint_of
 from core.corpus.cleaning.preview import CleanedDocument, CleaningPreview, clean_sample
 from core.corpus.cleaning.report import first_difference
@@ -28,6 +27,7 @@ from core.corpus.isolation import (
 from core.corpus.previewing import sample_apart
 from core.corpus.sampling import Limits
 from core.errors import CorpusError, StudioError
+from core.processes.children import module_command
 from core.workspace import Workspace
 
 ANSWER_SECONDS = 30.0

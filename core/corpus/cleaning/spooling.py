@@ -18,13 +18,20 @@ from core.corpus.cleaning.pace import Pace
 from core.corpus.cleaning.part_task import SPOOLED, PartTask
 from core.corpus.cleaning.parts import REFERENCE, TRAIN, VALIDATION, Batch, split_parts, write_batch
 from core.corpus.cleaning.work_folder import Spool, WorkFolder
+from core.corpus.part_steps import (
+    SKIPPED,
+    OpenPool,
+    PartFunction,
+    PartStep,
+    count_skipped,
+    run_step,
+)
 from core.corpus.parts import CorpusPart, PartCounts, plan_parts
 from core.corpus.source import Split
-from core.events import Reporter
 from core.parts.pool import open_pool
-from core.parts.steps import SKIPPED, OpenPool, PartFunction, PartStep, count_skipped, run_step
 from core.parts.store import PartResult, PartStore
 from core.parts.task_map import TaskMap
+from core.records.events import Reporter
 
 _BATCHES_PER_PART = 4
 _READ_FOLDER = "read"

@@ -23,14 +23,14 @@ from core.corpus.cleaning.pipeline import Cleaning
 from core.corpus.cleaning.report import Report, SourceCounts, title_of_step
 from core.corpus.cleaning.spooling import Spooler, bytes_read_at_once
 from core.corpus.cleaning.work_folder import WorkFolder, open_work_folder
+from core.corpus.part_steps import CRASHED, MOST_CRASHES
 from core.corpus.reading import Corpus, open_corpus
 from core.errors import CorpusError
-from core.events import Reporter
 from core.parts.pool import BrokenPoolError
-from core.parts.steps import CRASHED, MOST_CRASHES
 from core.parts.store import part_not_written
 from core.parts.versions import find_versions
 from core.parts.workers import open_workers
+from core.records.events import Reporter
 from core.workspace import Artifact, Workspace
 
 REPORT_FILE = "report.json"

@@ -20,13 +20,13 @@ from core.backends.jax.tpu_compiler import (
     compiler_versions,
     describe_devices,
 )
-from core.backends.kernels import count_chunks
 from core.backends.optimizers import create_optimizer
 from core.backends.schedule import LearningRateSchedule
 from core.config import PreflightConfig, fingerprint_of
+from core.config.topologies import Topology
 from core.models.building import create_model
+from core.models.kernels import count_chunks
 from core.training.preflight.subject import Subject
-from core.training.topologies import Topology
 
 
 @dataclass(frozen=True)

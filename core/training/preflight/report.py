@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from core.architecture.architecture import Architecture
 from core.config import TrainConfig, settled
-from core.models.architecture import Architecture
+from core.config.topologies import Topology
 from core.models.registry import count_parameters
 from core.training import recipe
-from core.training.topologies import Topology
 
 # Shares of peak FLOP/s: PaLM reached 46 %, GPT-3 21 % (https://arxiv.org/abs/2204.02311, table 3),
 # small models less.

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from core.backends.devices import Devices
 from core.backends.selection import select_backend
 from core.config import PreflightConfig, settled
+from core.config.topologies import Topology, find_topology
 from core.config.train import with_usual_values
 from core.errors import ConfigError
-from core.events import Reporter, RunStopped
 from core.models.registry import count_parameters
+from core.records.events import Reporter, RunStopped
 from core.training import automatic, recipe
 from core.training.batches import THREADS, BatchPrefetcher, TrainBatches
 from core.training.export import checkpoint_disk_bytes
@@ -28,7 +29,6 @@ from core.training.preflight.report import (
     step_seconds,
 )
 from core.training.preflight.subject import Subject, open_subject
-from core.training.topologies import Topology, find_topology
 from core.workspace import Artifact, Workspace, write_atomically
 from core.workspace.places import make_folder
 

@@ -8,13 +8,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from core.architecture.architecture import Architecture
 from core.config import PreflightConfig
 from core.errors import ConfigError
-from core.events import Reporter
-from core.models.architecture import Architecture
 from core.models.registry import check_family, resolve_architecture
 from core.objectives import Vocabulary, create_objective, stored_sequence_length
 from core.objectives.objective import Batch, Objective
+from core.records.events import Reporter
 from core.training.batches import SequenceSource
 from core.training.inputs import objective_name, objective_settings, open_inputs
 from core.workspace import Workspace

@@ -13,6 +13,7 @@ import psutil
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
+from core.architecture.architecture import Architecture
 from core.backends.base import Backend, BackendOptions
 from core.backends.creation import build_for_training, create_backend
 from core.backends.devices import Devices
@@ -20,7 +21,6 @@ from core.backends.schedule import LearningRateSchedule
 from core.config import PreflightConfig
 from core.errors import LossNotFiniteError, RunError
 from core.models import hf
-from core.models.architecture import Architecture
 from core.models.registry import count_parameters
 from core.training.batches import TrainBatches
 from core.training.preflight.subject import Subject

@@ -15,7 +15,7 @@ import pytest
 
 from core.cli.following import shown_notes
 from core.config import CorpusConfig, ShardConfig
-from core.events import Reporter, read_events
+from core.records.events import Reporter, read_events
 from core.shards.build import build
 from core.workspace import Workspace
 from tests import child_processes
@@ -39,7 +39,7 @@ SCRIPT = """
 import json, signal, sys
 from core import TrainConfig, Workspace
 from core.errors import StudioError
-from core.events import FolderReporter, RunStopped
+from core.records.events import FolderReporter, RunStopped
 from core.training.trainer import train
 
 class Stopping(FolderReporter):

@@ -12,8 +12,8 @@ import pytest
 
 from core.cli.following import follow
 from core.cli.output import describe_time_left
-from core.events import FolderReporter
-from core.runs.folder import RunFolder, RunRecord
+from core.records.events import FolderReporter
+from core.records.folder import RunFolder, RunRecord
 from core.workspace import Workspace
 
 RUN = "train-it"

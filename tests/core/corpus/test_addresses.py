@@ -15,7 +15,7 @@ from core import CorpusConfig, Workspace
 from core.corpus import open_corpus
 from core.corpus.previewing import preview_apart
 from core.errors import ConfigError, CorpusError, StudioError
-from core.outbound import ALLOWED_HOSTS_VARIABLE, OutboundError
+from core.network.outbound import ALLOWED_HOSTS_VARIABLE, OutboundError
 from tests.texts import sentences
 from tests.web_server import Server, send, serving
 

@@ -12,7 +12,7 @@ from core.config import CorpusConfig
 from core.corpus import open_corpus
 from core.corpus.docs import PACKAGES, DocsSource
 from core.corpus.docstrings import docstrings
-from core.events import Reporter, RunStopped
+from core.records.events import Reporter, RunStopped
 from core.workspace import Workspace
 
 ROOT = Path(__file__).parents[3]

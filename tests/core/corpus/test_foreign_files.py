@@ -20,7 +20,7 @@ from core.corpus import Corpus, open_corpus, preview
 from core.corpus.files import FilesSource
 from core.corpus.json_rows import _NumberCheck
 from core.errors import ConfigError, CorpusError, StudioError
-from core.events import Reporter
+from core.records.events import Reporter
 from core.workspace import Workspace
 from tests.core.corpus.test_files import read, write_jsonl
 from tests.texts import sentences

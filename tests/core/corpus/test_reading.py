@@ -8,7 +8,7 @@ from core.config import CorpusConfig
 from core.corpus import Corpus, open_corpus, preview
 from core.corpus.parts import PartCounts
 from core.errors import CorpusError
-from core.events import Reporter, RunStopped
+from core.records.events import Reporter, RunStopped
 from core.workspace import Workspace
 from tests.texts import sentences, write_sentences
 

@@ -20,7 +20,7 @@ from core.corpus.cleaning.stage import clean
 from core.corpus.parts import PartCounts
 from core.corpus.previewing import preview_apart
 from core.errors import ConfigError, CorpusError, ShardError
-from core.events import Reporter
+from core.records.events import Reporter
 from core.runs.commands import shell_line
 from core.shards.build import build
 from core.tokenizer import train as train_tokenizer

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from core.config import CorpusConfig, TokenizerConfig
-from core.models.families import find_family
+from core.families import find_family
 from core.tokenizer import StudioTokenizer, load, train
 from core.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_model_of, write_writer

@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from core.config import CorpusConfig, EvaluateConfig
+from core.config.evaluation_options import options_read
 from core.corpus.lines import too_large
 from core.errors import ConfigError, StudioError
 from core.evaluation.advice import naming_options
 from core.evaluation.documents import check_is_named, check_text, read_documents
 from core.evaluation.pairs import check_pairs
-from core.evaluation.reading import options_read
 from core.evaluation.stage import run as evaluate
 from core.evaluation.unused import check_used
 from core.workspace import Workspace

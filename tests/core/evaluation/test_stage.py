@@ -17,13 +17,13 @@ import pytest
 
 from core import EvaluateConfig, evaluate, fill_mask
 from core.__main__ import main
+from core.artifacts.checkpoint import STATE_FILE, Checkpoints, EvalResults, TrainingState
+from core.artifacts.evaluations import find_evaluations, fingerprint_of_weights
+from core.artifacts.subject import open_subject
 from core.errors import CheckpointError, ConfigError, StudioError
-from core.evaluation.stored import find_evaluations, fingerprint_of_weights
-from core.evaluation.subject import open_subject
-from core.hub.card_evaluations import describe_evaluations
-from core.runs.folder import RunFolder, RunRecord
-from core.runs.process import ProcessIdentity
-from core.training.checkpoint import STATE_FILE, Checkpoints, EvalResults, TrainingState
+from core.publishing.card_evaluations import describe_evaluations
+from core.records.folder import RunFolder, RunRecord
+from core.records.process import ProcessIdentity
 from core.workspace import Workspace, read_manifest
 from tests.checkpoints import make_tokenizer, write_checkpoint
 from tests.core.runs.support import stop_worker

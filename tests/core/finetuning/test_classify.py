@@ -15,7 +15,6 @@ from core import classify
 from core.errors import CheckpointError, ConfigError
 from core.finetuning.encoding import TextEncoder
 from core.finetuning.heads import body_mappings, find_head, head_mappings
-from core.finetuning.inference import LoadedClassifier, longest_text
 from core.finetuning.saving import (
     ClassifierConfig,
     begins_without_head,
@@ -24,6 +23,7 @@ from core.finetuning.saving import (
     write_classifier,
     write_tokenizer,
 )
+from core.inference.classification import LoadedClassifier, longest_text
 from core.models import hf
 from core.tokenizer import load
 from core.tokenizer.roles import passes_segments

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from core.config import FinetuneConfig
-from core.events import FolderReporter, RunStopped
 from core.finetuning.stage import run
+from core.records.events import FolderReporter, RunStopped
+from core.records.folder import RunFolder
 from core.report import list_settings
-from core.runs.folder import RunFolder
 from core.workspace import Workspace
 from tests.core.evaluation.models import write_models
 from tests.core.finetuning.test_stage import write_texts

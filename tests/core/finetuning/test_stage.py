@@ -17,7 +17,7 @@ from core.errors import ConfigError, CorpusError
 from core.finetuning.data import read_splits
 from core.finetuning.stage import derive_name
 from core.finetuning.summary import summarize
-from core.hub.push import preview
+from core.publishing.push import preview
 from core.workspace import Workspace, read_manifest
 from tests.core.evaluation.models import write_models
 from tests.core.finetuning.reference import Reference
@@ -174,8 +174,8 @@ def _pipeline(task: str, folder: Path) -> Any:
 
 
 def test_stopped_run_leaves_nothing_behind(workspace: Workspace, tmp_path: Path) -> None:
-    from core.events import Reporter, RunStopped, StopMode
     from core.finetuning.stage import run as finetune
+    from core.records.events import Reporter, RunStopped, StopMode
 
     class Stopped(Reporter):
         def stop_requested(self) -> StopMode | None:

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from core.config.finetune import FinetuneConfig
-from core.events import Reporter
 from core.finetuning.batches import LabelledSequences
 from core.finetuning.encoding import TokenSequence
 from core.finetuning.session import Session
 from core.finetuning.tasks import Prepared, Task
 from core.finetuning.training import Progress, Trainer, standard_error
+from core.records.events import Reporter
 
 
 class FakeSession:

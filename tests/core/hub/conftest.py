@@ -8,7 +8,7 @@ import pytest
 from huggingface_hub import constants
 
 from core.config import CorpusConfig, ShardConfig
-from core.events import Reporter
+from core.records.events import Reporter
 from core.shards.build import build
 from core.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint

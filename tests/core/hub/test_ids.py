@@ -11,7 +11,7 @@ from core.errors import ConfigError
 from core.hub.client import parse_hub_id
 from core.hub.ids import check_hub_id, flaw_of_hub_id
 from core.hub.pull import pull_model, pull_tokenizer
-from core.hub.push import check
+from core.publishing.push import check
 
 BAD = [
     "me/a--b", "me/a..b", "me/name.", "me/name-", "me/" + "x" * 100, "me/y.git", "me/y.ipynb",

@@ -12,21 +12,21 @@ from gradio_client import Client
 from huggingface_hub import ModelCard, constants
 
 from core.__main__ import main
+from core.artifacts.finding import find_model, with_family
 from core.config import CorpusConfig, EvaluateConfig, PushConfig, TokenizerConfig
-from core.demo import find_checkpoint
 from core.errors import CheckpointError, ConfigError, HubError, StudioError
 from core.evaluation import stage as evaluation
-from core.events import RunStopped
-from core.hub.card_notes import CardNotes
-from core.hub.cards import model_card, shards_card, tokenizer_card
+from core.families.gpt2 import Gpt2Architecture
 from core.hub.client import parse_hub_id, without_secrets
-from core.hub.facts import gather_facts
-from core.hub.push import check, preview, run
-from core.hub.space import _is_sent
 from core.models import hf
-from core.models.families.gpt2 import Gpt2Architecture
-from core.models.finding import find_model, with_family
+from core.publishing.card_notes import CardNotes
+from core.publishing.cards import model_card, shards_card, tokenizer_card
+from core.publishing.facts import gather_facts
+from core.publishing.push import check, preview, run
+from core.publishing.space import _is_sent
+from core.records.events import RunStopped
 from core.runs import execute
+from core.serving.demo import find_checkpoint
 from core.shards.read import open_shards
 from core.store import RunRow, Store
 from core.targets.blobs import Inputs
@@ -118,7 +118,7 @@ def test_dry_run_lists_all_files_and_sends_no_request(workspace: Workspace, hub:
     assert sizes["model.safetensors"] == weights.stat().st_size
     assert sizes["README.md"] == len(receipt.card.encode())
     assert not {"training_state.safetensors", "notes.txt"} & set(sizes)
-    assert {"app.py", "core/hub/push.py", "ui/layout.py"} <= {
+    assert {"app.py", "core/publishing/push.py", "ui/layout.py"} <= {
         f["path"] for f in receipt.space_files
     }
     assert hub.requests == []

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from core.config import CorpusConfig, ShardConfig
-from core.events import read_events
+from core.records.events import read_events
 from core.runs.worker import child_environment
 from core.shards.build import build
 from core.workspace import Workspace

@@ -10,18 +10,18 @@ from typing import Any
 
 import numpy as np
 
-import core.demo
+import core.serving.demo
 from core.config import TrainConfig
-from core.demo import Demo
 from core.inference import FillMask, fill_mask, generate, perplexity
 from core.models import hf
+from core.serving.demo import Demo
 from core.training.trainer import train
 from core.workspace import Workspace
 
 TEXT = "the small cat runs"
 SHARDS = {"t5": "spans", "bart": "sentences"}
 # The demo selects its precision by timing, so it may differ between two models.
-core.demo._DTYPE = "float32"
+core.serving.demo._DTYPE = "float32"
 
 
 def _masked(folder: Path) -> str:

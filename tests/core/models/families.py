@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from core.architecture.architecture import Architecture
 from core.config import TrainConfig
-from core.models.architecture import Architecture
 from core.models.registry import resolve_architecture
 
 FAMILIES = ("roberta", "bert", "modernbert", "gpt2", "t5", "bart")

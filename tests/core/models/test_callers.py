@@ -20,11 +20,11 @@ import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
+from core.architecture.architecture import Architecture
 from core.config import CorpusConfig, ShardConfig, TokenizerConfig
-from core.events import Reporter
+from core.families import find_family
 from core.models import hf
-from core.models.architecture import Architecture
-from core.models.families import find_family
+from core.records.events import Reporter
 from core.shards.build import build
 from core.tokenizer import load
 from core.tokenizer import train as train_tokenizer

@@ -11,7 +11,7 @@ _SCRIPT = """
 import inspect, json, sys
 import tensorflow as tf
 from core.models.layers import Attention, Initializers
-from core.models.options import BlockOptions
+from core.architecture.options import BlockOptions
 
 options = BlockOptions(8, 2, 4, 16, "gelu", 0.0, 0.0, 1e-5)
 attention = Attention(options, Initializers(0, 0.02), name="attention")

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
 from core.errors import CheckpointError, ConfigError
+from core.families.roberta import RobertaArchitecture
 from core.models import hf
-from core.models.families.roberta import RobertaArchitecture
 
 ARCHITECTURE = RobertaArchitecture(
     vocab_size=31,

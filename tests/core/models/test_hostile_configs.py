@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from core.architecture.architecture import Architecture
 from core.errors import CheckpointError, ConfigError, StudioError
+from core.families import weight_mappings
 from core.models import hf
-from core.models.architecture import Architecture
-from core.models.families import weight_mappings
 from core.models.registry import count_parameters
 from tests.core.models.families import FAMILIES, small_architecture
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
+from core.architecture.architecture import Architecture
+from core.architecture.family import SIZES
 from core.config import TrainConfig
 from core.errors import ConfigError
-from core.models.architecture import Architecture
+from core.families import find_family, list_family_names
+from core.families.bart import BartArchitecture
+from core.families.modernbert import ModernBertArchitecture
+from core.families.roberta import RobertaArchitecture
 from core.models.configs import parse_config
-from core.models.families import find_family, list_family_names
-from core.models.families.bart import BartArchitecture
-from core.models.families.modernbert import ModernBertArchitecture
-from core.models.families.roberta import RobertaArchitecture
-from core.models.family import SIZES
 from core.models.registry import (
     count_parameters,
     resolve_architecture,

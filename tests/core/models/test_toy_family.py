@@ -8,12 +8,12 @@ from pathlib import Path
 import gradio as gr
 import pytest
 
+from core import families
 from core.config import TokenizerConfig, TrainConfig
+from core.config.presets import write_up_of
 from core.errors import ConfigError
-from core.models import families
-from core.models.families import families_of_objective, register, title_of_family
+from core.families import families_of_objective, register, title_of_family
 from core.models.registry import resolve_architecture
-from core.presets import write_up_of
 from core.training.recipe import resolve_learning_rate
 from core.workspace import Workspace
 from tests.core.models.toy_family import FAMILY, ToyArchitecture
@@ -31,7 +31,7 @@ import numpy as np
 from core import TrainConfig, Workspace, fill_mask, train
 from core.inference import FillMask
 from core.models import hf
-from core.models.families import register
+from core.families import register
 from tests.core.models.toy_family import FAMILY
 
 register(FAMILY)

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from core.architecture.architecture import Architecture
 from core.config import CorpusConfig, TokenizerConfig
 from core.models import hf
-from core.models.architecture import Architecture
 from core.tokenizer import StudioTokenizer, load, train
 from core.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint, write_model_of, write_writer

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from core.models.architecture import Architecture
-from core.models.config_format import ConfigFormat, Field
-from core.models.family import Family, WriteUp, like_bert
-from core.models.options import LayerAttention, ModelOptions, block_options, embedding_options
-from core.models.weight_mapping import WeightMapping, dense, norm
+from core.architecture.architecture import Architecture
+from core.architecture.config_format import ConfigFormat, Field
+from core.architecture.family import Family, WriteUp, like_bert
+from core.architecture.options import LayerAttention, ModelOptions, block_options, embedding_options
+from core.architecture.weight_mapping import WeightMapping, dense, norm
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import pytest
 
 import core.objectives
 from core.errors import ConfigError
-from core.models.families import families_of_objective, objectives_of_family
+from core.families import families_of_objective, objectives_of_family
 from core.objectives import (
     OBJECTIVES,
     ObjectiveSettings,

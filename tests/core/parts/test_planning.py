@@ -16,12 +16,12 @@ import pytest
 
 from core import CorpusConfig, NamedSource, Workspace
 from core.corpus import open_corpus
+from core.corpus.part_steps import PartProgress, PartStep, run_step
 from core.corpus.parts import CorpusPart, PartCounts, count_useful, plan_parts
 from core.errors import CorpusError
-from core.events import Reporter
 from core.parts.pool import open_pool
-from core.parts.steps import PartProgress, PartStep, run_step
 from core.parts.store import PartStore
+from core.records.events import Reporter
 
 
 @pytest.fixture

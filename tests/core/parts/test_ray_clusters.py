@@ -16,9 +16,9 @@ from core import CorpusConfig, ShardConfig, TokenizerConfig, Workspace
 from core.corpus.cleaning import parts
 from core.corpus.cleaning.stage import clean
 from core.errors import ConfigError, RunError
-from core.events import Reporter, RunStopped, StopMode
 from core.parts.ray_cluster import open_cluster
 from core.parts.workers import open_workers
+from core.records.events import Reporter, RunStopped, StopMode
 from core.shards.build import build
 from core.tokenizer import train
 from tests.core.corpus.cleaning.support import clean_config, write_documents
@@ -194,8 +194,8 @@ def test_unreachable_cluster_is_reported(address: str) -> None:
 @needs_ray
 def test_submitted_runs_connect_to_no_private_address() -> None:
     code = (
-        "from core.events import Reporter\n"
-        "from core.outbound import distrust_callers\n"
+        "from core.records.events import Reporter\n"
+        "from core.network.outbound import distrust_callers\n"
         "from core.parts.workers import open_workers\n"
         "distrust_callers()\n"
         "with open_workers(None, 'ray://127.0.0.1:1', Reporter()): pass\n"

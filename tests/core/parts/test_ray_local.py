@@ -18,10 +18,10 @@ import psutil
 import pytest
 
 from core.errors import CorpusError, RunError
-from core.events import Reporter, RunStopped, StopMode
 from core.parts.ray_local import private_settings
 from core.parts.task_map import TaskMap
 from core.parts.workers import open_workers
+from core.records.events import Reporter, RunStopped, StopMode
 from tests.core.parts import tasks
 from tests.core.runs.support import wait_for
 
@@ -194,7 +194,7 @@ def test_stop_ends_the_wait(run: TaskMap, switch: Switch, tmp_path: Path) -> Non
 
 HOLDING = """
 import time
-from core.events import Reporter
+from core.records.events import Reporter
 from core.parts.workers import open_workers
 with open_workers(1, "ray", Reporter()) as run:
     print(list(run(abs, [-1])), flush=True)
@@ -226,7 +226,7 @@ def test_ray_ends_with_the_process_that_started_it(short_folder: Path) -> None:
 
 INTERRUPTED = """
 import time
-from core.events import Reporter
+from core.records.events import Reporter
 from core.parts.workers import open_workers
 try:
     with open_workers(1, "ray", Reporter()):

@@ -10,12 +10,12 @@ import pytest
 
 from core import CorpusConfig, Workspace
 from core.corpus import open_corpus
+from core.corpus.part_steps import PartStep, count_skipped, run_step
 from core.corpus.parts import CorpusPart, PartCounts
 from core.errors import ConfigError
-from core.events import Reporter
 from core.parts.pool import open_pool
-from core.parts.steps import PartStep, count_skipped, run_step
 from core.parts.store import PartResult, PartStore
+from core.records.events import Reporter
 
 
 def read_part(part: CorpusPart, folder: Path) -> dict[str, Any]:

@@ -10,14 +10,14 @@ import pytest
 
 from core.__main__ import build_parser
 from core.config import TrainConfig, split_names
-from core.environment import for_reporters, for_runs, for_supervisors
 from core.errors import ConfigError
+from core.processes.environment import for_reporters, for_runs, for_supervisors
+from core.records.folder import RunFolder
 from core.reporting import reporter as reporter_module
 from core.reporting.feed import Feed, Figures
 from core.reporting.lifecycle import Lifecycle
 from core.reporting.reporter import RunReporter, report
 from core.reporting.service import ReportedRun, ReportingError, open_service
-from core.runs.folder import RunFolder
 from core.store import Store
 from core.workspace import Workspace
 from tests.core.runs.support import begin_run

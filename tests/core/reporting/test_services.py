@@ -16,9 +16,9 @@ import psutil
 import pytest
 
 from core.config import TrainConfig
-from core.events import read_events
+from core.records.events import read_events
+from core.records.folder import RunFolder
 from core.runs.client import submit
-from core.runs.folder import RunFolder
 from core.workspace import Workspace, file_lock, hash_file
 from tests.core.reporting.stores import (
     Points,
@@ -149,7 +149,7 @@ REPORT = """
 import sys
 from pathlib import Path
 from core.reporting.reporter import RunReporter
-from core.runs.folder import RunFolder
+from core.records.folder import RunFolder
 folder = RunFolder(Path(sys.argv[1]))
 reporter = RunReporter(folder, folder.read_record(), sys.argv[2])
 reporter.feed.read()

@@ -15,13 +15,13 @@ import pytest
 
 from core.config import TrainConfig, changed_values, field_extra
 from core.errors import ConfigError, StudioError
-from core.events import FolderReporter
-from core.outbound import ALLOWED_HOSTS_VARIABLE, TYPED_HOSTS_VARIABLE
-from core.redaction import HIDDEN, redact, redact_forms
+from core.messages.redaction import HIDDEN, redact, redact_forms
+from core.network.outbound import ALLOWED_HOSTS_VARIABLE, TYPED_HOSTS_VARIABLE
+from core.records.events import FolderReporter
+from core.records.folder import RunFolder, RunRecord, carried_environment
 from core.reporting import webhook
 from core.reporting.reporter import WebhookReporter
 from core.runs.commands import shell_line
-from core.runs.folder import RunFolder, RunRecord, carried_environment
 from core.workspace import Workspace
 from tests.core.reporting.support import Hook, receiving
 from tests.core.runs.support import begin_run, stop_worker, wait_for

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from core.config import TrainConfig
-from core.events import FolderReporter, read_events
-from core.runs.folder import RunFolder, RunRecord
-from core.runs.process import ProcessIdentity
+from core.records.events import FolderReporter, read_events
+from core.records.folder import RunFolder, RunRecord
+from core.records.process import ProcessIdentity
 from core.runs.worker import is_worker_running
 from core.store import RunRow, Store
 from core.workspace import Workspace

@@ -10,14 +10,14 @@ import pytest
 
 from core import CorpusConfig, EvaluateConfig, TokenizerConfig, Workspace
 from core.__main__ import main
-from core.evaluation.subject import is_of_running_run
-from core.events import FolderReporter
+from core.artifacts.checkpoint import Checkpoints
+from core.artifacts.subject import is_of_running_run
+from core.records.events import FolderReporter
+from core.records.folder import RunFolder
+from core.records.process import ProcessIdentity
 from core.runs.chain import submit_chain
 from core.runs.client import ensure_worker, request_stop, submit
-from core.runs.folder import RunFolder
-from core.runs.process import ProcessIdentity
 from core.store import Store
-from core.training.checkpoint import Checkpoints
 from tests.checkpoints import make_tokenizer, write_checkpoint
 from tests.core.runs.support import begin_run, stop_worker, wait_for, wait_until_ended
 from tests.texts import write_sentences

@@ -15,7 +15,8 @@ from core.__main__ import main
 from core.cli.following import follow
 from core.config import QuickstartConfig
 from core.errors import ConfigError, RunError
-from core.events import FolderReporter
+from core.records.events import FolderReporter
+from core.records.folder import RunFolder, RunRecord
 from core.runs.chain import link_stages, reserved_names, submit_chain
 from core.runs.client import (
     _check_more_steps,
@@ -25,7 +26,6 @@ from core.runs.client import (
     resume_run,
     submit,
 )
-from core.runs.folder import RunFolder, RunRecord
 from core.runs.slots import SLOTS_VARIABLE, default_slots, get_slots, set_slots
 from core.stages.quickstart import quickstart_stages
 from core.store import RunRow, Store

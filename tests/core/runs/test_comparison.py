@@ -16,8 +16,8 @@ import pytest
 from core import ShardConfig, TrainConfig, Workspace
 from core.__main__ import main
 from core.errors import ConfigError, RunError
+from core.records.folder import RunFolder
 from core.runs.comparison import compare_runs
-from core.runs.folder import RunFolder
 from core.store import RunRow, Store
 
 

@@ -16,12 +16,12 @@ import pytest
 
 from core import CorpusConfig, TokenizerConfig, TrainConfig, Workspace
 from core.errors import LossNotFiniteError, RunError
-from core.events import FolderReporter, RunStopped, StopMode
+from core.records.events import FolderReporter, RunStopped, StopMode
+from core.records.folder import RunFolder, RunRecord
+from core.records.process import ProcessIdentity
 from core.runs import execute
 from core.runs import worker as worker_module
 from core.runs.execute import describe_failure
-from core.runs.folder import RunFolder, RunRecord
-from core.runs.process import ProcessIdentity
 from core.runs.worker import Worker, child_environment
 from core.shards.records import FixedRecords
 from core.store import RunRow, Store

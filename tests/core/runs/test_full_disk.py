@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from core import Workspace
-from core.runs.process import ProcessIdentity
+from core.records.process import ProcessIdentity
 from core.runs.worker import child_environment
 from core.store import Store
 from tests.core.runs.support import (

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from core import TrainConfig, Workspace
+from core.records.folder import RunFolder, RunRecord
+from core.records.process import ProcessIdentity
 from core.runs import worker as worker_module
-from core.runs.folder import RunFolder, RunRecord
-from core.runs.process import ProcessIdentity
 from core.runs.worker import Worker, child_environment
 from core.store import Store
 from tests.core.runs.support import begin_run, wait_until_ended

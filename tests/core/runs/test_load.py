@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from core import CorpusConfig, TokenizerConfig, Workspace
-from core.events import read_events
-from core.runs.folder import RunFolder, RunRecord, new_run_id
+from core.records.events import read_events
+from core.records.folder import RunFolder, RunRecord, new_run_id
 from core.runs.worker import child_environment
 from core.store import Store
 from tests.core.runs.support import stop_worker, wait_for

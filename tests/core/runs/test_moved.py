@@ -14,9 +14,9 @@ import pytest
 
 from core import TrainConfig, Workspace
 from core.errors import RunError, StudioError
-from core.events import read_last_events
+from core.records.events import read_last_events
+from core.records.folder import RunFolder
 from core.runs.client import ensure_worker, rebuild_database, resume_run, submit
-from core.runs.folder import RunFolder
 from core.runs.worker import (
     EXIT_MOVED,
     child_environment,

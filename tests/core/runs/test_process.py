@@ -4,7 +4,7 @@ import subprocess
 import sys
 from dataclasses import replace
 
-from core.runs.process import ProcessIdentity
+from core.records.process import ProcessIdentity
 
 
 def test_this_process_is_alive() -> None:

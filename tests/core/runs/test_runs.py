@@ -17,7 +17,9 @@ import pytest
 from core import CorpusConfig, ShardConfig, TokenizerConfig, Workspace, train_tokenizer
 from core.cli import following
 from core.errors import ConfigError, RunError
-from core.events import read_events
+from core.records.events import read_events
+from core.records.folder import RunFolder, RunRecord
+from core.records.process import ProcessIdentity
 from core.runs import client
 from core.runs.client import (
     delete_artifact,
@@ -30,8 +32,6 @@ from core.runs.client import (
     resume_run,
     submit,
 )
-from core.runs.folder import RunFolder, RunRecord
-from core.runs.process import ProcessIdentity
 from core.runs.worker import child_environment, is_worker_running, worker_log
 from core.store import RunRow, Store
 from tests.core.runs.support import (

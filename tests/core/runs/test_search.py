@@ -13,8 +13,8 @@ import pytest
 from core.__main__ import main
 from core.config import TrainConfig
 from core.errors import ConfigError, RunError
+from core.records.folder import RunFolder, RunRecord
 from core.runs.client import annotate_run, rebuild_database
-from core.runs.folder import RunFolder, RunRecord
 from core.runs.search import find_runs, parse_query
 from core.store import RunRow, Store
 from core.workspace import Workspace

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from core import TrainConfig, Workspace
-from core.events import read_events, read_last_events
+from core.records.events import read_events, read_last_events
+from core.records.folder import RunFolder
+from core.records.process import ProcessIdentity
 from core.runs.client import submit
-from core.runs.folder import RunFolder
-from core.runs.process import ProcessIdentity
 from core.runs.worker import child_environment, is_worker_running
 from core.store import Store
 from tests.core.runs.support import (

@@ -18,8 +18,8 @@ import pytest
 from core.config import CorpusConfig, ShardConfig
 from core.corpus import open_corpus
 from core.errors import ConfigError, CorpusError, ShardError
-from core.events import Reporter, RunStopped
 from core.objectives import ObjectiveSettings, create_objective
+from core.records.events import Reporter, RunStopped
 from core.shards import packing
 from core.shards.build import build
 from core.shards.destination import FolderDestination

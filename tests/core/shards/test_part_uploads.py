@@ -15,7 +15,7 @@ import pytest
 
 from core.config import CorpusConfig, ShardConfig
 from core.errors import ConfigError, CorpusError, ShardError
-from core.events import Reporter, RunStopped
+from core.records.events import Reporter, RunStopped
 from core.shards.build import build
 from core.shards.part_uploads import MARKER_FILE
 from core.workspace import Workspace

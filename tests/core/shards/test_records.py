@@ -15,11 +15,10 @@ from core.shards.records import (
     RecordLayout,
     ShardWriter,
     detect_record_layout,
-    file_name,
     frame,
-    parse_file_name,
     walk,
 )
+from core.storage.shard_names import file_name, parse_file_name
 
 LAYOUTS = [FixedRecords(8, 2), FixedRecords(8, 4), Int64Records(8)]
 SIZES = (0, 1, 127, 128, 16_383, 16_384, 65_535)

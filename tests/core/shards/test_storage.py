@@ -15,10 +15,10 @@ import pytest
 
 from core.config import CorpusConfig, ShardConfig
 from core.errors import ConfigError, ShardError
-from core.events import Reporter, RunStopped
+from core.records.events import Reporter, RunStopped
 from core.shards.build import build
 from core.shards.read import open_shards
-from core.shards.storage import RemoteFolder, fetch_shards
+from core.storage.files import RemoteFolder, fetch_shards
 from core.workspace import Workspace
 from tests.core.shards.bucket import BucketServer
 from tests.targets.s3_server import BUCKET as S3_BUCKET

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 from core import TrainConfig
+from core.config.directions import direction_of, quality_direction
 from core.config.sweep import SweepConfig
-from core.directions import direction_of, quality_direction
 from core.errors import ConfigError
 from core.evaluation.minimal_pairs import ScoredPair, summarize_pairs
 from core.evaluation.pairs import Pair
 from core.evaluation.text import TextTally
-from core.events import Reporter
 from core.finetuning.metrics import classification_metrics, regression_metrics, tagging_metrics
 from core.finetuning.names import METRICS
 from core.finetuning.spans import Scheme
+from core.records.events import Reporter
 from core.sweeps.client import create_sweep, parse_sweep
 from core.sweeps.folder import Trial
 from core.sweeps.metrics import check_metric

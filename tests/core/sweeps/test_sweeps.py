@@ -19,9 +19,9 @@ import pytest
 from core.__main__ import main
 from core.config.sweep import SweepConfig
 from core.errors import ConfigError, RunError
-from core.events import read_events
+from core.records.events import read_events
+from core.records.folder import RunFolder
 from core.runs.client import choose_slots
-from core.runs.folder import RunFolder
 from core.runs.worker import child_environment
 from core.store import RunRow, Store
 from core.sweeps.client import create_sweep, parse_sweep, resume_sweep, start_sweep, stop_sweep

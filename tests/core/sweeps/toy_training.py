@@ -11,7 +11,7 @@ from pathlib import Path
 
 from core.config import StageConfig, option
 from core.errors import StudioError
-from core.events import Reporter
+from core.records.events import Reporter
 from core.stages.registry import Stage, register
 from core.workspace import Artifact, ArtifactKind, Workspace
 

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from tokenizers.trainers import BpeTrainer
 
 from core.errors import TokenizerError
-from core.events import Reporter, RunStopped
+from core.records.events import Reporter, RunStopped
 from core.tokenizer import bpe
 from tests.texts import sentences
 

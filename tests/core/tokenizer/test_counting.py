@@ -17,8 +17,8 @@ import pytest
 from core.config import TokenizerConfig
 from core.corpus import open_corpus
 from core.errors import CorpusError, TokenizerError
-from core.events import Reporter, RunStopped
 from core.parts.pool import open_pool
+from core.records.events import Reporter, RunStopped
 from core.tokenizer import train
 from core.tokenizer.bpe import BytePairCounter
 from core.tokenizer.count_files import BUCKETS, count_in_file, read_buckets, write_counts

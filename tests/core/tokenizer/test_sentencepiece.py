@@ -2,7 +2,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from core.errors import TokenizerError
-from core.events import Reporter
+from core.records.events import Reporter
 from core.tokenizer import sentencepiece
 from tests.texts import sentences
 

@@ -7,7 +7,7 @@ import pytest
 from core.config import TokenizerConfig
 from core.corpus import open_corpus
 from core.errors import ConfigError, CorpusError, TokenizerError
-from core.events import Reporter, RunStopped
+from core.records.events import Reporter, RunStopped
 from core.tokenizer import load, train
 from core.workspace import Artifact, Workspace, damaged_files
 from tests.texts import sentences, write_sentences

@@ -5,7 +5,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from core.errors import TokenizerError
-from core.events import Reporter
+from core.records.events import Reporter
 from core.tokenizer import unigram
 from core.tokenizer.counting import count_texts
 from tests.texts import sentences

@@ -7,7 +7,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from core.errors import TokenizerError
-from core.events import Reporter
+from core.records.events import Reporter
 from core.tokenizer import wordpiece
 from tests.texts import sentences
 
@@ -58,7 +58,7 @@ def test_lowercase_strips_accents_unless_disabled() -> None:
 def test_training_is_deterministic_across_processes(backend: Tokenizer) -> None:
     code = (
         "from hashlib import sha256\n"
-        "from core.events import Reporter\n"
+        "from core.records.events import Reporter\n"
         "from core.tokenizer import wordpiece\n"
         "from tests.core.tokenizer.test_wordpiece import TEXTS\n"
         "made = wordpiece.train_wordpiece(TEXTS, 150, 2, Reporter())\n"

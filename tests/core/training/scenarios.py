@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file
 
+from core.artifacts.checkpoint import Checkpoints, verify
 from core.config import TrainConfig
 from core.errors import StudioError
-from core.events import FolderReporter, RunStopped, StopMode, read_events
 from core.objectives.mlm import MaskedLanguageModel
+from core.records.events import FolderReporter, RunStopped, StopMode, read_events
 from core.shards.read import open_shards
 from core.training import recipe
 from core.training.batches import EVAL_SEED
-from core.training.checkpoint import Checkpoints, verify
 from core.training.trainer import train
 from core.workspace import Artifact, Workspace
 from tests.damage import fill_disk, make_room

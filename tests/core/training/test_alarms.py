@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from core.errors import MissingDataError, ShardError
-from core.events import Reporter
 from core.objectives.clm import CausalLanguageModel
 from core.objectives.denoising import Denoising
+from core.records.events import Reporter
 from core.training.alarms import LossAlarm, OverfittingAlarm, StallAlarm
 from core.training.batches import BatchMaker, EvalBatches, TolerantSequences, TrainBatches
 

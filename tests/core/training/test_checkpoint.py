@@ -12,9 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core.errors import CheckpointError
-from core.events import Reporter
-from core.training.checkpoint import (
+from core.artifacts.checkpoint import (
     Checkpoints,
     EvalResults,
     TrainingState,
@@ -22,6 +20,8 @@ from core.training.checkpoint import (
     read_state,
     verify,
 )
+from core.errors import CheckpointError
+from core.records.events import Reporter
 from tests.damage import damages_of, flips_of, leave
 
 _FILES = [

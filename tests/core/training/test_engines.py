@@ -20,7 +20,7 @@ import keras
 import numpy as np
 from core.config import TrainConfig
 from core.errors import CheckpointError
-from core.models.families.roberta import RobertaArchitecture
+from core.families.roberta import RobertaArchitecture
 from core.models.head import LanguageModel
 from core.models.building import create_model
 from core.objectives.mlm import MaskedLanguageModel

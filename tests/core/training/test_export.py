@@ -11,7 +11,7 @@ import pytest
 
 from core.config import TrainConfig
 from core.errors import ConfigError, RunError
-from core.models.families.roberta import RobertaArchitecture
+from core.families.roberta import RobertaArchitecture
 from core.models.registry import count_parameters
 from core.training.export import (
     check_destination,

@@ -12,8 +12,8 @@ import pytest
 
 from core.config import CorpusConfig, ShardConfig, TokenizerConfig, TrainConfig
 from core.errors import ConfigError, TokenizerError
-from core.events import Reporter
 from core.objectives.span_corruption import SpanCorruption, compute_input_and_target_lengths
+from core.records.events import Reporter
 from core.shards.build import build
 from core.shards.layout import layout_for
 from core.tokenizer import train as train_tokenizer

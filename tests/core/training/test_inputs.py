@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from core.__main__ import build_parser
+from core.artifacts.finding import with_family
 from core.cli.fields import stage_values
 from core.config import PreflightConfig, TrainConfig
 from core.errors import ConfigError
+from core.families.gpt2 import Gpt2Architecture
 from core.models import hf
-from core.models.families.gpt2 import Gpt2Architecture
-from core.models.finding import with_family
 from core.tokenizer import StudioTokenizer, load
 from core.training.inputs import TrainingInputs, open_inputs, resolve_checkpoint
 from core.workspace import Manifest, Workspace, write_manifest

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from core.artifacts.subject import find_run_checkpoint
 from core.config import CorpusConfig, EvaluateConfig, ShardConfig, TrainConfig
 from core.errors import ConfigError, CorpusError, StudioError
 from core.evaluation.stage import run as evaluate
-from core.evaluation.subject import find_run_checkpoint
-from core.events import FolderReporter, Reporter
+from core.records.events import FolderReporter, Reporter
 from core.runs.client import submit
 from core.shards.build import build
 from core.training.interim import InterimEvaluation
@@ -270,7 +270,7 @@ HUB_TEXT = """
 import json, sys
 from pathlib import Path
 from core.config import TrainConfig
-from core.events import Reporter
+from core.records.events import Reporter
 from core.training.interim import InterimEvaluation
 from tests.core.training.test_interim import figures_of
 values = dict(evaluate_text_dataset_name="me/texts", evaluate_text_split="test")

@@ -10,8 +10,8 @@ from hashlib import sha256
 
 import pytest
 
-from core.events import read_events, read_last_events
-from core.training.checkpoint import verify
+from core.artifacts.checkpoint import verify
+from core.records.events import read_events, read_last_events
 from core.workspace import Workspace
 from tests import child_processes
 from tests.child_processes import Child
@@ -29,7 +29,7 @@ KILLED = ENGINES if THOROUGH else ENGINES[-1:]
 SCRIPT = """
 import os, re, signal, sys
 from core import TrainConfig, Workspace
-from core.events import FolderReporter
+from core.records.events import FolderReporter
 from core.training.trainer import train
 
 name, engine, where, count = sys.argv[2], sys.argv[3], sys.argv[4], int(sys.argv[5])

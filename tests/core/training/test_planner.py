@@ -12,11 +12,11 @@ from typing import Any, Literal
 import pytest
 
 from core.__main__ import build_parser, main
+from core.architecture.architecture import Architecture
+from core.architecture.family import Size
 from core.backends.devices import Devices, memory_per_device
 from core.config import TrainConfig
 from core.errors import ConfigError
-from core.models.architecture import Architecture
-from core.models.family import Size
 from core.models.registry import count_parameters, resolve_architecture
 from core.training import planner, recipe
 from core.training.planner import _body_parameters, flops_per_token, open_sizes, sizes_of, suggest

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from core.config import PreflightConfig
+from core.config.topologies import TOPOLOGIES, find_topology
 from core.errors import ConfigError
 from core.training.preflight.report import UTILISATION, step_seconds
 from core.training.preflight.stage import next_guess, settled_for
-from core.training.topologies import TOPOLOGIES, find_topology
 from core.workspace import Workspace
 from tests.core.training.test_trainer import make_inputs
 from tests.engines import run_on
@@ -208,7 +208,7 @@ def test_estimate_reports_a_batch_that_does_not_fit(tmp_path: Path) -> None:
 
 
 def test_missing_shards_and_dimensions_are_an_error(tmp_path: Path) -> None:
-    from core.events import Reporter
+    from core.records.events import Reporter
     from core.training.preflight.subject import open_subject
 
     with pytest.raises(ConfigError, match="needs shards, or a vocabulary size") as raised:
@@ -217,7 +217,7 @@ def test_missing_shards_and_dimensions_are_an_error(tmp_path: Path) -> None:
 
 
 def test_model_config_of_another_family_is_refused_without_shards(tmp_path: Path) -> None:
-    from core.events import Reporter
+    from core.records.events import Reporter
     from core.training.preflight.subject import open_subject
 
     t5 = {"model_type": "t5", "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
@@ -261,7 +261,7 @@ def test_topology_table_has_the_compilers_device_counts() -> None:
         os.environ.pop("XLA_FLAGS", None)
         jax.config.update("jax_platforms", "cpu")
         from core.backends.jax.tpu_compiler import describe_devices
-        from core.training.topologies import find_topology
+        from core.config.topologies import find_topology
         topology = find_topology(sys.argv[1])
         named = (topology.accelerator_type, topology.shape, topology.options)
         print(json.dumps([len(describe_devices(*named)), topology.cores]))

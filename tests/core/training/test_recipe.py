@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from core.architecture.architecture import Architecture
 from core.backends.schedule import LearningRateSchedule
 from core.config import TrainConfig
 from core.errors import ConfigError
-from core.models.architecture import Architecture
-from core.models.families.roberta import RobertaArchitecture
+from core.families.roberta import RobertaArchitecture
 from core.models.registry import resolve_architecture
 from core.training import recipe
 from core.training.resume import resumed_plan

@@ -10,13 +10,13 @@ import pytest
 from core.__main__ import main
 from core.api import build_shards, train_tokenizer
 from core.config import CorpusConfig, ShardConfig, TokenizerConfig
-from core.hub.card_notes import CardNotes
-from core.hub.cards import model_card
-from core.hub.facts import gather_facts
+from core.publishing.card_notes import CardNotes
+from core.publishing.cards import model_card
+from core.publishing.facts import gather_facts
+from core.records.folder import RunFolder
 from core.report import list_settings, report_page
 from core.runs.client import config_of
 from core.runs.duration import run_seconds
-from core.runs.folder import RunFolder
 from core.store import Store
 from core.workspace import Workspace
 from tests.core.runs.support import stop_worker

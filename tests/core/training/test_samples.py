@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from core.config import CorpusConfig, ShardConfig, TokenizerConfig
-from core.events import Reporter
+from core.records.events import Reporter
+from core.records.utilisation import UtilisationMeter
 from core.shards.build import build
 from core.tokenizer import train as train_tokenizer
-from core.training.utilisation import UtilisationMeter
 from core.workspace import Workspace
 from tests.core.training.test_trainer import make_inputs
 from tests.engines import OFTEN, run_on
@@ -23,10 +23,10 @@ _SCRIPT = """
 import json, os, sys
 from hashlib import sha256
 from core import TrainConfig, Workspace
-from core.events import FolderReporter, read_events
+from core.records.events import FolderReporter, read_events
 from core.inference import generate
 from core.training.trainer import train
-from core.training.utilisation import UtilisationLog
+from core.records.utilisation import UtilisationLog
 
 UtilisationLog.__init__.__defaults__ = (0.01,)
 workspace = Workspace(sys.argv[1])

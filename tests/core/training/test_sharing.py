@@ -15,7 +15,7 @@ _SCRIPT = """
 import json, sys
 import numpy as np
 from core.config import TrainConfig
-from core.models.families.roberta import RobertaArchitecture
+from core.families.roberta import RobertaArchitecture
 from core.models.building import create_model
 from core.objectives.mlm import MaskedLanguageModel
 from core.training import recipe

@@ -15,7 +15,7 @@ from core.__main__ import build_parser
 from core.cli.fields import stage_values
 from core.config import CorpusConfig, ShardConfig, TrainConfig
 from core.errors import ConfigError, MissingDataError, ShardError, StudioError
-from core.events import Reporter
+from core.records.events import Reporter
 from core.shards.build import build
 from core.targets.blobs import collect_inputs
 from core.training.inputs import TrainingInputs, open_inputs

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from core.artifacts.checkpoint import Checkpoints, EvalResults, verify
 from core.config import CorpusConfig, ShardConfig, TokenizerConfig, TrainConfig
 from core.errors import ConfigError, TokenizerError
-from core.events import Reporter
+from core.records.events import Reporter
 from core.shards.build import build
 from core.tokenizer import train as train_tokenizer
-from core.training.checkpoint import Checkpoints, EvalResults, verify
 from core.training.trainer import train
 from core.workspace import Workspace, read_manifest
 from tests.core.training.scenarios import STEPS

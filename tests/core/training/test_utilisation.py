@@ -14,8 +14,8 @@ from tests.engines import run_on
 RUN = """
 import json, sys
 from core import EvaluateConfig, FinetuneConfig, Workspace, evaluate, finetune
-from core.events import read_events
-from core.training.utilisation import UtilisationLog
+from core.records.events import read_events
+from core.records.utilisation import UtilisationLog
 UtilisationLog.__init__.__defaults__ = (0.01,)
 workspace, folder = Workspace(sys.argv[1]), sys.argv[2]
 evaluate(EvaluateConfig(model="words", path=folder + "/pairs.jsonl"), workspace)

@@ -23,9 +23,9 @@ from core.corpus.cleaning.part_task import SPOOLED, PartResult, PartTask, run_on
 from core.corpus.cleaning.parts import write_batch
 from core.corpus.cleaning.stage import clean
 from core.corpus.cleaning.work_folder import open_work_folder
-from core.disk_usage import measure_disk_usage
 from core.errors import CorpusError, RunError
-from core.events import Reporter, RunStopped, StopMode
+from core.records.events import Reporter, RunStopped, StopMode
+from core.runs.disk_usage import measure_disk_usage
 from core.workspace import Artifact
 from tests.core.corpus.cleaning.support import (
     all_documents,

@@ -21,11 +21,11 @@ from core.corpus.cleaning import parts
 from core.corpus.cleaning.stage import REPORT_FILE, clean, derive_name
 from core.corpus.previewing import preview_apart
 from core.errors import ConfigError, CorpusError, RunError
-from core.events import Reporter, RunStopped
-from core.hub.card_cleaning import describe_cleaning
-from core.hub.card_notes import CardNotes
-from core.hub.cards import shards_card
 from core.parts.pool import count_workers, open_pool
+from core.publishing.card_cleaning import describe_cleaning
+from core.publishing.card_notes import CardNotes
+from core.publishing.cards import shards_card
+from core.records.events import Reporter, RunStopped
 from core.shards.build import build
 from core.tokenizer import train as train_tokenizer
 from core.workspace import hash_file
@@ -288,7 +288,7 @@ def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     code = (
         "import time\n"
         "from core.parts.pool import open_pool\n"
-        "from core.events import Reporter\n"
+        "from core.records.events import Reporter\n"
         "if __name__ == '__main__':\n"
         "    with open_pool(2, Reporter()) as run:\n"
         "        for one in run(abs, [1, 2, 3]):\n"

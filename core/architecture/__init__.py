@@ -1,0 +1,1 @@
+"""Describes architectures: dimensions, options, config files and weight mappings."""

@@ -1,0 +1,1 @@
+"""Finds models, tokenizers and checkpoints, and reads them."""

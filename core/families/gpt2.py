@@ -1,0 +1,168 @@
+"""GPT-2: a pre-norm decoder with a tied head.
+
+Source: Radford et al., "Language Models are Unsupervised Multitask Learners", section 2.3.
+    Computes as `GPT2LMHeadModel`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from core.architecture.architecture import Architecture
+from core.architecture.config_format import NO, ConfigFormat, Field, Values, first_id
+from core.architecture.family import (
+    FLAX_EXAMPLES,
+    NO_DROPOUT,
+    ON_OSCAR,
+    Family,
+    WriteUp,
+    like_bert,
+)
+from core.architecture.options import (
+    InitializerScales,
+    ModelOptions,
+    block_options,
+    embedding_options,
+)
+from core.architecture.weight_mapping import WeightMapping, conv, norm
+
+
+@dataclass(frozen=True)
+class Gpt2Architecture(Architecture):
+    """Dimensions of a GPT-2."""
+
+    kind: ClassVar[str] = "decoder"
+
+    model_type: str = "gpt2"
+    type_vocab_size: int = 0
+    hidden_act: str = "gelu_new"
+
+
+def _model_options(found: Gpt2Architecture) -> ModelOptions:
+    added = (2 * found.num_hidden_layers) ** -0.5
+    scales = InitializerScales(mixed=added, down=added)
+    return ModelOptions(
+        block_options(found, norm_first=True, scales=scales),
+        embedding_options(found, zero_row=None, positions=found.max_position_embeddings),
+    )
+
+
+def _map_weights(found: Gpt2Architecture) -> Iterator[WeightMapping]:
+    width, inner = found.hidden_size, found.intermediate_size
+    yield WeightMapping(
+        "gpt2/decoder/embeddings/words/table",
+        (found.vocab_size, width),
+        ("transformer.wte.weight",),
+        alias="lm_head.weight",
+    )
+    yield WeightMapping(
+        "gpt2/decoder/embeddings/positions/table",
+        (found.max_position_embeddings, width),
+        ("transformer.wpe.weight",),
+    )
+    for index in range(found.num_hidden_layers):
+        ours, theirs = f"gpt2/decoder/layer_{index}", f"transformer.h.{index}"
+        yield from norm(f"{ours}/attention_norm", f"{theirs}.ln_1", width)
+        yield from conv(f"{ours}/attention/qkv", f"{theirs}.attn.c_attn", width, 3 * width)
+        yield from conv(f"{ours}/attention/output", f"{theirs}.attn.c_proj", width, width)
+        yield from norm(f"{ours}/output_norm", f"{theirs}.ln_2", width)
+        yield from conv(f"{ours}/feed_forward/up", f"{theirs}.mlp.c_fc", width, inner)
+        yield from conv(f"{ours}/feed_forward/down", f"{theirs}.mlp.c_proj", inner, width)
+    yield from norm("gpt2/decoder/final_norm", "transformer.ln_f", width)
+
+
+def _plain(values: Values, source: str) -> Values:
+    """Uses the end-of-sequence token as padding, or 0 if it is beyond the vocabulary."""
+    found = dict(values)
+    if found.get("n_inner") is None:
+        width = values.get("n_embd", 768)
+        found["n_inner"] = 4 * width if isinstance(width, int) else None
+    if found.get("pad_token_id") is None:
+        found["pad_token_id"] = first_id(values.get("eos_token_id", 50_256)) or 0
+    count, pad = values.get("vocab_size"), found["pad_token_id"]
+    if isinstance(count, int) and isinstance(pad, int) and pad >= count:
+        found["pad_token_id"] = 0
+    return found
+
+
+_CONFIG = ConfigFormat(
+    class_name="GPT2LMHeadModel",
+    fields={
+        "vocab_size": Field(50_257),
+        "hidden_size": Field(768, "n_embd"),
+        "num_hidden_layers": Field(12, "n_layer"),
+        "num_attention_heads": Field(12, "n_head"),
+        "intermediate_size": Field(3072, "n_inner"),
+        "max_position_embeddings": Field(1024, "n_positions"),
+        "pad_token_id": Field(0),
+        "hidden_dropout_prob": Field(0.1, "resid_pdrop", ("embd_pdrop",)),
+        "attention_probs_dropout_prob": Field(0.1, "attn_pdrop"),
+        "layer_norm_eps": Field(1e-5, "layer_norm_epsilon"),
+        "initializer_range": Field(0.02),
+    },
+    required={
+        "scale_attn_weights": ((True,), True),
+        "scale_attn_by_inverse_layer_idx": NO,
+        "tie_word_embeddings": ((True, None), True),
+    },
+    activation=("activation_function", ("gelu_new", "gelu"), "gelu_new"),
+    bos=50_256,
+    eos=50_256,
+    aliases={
+        "hidden_size": "n_embd",
+        "num_hidden_layers": "n_layer",
+        "num_attention_heads": "n_head",
+        "max_position_embeddings": "n_positions",
+    },
+    plain=_plain,
+)
+
+FAMILY = Family(
+    name="gpt2",
+    title="GPT-2",
+    menu_position=4,
+    architecture=Gpt2Architecture,
+    # Base, medium (larger than base) and large are published; others scale BERT's miniatures.
+    sizes={
+        "tiny": like_bert(2, 128),
+        "mini": like_bert(4, 256),
+        "small": like_bert(4, 512),
+        "base": like_bert(12, 768),
+        "medium": like_bert(24, 1024),
+        "large": like_bert(36, 1280),
+    },
+    options=_model_options,
+    weight_mapping=_map_weights,
+    config_format=_CONFIG,
+    objectives=("clm",),
+    required_tokens=("eos",),
+    padding_use="",  # Padding is never attended to.
+    prompt_help="The model continues the text.",
+    learning_rate_factor=2.0,
+    body_prefix="transformer.",
+    tied_heads=("lm_head.weight",),
+    tokenizer_presets={
+        "classic": {"algorithm": "byte_level_bpe"},
+        "flax": {"vocab_size": 50_257},
+    },
+    train_presets={
+        "flax": {
+            "per_replica_batch_size": 64,
+            "num_train_epochs": 20.0,
+            "learning_rate": 5e-3,
+            **NO_DROPOUT,
+        },
+    },
+    write_ups={
+        "flax": WriteUp(
+            f"{FLAX_EXAMPLES}#causal-language-modeling",
+            f"gpt2 without dropout, blocks of 512, vocabulary 50,257, {ON_OSCAR}",
+            "run_clm_flax.py --block_size=512 --per_device_train_batch_size=64 "
+            "--learning_rate=5e-3 --warmup_steps=1000 --adam_beta1=0.9 --adam_beta2=0.98 "
+            "--weight_decay=0.01 --num_train_epochs=20",
+            "loss 3.24, perplexity 25.72 after 20 epochs, in less than 21 hours",
+        ),
+    },
+)

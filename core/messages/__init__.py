@@ -1,0 +1,1 @@
+"""Prepares messages to people: suggestions, and texts without secrets or control characters."""

@@ -1,0 +1,1 @@
+"""Connections to other machines, each checked before it is made."""

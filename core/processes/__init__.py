@@ -1,0 +1,1 @@
+"""Processes of this machine: children, their environment, cores and interruptions."""

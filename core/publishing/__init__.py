@@ -1,0 +1,1 @@
+"""Describes a model and pushes it to the Hub."""

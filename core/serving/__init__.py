@@ -1,0 +1,1 @@
+"""Answers people from a model: the playground and the demo."""

@@ -1,0 +1,1 @@
+"""Files at storage addresses."""
