@@ -10,7 +10,7 @@ from pathlib import Path
 
 from core.errors import StudioError
 from core.messages.redaction import hide_secrets_in_output
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from ui.serve import serve
 
 

@@ -25,7 +25,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.sides import describe_machine
-from core.config import CleanConfig, CorpusConfig
+from core.config.clean import CleanConfig
+from core.config.corpus import CorpusConfig
 from core.corpus.cleaning.blocks import Block, block_ranges
 from core.corpus.cleaning.lines import count_lines
 from core.corpus.cleaning.parts import TRAIN, Batch
@@ -33,7 +34,7 @@ from core.corpus.cleaning.report import Tally
 from core.corpus.cleaning.rules import RULES, Rule, judge
 from core.corpus.cleaning.steps import filter_texts, near_keys, normalize_texts, text_keys
 from core.corpus.reading import read_documents
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 SETS = ("gopher", "gopher_repetition", "c4", "fineweb")
 NO_STEP: dict[str, Any] = {

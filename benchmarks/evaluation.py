@@ -64,10 +64,10 @@ def main() -> None:
 
 def write_models(folder: Path, options: argparse.Namespace) -> None:
     """Writes a checkpoint for each family, with random weights and a real tokenizer."""
-    from core.config import TrainConfig
+    from core.config.train import TrainConfig
     from core.models.registry import resolve_architecture
-    from core.tokenizer import load
-    from core.workspace import Workspace
+    from core.tokenizer.loading import load
+    from core.workspace.workspace import Workspace
     from tests.checkpoints import write_model_of
 
     for family in options.families:

@@ -103,10 +103,10 @@ def warm_medians(sides: Mapping[str, Side], question: str, rounds: int) -> dict[
 
 def write_model(folder: Path, target: Path, size: str) -> str:
     """Writes a checkpoint with random weights, where there is none, and returns its mask token."""
-    from core.config import TrainConfig
+    from core.config.train import TrainConfig
     from core.models.registry import resolve_architecture
-    from core.tokenizer import load
-    from core.workspace import Workspace
+    from core.tokenizer.loading import load
+    from core.workspace.workspace import Workspace
     from tests.checkpoints import write_model_of
 
     tokenizer = load("docs", Workspace(folder))
@@ -186,9 +186,8 @@ def fill_all(fill: Fill, texts: Sequence[str]) -> None:
 
 
 def load_ours(model: str, dtype: str) -> tuple[Fill, Settle]:
-    from core.inference import fill_mask, force_cpu
-    from core.inference.masks import FillMask
-    from core.inference.models import keep
+    from core.inference.masks import FillMask, fill_mask
+    from core.inference.models import force_cpu, keep
 
     force_cpu()
     shapes: set[Any] = set()

@@ -176,8 +176,8 @@ def make_examples(setup: Mapping[str, Any]) -> np.ndarray:
 def prepare_ours(setup: Mapping[str, Any]) -> Callable[[int], None]:
     """Returns our fine-tuning step."""
     from core.backends.selection import select_backend
-    from core.config import TrainConfig
     from core.config.finetune import FinetuneConfig
+    from core.config.train import TrainConfig
     from core.finetuning.batches import LabelledSequences
     from core.finetuning.encoding import TokenSequence
     from core.finetuning.saving import ClassifierConfig

@@ -60,9 +60,9 @@ def main() -> None:
 
 def write_models(folder: Path, size: str) -> None:
     """Writes a checkpoint for each family, with random weights and without an end token."""
-    from core.config import TrainConfig
+    from core.config.train import TrainConfig
     from core.models.registry import resolve_architecture
-    from core.workspace import Workspace
+    from core.workspace.workspace import Workspace
     from tests.checkpoints import make_tokenizer, write_model_of
 
     tokenizer = make_tokenizer(Workspace(folder / "workspace"), "byte_level_bpe")
@@ -128,7 +128,8 @@ def answering(write: Write) -> Prepare:
 
 
 def write_ours(folder: Path, dtype: str, new_tokens: int) -> list[int]:
-    from core.inference import force_cpu, generate
+    from core.inference.generation import generate
+    from core.inference.models import force_cpu
 
     force_cpu()
     found = generate(folder, PROMPT, max_new_tokens=new_tokens, do_sample=False, dtype=dtype)

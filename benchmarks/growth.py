@@ -50,9 +50,9 @@ def main() -> None:
 
 def grow_corpus() -> list[dict[str, Any]]:
     """Returns megabytes, seconds and peak memory for each part of the text."""
-    from core.config import CorpusConfig
-    from core.corpus import open_corpus
-    from core.workspace import Workspace
+    from core.config.corpus import CorpusConfig
+    from core.corpus.reading import open_corpus
+    from core.workspace.workspace import Workspace
 
     found = []
     with tempfile.TemporaryDirectory() as name:
@@ -85,8 +85,10 @@ def text_file(folder: Path, tenths: int) -> Path:
 def run_stage(stage: str, folder: Path, tenths: int, vocab_size: int) -> dict[str, float]:
     """Runs a stage in this process and returns its seconds, and the process's most megabytes."""
     from core import build_shards, train_tokenizer
-    from core.config import CorpusConfig, ShardConfig, TokenizerConfig
-    from core.workspace import Workspace
+    from core.config.corpus import CorpusConfig
+    from core.config.shards import ShardConfig
+    from core.config.tokenizer import TokenizerConfig
+    from core.workspace.workspace import Workspace
 
     corpus = CorpusConfig(
         source="files", path=str(text_file(folder, tenths)), validation_percent=5.0

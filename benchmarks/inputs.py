@@ -86,10 +86,10 @@ def waiting_percent(folder: Path, steps: int) -> float:
 
 def prepare_ours(folder: str) -> Answer:
     """Returns a function that makes batches as a run does, and returns the sequences/s."""
-    from core.config import TrainConfig
+    from core.config.train import TrainConfig
     from core.training.batches import THREADS, BatchPrefetcher, TrainBatches
     from core.training.inputs import open_inputs
-    from core.workspace import Workspace
+    from core.workspace.workspace import Workspace
 
     config = TrainConfig(shards="docs", mlm_probability=PROBABILITY)
     inputs = open_inputs(config, Workspace(folder))
@@ -110,8 +110,8 @@ def prepare_peer(folder: str) -> Answer:
     """Returns a function that reads the example's pipeline, and returns the sequences/s."""
     import tensorflow as tf
 
-    from core.tokenizer import load
-    from core.workspace import Workspace
+    from core.tokenizer.loading import load
+    from core.workspace.workspace import Workspace
 
     workspace = Workspace(folder)
     tokenizer = load("docs", workspace)

@@ -72,9 +72,9 @@ def write_text(folder: Path, gigabytes: float) -> Path:
 
 def read_words() -> list[str]:
     """Returns the words of the documentation, in its order."""
-    from core.config import CorpusConfig
+    from core.config.corpus import CorpusConfig
     from core.corpus.reading import read_documents
-    from core.workspace import Workspace
+    from core.workspace.workspace import Workspace
 
     with tempfile.TemporaryDirectory() as folder:
         texts = read_documents(CorpusConfig(source="docs"), Workspace(folder))

@@ -36,7 +36,7 @@ from core.records.events import read_events
 from core.records.folder import RunFolder
 from core.runs.client import follow_run
 from core.store import Store
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.core.runs.support import stop_worker
 from tests.targets.hub_client import client_environment
 from tests.targets.hub_jobs_server import JobServer

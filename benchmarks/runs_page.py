@@ -16,7 +16,7 @@ from collections.abc import Callable
 from sqlalchemy import insert
 
 from core.store import MetricRow, RunRow, Store
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from ui.charts import points_since
 
 NAMES = ("loss", "learning_rate", "tokens_per_second", "data_wait_percent", "epoch")

@@ -43,7 +43,7 @@ from typing import TYPE_CHECKING
 from benchmarks.large import generate, read_words
 
 if TYPE_CHECKING:
-    from core.workspace import Workspace
+    from core.workspace.workspace import Workspace
 
 SEQUENCE_LENGTH = 512
 VOCAB_SIZE = 10_048
@@ -135,9 +135,10 @@ def _run(side: str, folder: Path, documents: str) -> dict[str, float]:
 
 def _prepare(folder: Path, documents: str, megabytes: float | None) -> None:
     """Writes the text to a file and trains the tokenizer, unless they exist."""
-    from core.config import CorpusConfig, TokenizerConfig
-    from core.tokenizer import train
-    from core.workspace import Workspace
+    from core.config.corpus import CorpusConfig
+    from core.config.tokenizer import TokenizerConfig
+    from core.tokenizer.training import train
+    from core.workspace.workspace import Workspace
 
     workspace = Workspace(folder / "workspace")
     text = _text_file(folder, documents)
@@ -162,8 +163,8 @@ def _documents(workspace: Workspace, documents: str, megabytes: float | None) ->
             left -= len(document)
             yield from [document] if documents == "long" else _in_pieces(document)
         return
-    from core.config import CorpusConfig
-    from core.corpus import open_corpus
+    from core.config.corpus import CorpusConfig
+    from core.corpus.reading import open_corpus
 
     corpus = open_corpus(CorpusConfig(source="docs"), workspace)
     for _, document in corpus.labelled_documents():
@@ -201,9 +202,10 @@ def _processor_seconds() -> float:
 
 def run_studio(folder: Path, documents: str, workers: int | None = None) -> dict[str, float]:
     """Builds shards as a user does and returns tokens and seconds."""
-    from core.config import CorpusConfig, ShardConfig
+    from core.config.corpus import CorpusConfig
+    from core.config.shards import ShardConfig
     from core.shards.build import build
-    from core.workspace import Workspace
+    from core.workspace.workspace import Workspace
 
     workspace = Workspace(folder / "workspace")
     config = ShardConfig(

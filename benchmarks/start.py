@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks.corpora import core, events_of, prepare_corpus
 from benchmarks.sides import describe_machine
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 PARTS = (
     "shell, settings and shards",

@@ -127,7 +127,7 @@ def make_rows(shapes: Shapes) -> np.ndarray:
 def prepare_ours(shapes: Shapes) -> Callable[[int], None]:
     """Returns our training step."""
     from core.backends.selection import select_backend
-    from core.config import TrainConfig
+    from core.config.train import TrainConfig
     from core.objectives.mlm import MaskedLanguageModel
 
     config = TrainConfig(

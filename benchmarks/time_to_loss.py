@@ -342,9 +342,9 @@ class Peer:
     def __init__(self, options: argparse.Namespace) -> None:
         import torch
 
-        from core.config import TrainConfig
+        from core.config.train import TrainConfig
         from core.training.inputs import open_inputs
-        from core.workspace import Workspace
+        from core.workspace.workspace import Workspace
 
         torch.manual_seed(0)
         torch.set_float32_matmul_precision("high")  # Affects GPUs only.

@@ -62,9 +62,9 @@ def measure(vocab_size: int, rounds: int, texts: int | None) -> dict[str, Any]:
 
 def write_texts(folder: Path, most: int | None) -> float:
     """Writes what is trained on, and what is held out, and returns the megabytes of the first."""
-    from core.config import CorpusConfig
-    from core.corpus import open_corpus
-    from core.workspace import Workspace
+    from core.config.corpus import CorpusConfig
+    from core.corpus.reading import open_corpus
+    from core.workspace.workspace import Workspace
 
     corpus = open_corpus(CorpusConfig(source="docs"), Workspace(folder / "reading"))
     texts: dict[str, list[str]] = {"train": [], "validation": []}
@@ -105,9 +105,10 @@ def training(train: Train) -> Prepare:
 def train_ours(text: Path, output: Path, vocab_size: int) -> Count:
     """Trains as a script does."""
     from core import train_tokenizer
-    from core.config import CorpusConfig, TokenizerConfig
-    from core.tokenizer import load
-    from core.workspace import Workspace
+    from core.config.corpus import CorpusConfig
+    from core.config.tokenizer import TokenizerConfig
+    from core.tokenizer.loading import load
+    from core.workspace.workspace import Workspace
 
     corpus = CorpusConfig(source="files", path=str(text), text_unit="line", validation_percent=0.01)
     config = TokenizerConfig(name="benchmark", corpus=corpus, vocab_size=vocab_size)

@@ -26,7 +26,7 @@ from pathlib import Path
 import psutil
 
 from core.families.roberta import RobertaArchitecture
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_model_of
 
 WARM_SECONDS = 45

@@ -10,6 +10,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from core.earlier_names import find_earlier_names
+
 if TYPE_CHECKING:
     from core.api import (
         build_shards,
@@ -23,28 +25,29 @@ if TYPE_CHECKING:
         train,
         train_tokenizer,
     )
-    from core.config import (
-        AnalyseConfig,
-        CleanConfig,
-        CorpusConfig,
-        EvaluateConfig,
-        FinetuneConfig,
-        NamedSource,
-        PreflightConfig,
-        PretrainConfig,
-        PushConfig,
-        QuickstartConfig,
-        ShardConfig,
-        TokenizerConfig,
-        TrainConfig,
-        load_sources,
-    )
+    from core.config.analyse import AnalyseConfig
+    from core.config.clean import CleanConfig
+    from core.config.corpus import CorpusConfig
+    from core.config.evaluate import EvaluateConfig
+    from core.config.finetune import FinetuneConfig
+    from core.config.named_source import NamedSource
+    from core.config.preflight import PreflightConfig
+    from core.config.pretrain import PretrainConfig
+    from core.config.push import PushConfig
+    from core.config.quickstart import QuickstartConfig
+    from core.config.shards import ShardConfig
+    from core.config.source_file import load_sources
+    from core.config.tokenizer import TokenizerConfig
+    from core.config.train import TrainConfig
     from core.corpus.cleaning.preview import preview_cleaning
     from core.corpus.statistics import analyse_corpus
     from core.errors import StudioError
-    from core.inference import fill_mask, generate, generate_stream, perplexity
     from core.inference.classification import classify, tag
-    from core.workspace import Artifact, Workspace
+    from core.inference.generation import generate, generate_stream
+    from core.inference.masks import fill_mask
+    from core.inference.scoring import perplexity
+    from core.workspace.manifests import Artifact
+    from core.workspace.workspace import Workspace
 
 _HERE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 # `python -m core` puts the current folder first, which may hold somebody else's modules.
@@ -52,33 +55,33 @@ if sys.argv[:1] == ["-m"] and not sys.flags.safe_path and os.path.realpath(sys.p
     del sys.path[0]
 
 _HOMES = {
-    "AnalyseConfig": "core.config",
-    "Artifact": "core.workspace",
-    "CleanConfig": "core.config",
-    "CorpusConfig": "core.config",
-    "EvaluateConfig": "core.config",
-    "FinetuneConfig": "core.config",
-    "NamedSource": "core.config",
-    "PreflightConfig": "core.config",
-    "PretrainConfig": "core.config",
-    "PushConfig": "core.config",
-    "QuickstartConfig": "core.config",
-    "ShardConfig": "core.config",
+    "AnalyseConfig": "core.config.analyse",
+    "Artifact": "core.workspace.manifests",
+    "CleanConfig": "core.config.clean",
+    "CorpusConfig": "core.config.corpus",
+    "EvaluateConfig": "core.config.evaluate",
+    "FinetuneConfig": "core.config.finetune",
+    "NamedSource": "core.config.named_source",
+    "PreflightConfig": "core.config.preflight",
+    "PretrainConfig": "core.config.pretrain",
+    "PushConfig": "core.config.push",
+    "QuickstartConfig": "core.config.quickstart",
+    "ShardConfig": "core.config.shards",
     "StudioError": "core.errors",
-    "TokenizerConfig": "core.config",
-    "TrainConfig": "core.config",
-    "Workspace": "core.workspace",
+    "TokenizerConfig": "core.config.tokenizer",
+    "TrainConfig": "core.config.train",
+    "Workspace": "core.workspace.workspace",
     "analyse_corpus": "core.corpus.statistics",
     "build_shards": "core.api",
     "classify": "core.inference.classification",
     "clean": "core.api",
     "evaluate": "core.api",
-    "fill_mask": "core.inference",
+    "fill_mask": "core.inference.masks",
     "finetune": "core.api",
-    "generate": "core.inference",
-    "generate_stream": "core.inference",
-    "load_sources": "core.config",
-    "perplexity": "core.inference",
+    "generate": "core.inference.generation",
+    "generate_stream": "core.inference.generation",
+    "load_sources": "core.config.source_file",
+    "perplexity": "core.inference.scoring",
     "preflight": "core.api",
     "pretrain": "core.api",
     "preview_cleaning": "core.corpus.cleaning.preview",
@@ -126,6 +129,9 @@ __all__ = [
     "train",
     "train_tokenizer",
 ]
+
+
+find_earlier_names()
 
 
 def __getattr__(name: str) -> Any:

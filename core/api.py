@@ -5,23 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from core.config import (
-    CleanConfig,
-    EvaluateConfig,
-    FinetuneConfig,
-    PreflightConfig,
-    PretrainConfig,
-    PushConfig,
-    QuickstartConfig,
-    ShardConfig,
-    StageConfig,
-    TokenizerConfig,
-    TrainConfig,
-)
+from core.config.base import StageConfig
+from core.config.clean import CleanConfig
+from core.config.evaluate import EvaluateConfig
+from core.config.finetune import FinetuneConfig
+from core.config.preflight import PreflightConfig
+from core.config.pretrain import PretrainConfig
+from core.config.push import PushConfig
+from core.config.quickstart import QuickstartConfig
+from core.config.shards import ShardConfig
+from core.config.tokenizer import TokenizerConfig
+from core.config.train import TrainConfig
 from core.runs.chain import reserved_names
 from core.runs.local import run_here
 from core.stages.quickstart import quickstart_stages
-from core.workspace import Artifact, Workspace
+from core.workspace.manifests import Artifact
+from core.workspace.workspace import Workspace
 
 
 def run_stage(stage: str, config: StageConfig, workspace: Workspace | None = None) -> Artifact:

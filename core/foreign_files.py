@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import CheckpointError, StudioError
+from core.messages.values import shown
 
 _LFS_HEAD = b"version https://git-lfs.github.com/spec/"
 _LONGEST_LFS_POINTER_BYTES = 1024
 _DEEPEST_JSON = 64
-_SHOWN_CHARACTERS = 80
+_SHOWN_DIGITS = 80
 # The largest integer of arrays and database columns.
 LARGEST_INT = (1 << 63) - 1
 # Exact as a float, and seconds that have a date.
@@ -155,15 +156,6 @@ def read_object(path: Path) -> dict[str, Any]:
     return values if isinstance(values, dict) else {}
 
 
-def shown(value: Any) -> str:
-    """Shortens an untrusted value's repr for error messages."""
-    try:
-        text = repr(value)
-    except (RecursionError, ValueError):  # An integer of thousands of digits.
-        text = "an integer" if isinstance(value, int) else f"a {type(value).__name__}"
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]} …"
-
-
 def is_plain_name(name: Any) -> bool:
     """Returns whether a name stays within its folder."""
     return (
@@ -204,14 +196,14 @@ def _refuse_constant(name: str) -> float:
 def _finite_float(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise ValueError(f"the number {text[:_SHOWN_CHARACTERS]} is too large")
+        raise ValueError(f"the number {text[:_SHOWN_DIGITS]} is too large")
     return value
 
 
 def _bounded_int(text: str) -> int:
     value = int(text)
     if abs(value) > LARGEST_INT:
-        raise ValueError(f"the number {text[:_SHOWN_CHARACTERS]} is too large")
+        raise ValueError(f"the number {text[:_SHOWN_DIGITS]} is too large")
     return value
 
 

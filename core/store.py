@@ -42,8 +42,9 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sess
 
 from core.errors import ConfigError, RunError, StudioError
 from core.stages.registry import is_resumable, keeps_parts
-from core.workspace import Workspace, file_lock
+from core.workspace.locks import file_lock
 from core.workspace.places import check_not_moved, is_shared
+from core.workspace.workspace import Workspace
 
 HEAD = "0003"
 DATABASE_FILE = "studio.db"

@@ -9,12 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.architecture.architecture import Architecture
-from core.config import CorpusConfig, TokenizerConfig
+from core.config.corpus import CorpusConfig
+from core.config.tokenizer import TokenizerConfig
 from core.families import find_family
 from core.families.roberta import RobertaArchitecture
 from core.models import hf
-from core.tokenizer import StudioTokenizer, load, train
-from core.workspace import Workspace
+from core.tokenizer.loading import StudioTokenizer, load
+from core.tokenizer.training import train
+from core.workspace.workspace import Workspace
 from tests.texts import write_sentences
 
 LENGTH = 32

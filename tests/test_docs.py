@@ -15,13 +15,15 @@ from pathlib import Path
 import pytest
 
 from core.__main__ import build_parser
-from core.config import AnalyseConfig, CleanConfig, flag_of
+from core.config.analyse import AnalyseConfig
+from core.config.clean import CleanConfig
+from core.config.options import flag_of
 from core.config.topologies import TOPOLOGIES, find_topology, runtime_version
 from core.corpus.cleaning.rules import RULES
-from core.runs.worker import child_environment
+from core.runs.start import child_environment
 from core.stages.registry import STAGES
 from core.store import Store
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.ports import free_port
 from tests.targets.homes import ssh_machine, stopped_at_the_end
 from tests.texts import write_sentences

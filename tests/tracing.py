@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from core.runs.worker import child_environment
+from core.runs.start import child_environment
 
 _TIMEOUT_SECONDS = 120
 

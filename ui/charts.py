@@ -10,7 +10,7 @@ from typing import Any
 from core.errors import ConfigError
 from core.runs.curves import Curves, Frame, columns_of, newest_number, words_per_step
 from core.store import MetricRow, RunRow, Store
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from ui.parts.run_charts import FIGURES, charts_of
 
 # Limits of the first answer (all curves) and of later ones.

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from core.config import CleanConfig, CorpusConfig, split_names
+from core.config.clean import CleanConfig
+from core.config.corpus import CorpusConfig
+from core.config.options import split_names
 from core.corpus.cleaning.report import steps_in_use, title_of_step
 from core.errors import CorpusError, StudioError
-from core.workspace import Artifact, Workspace
+from core.workspace.manifests import Artifact
+from core.workspace.workspace import Workspace
 from ui import present
 from ui.assets import script
 from ui.forms import Form

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from core.config import AnalyseConfig, CorpusConfig
+from core.config.analyse import AnalyseConfig
+from core.config.corpus import CorpusConfig
 from core.errors import StudioError
-from core.workspace import Workspace
 from core.workspace.confinement import is_address
+from core.workspace.workspace import Workspace
 from ui import present
 from ui.forms import Form
 from ui.parts import markup

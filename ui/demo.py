@@ -9,14 +9,9 @@ from typing import Any
 import gradio as gr
 
 from core.families import title_of_family
-from core.inference import read_out
-from core.serving.demo import (
-    MODEL_VARIABLE,
-    MOST_CHARACTERS,
-    MOST_NEW_TOKENS,
-    MOST_PREDICTIONS,
-    Demo,
-)
+from core.inference.models import read_out
+from core.processes.environment import MODEL_VARIABLE
+from core.serving.demo import MOST_CHARACTERS, MOST_NEW_TOKENS, MOST_PREDICTIONS, Demo
 from ui import present
 from ui.parts import classifying, markup, prompts
 from ui.parts.access_requests import Argument, Number, Text

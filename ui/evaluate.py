@@ -7,13 +7,14 @@ from pathlib import PurePath
 
 import gradio as gr
 
-from core.config import EvaluateConfig
+from core.config.evaluate import EvaluateConfig
 from core.evaluation.documents import check_is_named, check_text
 from core.evaluation.pairs import check_pairs
 from core.evaluation.previewing import preview_evaluation_apart
 from core.evaluation.unused import check_used
 from core.finetuning.subjects import check_pretrained
-from core.workspace import Artifact, Workspace
+from core.workspace.manifests import Artifact
+from core.workspace.workspace import Workspace
 from ui.parts import markup
 from ui.parts.data_picker import DataPicker, PickedFile
 from ui.parts.examples import architecture_of, tokenizer_of

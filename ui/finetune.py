@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 import gradio as gr
 
-from core.config import FinetuneConfig
+from core.config.finetune import FinetuneConfig
 from core.corpus.table_preview import TablePreview
 from core.errors import ConfigError
 from core.finetuning.data import check_files
@@ -17,7 +17,8 @@ from core.finetuning.names import is_of_finetuning
 from core.finetuning.previewing import preview_examples_apart
 from core.finetuning.search import count_trainings
 from core.finetuning.subjects import check_tunable
-from core.workspace import Artifact, Workspace
+from core.workspace.manifests import Artifact
+from core.workspace.workspace import Workspace
 from ui.parts import markup
 from ui.parts.data_picker import DataPicker, PickedFile
 from ui.parts.examples import architecture_of, tokenizer_of

@@ -18,19 +18,17 @@ from gradio.context import Context
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from core.config import (
-    StageConfig,
+from core.config.base import StageConfig, describe_expected, fingerprint_of
+from core.config.options import (
     choices_of,
-    describe_expected,
     field_extra,
-    fingerprint_of,
     option_label,
     plain_type,
     split_references,
     title_of,
 )
 from core.errors import ConfigError, StudioError
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from ui import present
 from ui.assets import script
 from ui.parts.artifacts import list_names

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from core.config import CorpusConfig
+from core.config.corpus import CorpusConfig
 from core.config.options import title_of
 from core.errors import ConfigError
-from core.inference import read_out
+from core.inference.models import read_out
 from core.runs.chain import submit_quickstart
 from core.stages.registry import STAGES, title_of_stage
 from core.store import ACTIVE_STATES, RunRow, Store
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from ui.assets import script
 from ui.parts import markup
 from ui.parts.examples import examples, fills, tokenizer_of

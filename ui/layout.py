@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 
 from core.store import Store
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from ui import (
     clean,
     corpus,

@@ -9,10 +9,10 @@ import gradio as gr
 
 from core.artifacts.finding import find_model, is_on_hub, must_be_fetched
 from core.errors import StudioError
-from core.inference import read_out
+from core.inference.models import read_out
 from core.records.events import Reporter
 from core.serving.playground import PlaygroundClient
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from ui import present
 from ui.parts import artifacts, classifying, markup, prompts, scoring
 from ui.parts.events import QUIET

@@ -19,7 +19,7 @@ import gradio as gr
 
 from core.errors import ConfigError, StudioError
 from core.messages.redaction import redact, redact_forms
-from core.serving.demo import MODEL_VARIABLE
+from core.processes.environment import MODEL_VARIABLE
 from core.workspace.names import is_run_id
 from ui.parts.labels import relabel, relabel_assignments
 
@@ -35,6 +35,18 @@ UNSET = "not set"
 
 # Strings of the current request.
 _sent: ContextVar[tuple[str, ...]] = ContextVar("sent", default=())
+
+
+class NotReadyError(ConfigError):
+    """A start that waits for one action.
+
+    Attributes:
+        action: Words of the button, "Check … first".
+    """
+
+    def __init__(self, problem: str, *, action: str, **parts: str) -> None:
+        super().__init__(problem, **parts)
+        self.action = action
 
 
 def escape(text: object) -> str:

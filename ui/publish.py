@@ -8,12 +8,12 @@ from typing import Any
 
 import gradio as gr
 
-from core.config import PushConfig
+from core.config.push import PushConfig
 from core.errors import HubError, StudioError
 from core.hub.client import Account, is_signed_in, sign_in
 from core.publishing import push
 from core.publishing.cards import CURVES_FILE
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from ui import present
 from ui.assets import script
 from ui.forms import Form

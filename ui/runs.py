@@ -26,7 +26,7 @@ from core.runs.search import HELP, find_runs
 from core.runs.slots import MOST_SLOTS, get_slots
 from core.stages.registry import parse_stage_config, title_of_stage
 from core.store import ACTIVE_STATES, RunRow, Store
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from ui.assets import script
 from ui.parts import compare, markup, remote
 from ui.parts.cleaning import describe_report as describe_cleaning

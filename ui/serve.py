@@ -15,14 +15,17 @@ from core.cli.refusals import explaining_refusals
 from core.errors import ConfigError, StudioError
 from core.messages.redaction import AUTH_VARIABLE, parse_logins
 from core.network.outbound import distrust_callers
+from core.processes.environment import MODEL_VARIABLE
 from core.runs.chain import submit_quickstart
 from core.runs.client import refresh
 from core.runs.slots import default_slots
-from core.serving.demo import MODEL_VARIABLE, MOST_CHARACTERS, Demo
+from core.serving.demo import MOST_CHARACTERS, Demo
 from core.stages.registry import load_further_stages
 from core.store import Store
-from core.workspace import ALLOWED_PATHS_VARIABLE, Workspace, single_instance
+from core.workspace.confinement import ALLOWED_PATHS_VARIABLE
+from core.workspace.locks import single_instance
 from core.workspace.places import guarding_workspaces, private_files, stopping_when_moved
+from core.workspace.workspace import Workspace
 from ui.parts.access import AccessControl, AllowedRoutes, by_cookie, by_sign_in, is_local
 from ui.parts.access_body import (
     LOGIN_PATHS,

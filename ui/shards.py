@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from core.config import ShardConfig, TokenizerConfig
+from core.config.shards import ShardConfig
+from core.config.tokenizer import TokenizerConfig
 from core.errors import ConfigError, StudioError
-from core.workspace import Artifact, Workspace
+from core.workspace.manifests import Artifact
+from core.workspace.workspace import Workspace
 from ui import present
 from ui.forms import Form
 from ui.parts import markup
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from core.objectives.objective import Batch
-    from core.tokenizer import StudioTokenizer
+    from core.tokenizer.loading import StudioTokenizer
 
 _AIMS = {
     "mlm": "masked LM",
@@ -180,10 +182,11 @@ def _show_sequence(name: str, workspace: Workspace) -> str:
     """Renders a random sequence with its model input; remote shards would take long."""
     import numpy as np
 
-    from core.objectives import ObjectiveSettings, create_objective
+    from core.objectives.objective import ObjectiveSettings
+    from core.objectives.registry import create_objective
     from core.shards.layout import with_noise
     from core.shards.read import is_remote, open_shards
-    from core.tokenizer import load
+    from core.tokenizer.loading import load
     from core.tokenizer.vocabulary import vocabulary_of
 
     if is_remote(name, workspace):

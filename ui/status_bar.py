@@ -10,11 +10,11 @@ from uuid import uuid4
 
 import gradio as gr
 
-from core.config import fingerprint_of
+from core.config.base import fingerprint_of
 from core.runs.client import ensure_worker
 from core.runs.slots import MOST_SLOTS
 from core.store import ACTIVE_STATES, RunRow, Store
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from ui.assets import script
 from ui.parts import artifacts
 from ui.parts.navigation import PARENTS, STEPS, TITLES

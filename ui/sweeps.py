@@ -7,8 +7,10 @@ from typing import Any
 
 import gradio as gr
 
-from core.config import StageConfig, TrainConfig, fingerprint_of, title_of
+from core.config.base import StageConfig, fingerprint_of
+from core.config.options import title_of
 from core.config.sweep import SweepConfig
+from core.config.train import TrainConfig
 from core.errors import ConfigError
 from core.report.titles import metric_title
 from core.stages.registry import STAGES, find_stage, title_of_stage
@@ -23,7 +25,7 @@ from core.sweeps.client import (
     stop_sweep,
 )
 from core.sweeps.view import config_of_trial, describe_sweep, list_sweeps
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from ui.assets import script
 from ui.forms import confine, confine_value
 from ui.parts import markup, sweep_form

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from core.config import TokenizerConfig, option_label
-from core.workspace import Artifact, Workspace
+from core.config.options import option_label
+from core.config.tokenizer import TokenizerConfig
+from core.workspace.manifests import Artifact
+from core.workspace.workspace import Workspace
 from ui import present
 from ui.forms import Form
 from ui.parts import markup
@@ -19,7 +21,7 @@ from ui.parts.stage import Forecast, Launcher, main_column, side_column, workben
 from ui.parts.tokens import colour_tokens, list_tokens
 
 if TYPE_CHECKING:
-    from core.tokenizer import StudioTokenizer
+    from core.tokenizer.loading import StudioTokenizer
 
 _ALGORITHM = TokenizerConfig.model_fields["algorithm"]
 _SENTENCE = "Tokenization splits uncommon words into smaller, more frequent pieces."
@@ -140,7 +142,7 @@ def _row(artifact: Artifact) -> tuple[str, ...]:
 def _cut(name: str | None, sentence: str, workspace: Workspace) -> str:
     if not name or not sentence:
         return ""
-    from core.tokenizer import pieces
+    from core.tokenizer.scoring import pieces
 
     tokenizer = _open(name, workspace.find("tokenizer", name).fingerprint, workspace)
     cut = pieces(tokenizer, sentence)
@@ -152,7 +154,7 @@ def _cut(name: str | None, sentence: str, workspace: Workspace) -> str:
 @lru_cache(maxsize=4)
 def _open(name: str, fingerprint: str, workspace: Workspace) -> StudioTokenizer:
     """Cached, as users type quickly."""
-    from core.tokenizer import load
+    from core.tokenizer.loading import load
 
     return load(name, workspace)
 

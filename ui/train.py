@@ -11,8 +11,11 @@ import gradio as gr
 
 from core.artifacts.finding import must_be_fetched
 from core.backends.devices import choose, estimate_devices, find_hardware
-from core.config import PreflightConfig, ShardConfig, TrainConfig, option_label, split_references
+from core.config.options import option_label, split_references
+from core.config.preflight import PreflightConfig
 from core.config.presets import write_up_of
+from core.config.shards import ShardConfig
+from core.config.train import TrainConfig
 from core.errors import DeviceError, StudioError
 from core.families import list_family_names, objectives_of_family
 from core.models.registry import count_parameters
@@ -26,7 +29,7 @@ from core.training.interim_options import check_used
 from core.training.mixture import BLOCK
 from core.training.planner import estimate_seconds
 from core.training.sources import check_epochs
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from ui.forms import Form, labelled
 from ui.parts import cost, markup, planner, where
 from ui.parts.events import QUIET, listen
@@ -150,7 +153,7 @@ def _offer_what_fits(
 
 def _family_incompatibilities(name: str, workspace: Workspace) -> dict[str, str]:
     from core.shards.read import open_shards
-    from core.tokenizer import load
+    from core.tokenizer.loading import load
 
     if not name:
         return {}

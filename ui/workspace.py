@@ -7,7 +7,7 @@ import json
 import gradio as gr
 
 from core.store import Store
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from ui.assets import script
 from ui.parts import disk
 from ui.parts.run_rows import tabs_by_stage

@@ -131,7 +131,7 @@ def flops_per_token(shapes: Shapes) -> float:
 def measure_ours(shapes: Shapes) -> dict[str, float]:
     """Times our step, with the input that training has."""
     from core.backends.selection import select_backend
-    from core.config import TrainConfig
+    from core.config.train import TrainConfig
 
     config = TrainConfig(
         preset="classic",

@@ -18,7 +18,7 @@ from core.store import ACTIVE_STATES, Store
 from core.sweeps.client import stop_sweep
 from core.sweeps.folder import SweepFolder
 from core.targets.machines import list_machines
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.core.runs.support import metrics_in_events, metrics_in_table
 
 # A process that lived shorter tells nothing about its memory.

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 
 from benchmarks.soak.relay import Relay
-from core.config import TrainConfig
+from core.config.train import TrainConfig
 from core.errors import StudioError
 from core.records.events import read_events
 from core.records.folder import RunFolder
@@ -25,7 +25,7 @@ from core.runs.client import resume_run, submit
 from core.store import RunRow, Store
 from core.sweeps.client import create_sweep, parse_sweep, resume_sweep, start_sweep
 from core.sweeps.folder import SweepFolder, Trial
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.targets.ssh_server import SshServer
 
 RECOVERED_WITHIN_SECONDS = 900.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core.errors import ConfigError
-from core.foreign_files import shown
+from core.messages.values import shown
 
 Values = dict[str, Any]
 

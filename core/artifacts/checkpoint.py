@@ -18,21 +18,20 @@ from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
-from core.config import fingerprint_of
+from core.config.base import fingerprint_of
 from core.errors import CheckpointError, StudioError
 from core.foreign_files import parse_bounded_json, read_json, read_regular
 from core.models.tensors import read_safetensors
 from core.records.events import Reporter
-from core.workspace import (
+from core.workspace.atomic import commit_folder, write_atomically
+from core.workspace.manifests import (
     MANIFEST_FILE,
     Manifest,
-    commit_folder,
     damaged_files,
     describe_files,
     fingerprint_of_files,
     library_versions,
     read_manifest,
-    write_atomically,
     write_manifest,
 )
 from core.workspace.places import make_folder

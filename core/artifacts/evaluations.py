@@ -8,12 +8,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from core.config import EvaluateConfig
+from core.config.evaluate import EvaluateConfig
 from core.config.evaluation_options import options_read
 from core.errors import StudioError
 from core.models.weights import find_weight_files
 from core.records.folder import RunFolder
-from core.workspace import Manifest, Workspace, fingerprint_of_files, hash_file
+from core.workspace.manifests import Manifest, fingerprint_of_files, hash_file
+from core.workspace.workspace import Workspace
 
 
 def fingerprint_of_weights(folder: Path) -> str:

@@ -11,7 +11,8 @@ from core.hub.pull import find_fetched, is_fetched, pull_config, pull_model
 from core.messages.suggestions import did_you_mean
 from core.models.hf import CONFIG_FILE, WEIGHTS_FILE, read_architecture
 from core.records.events import Reporter
-from core.workspace import Workspace, expand_path
+from core.workspace.names import expand_path
+from core.workspace.workspace import Workspace
 
 
 def find_model(

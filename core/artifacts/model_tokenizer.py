@@ -9,7 +9,7 @@ from core.architecture.architecture import Architecture
 from core.errors import CheckpointError
 
 if TYPE_CHECKING:
-    from core.tokenizer import StudioTokenizer
+    from core.tokenizer.loading import StudioTokenizer
 
 # For models without a maximum position: attention's cost is quadratic.
 MOST_TOKENS = 4096
@@ -22,7 +22,7 @@ def load_tokenizer(folder: Path, vocab_size: int) -> StudioTokenizer:
         TokenizerError: There is none.
         CheckpointError: It has more tokens than the model.
     """
-    from core.tokenizer import load
+    from core.tokenizer.loading import load
 
     tokenizer = load(str(folder))
     if tokenizer.vocab_size > vocab_size:

@@ -22,13 +22,15 @@ from core.artifacts.checkpoint import (
 from core.artifacts.evaluations import fingerprint_of_weights
 from core.artifacts.finding import find_here, find_model
 from core.backends.devices import find_hardware
-from core.config import EvaluateConfig, FinetuneConfig
+from core.config.evaluate import EvaluateConfig
+from core.config.finetune import FinetuneConfig
 from core.errors import CheckpointError, ConfigError, RunError
 from core.records.events import Reporter
 from core.records.folder import RunFolder
 from core.tokenizer.roles import FILES as TOKENIZER_FILES
-from core.workspace import Workspace, read_manifest
+from core.workspace.manifests import read_manifest
 from core.workspace.places import make_folder
+from core.workspace.workspace import Workspace
 
 NEWEST, BEST = "newest", "best"
 _MODEL_FILES = (".safetensors", ".json")

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.backends.schedule import LearningRateSchedule
-from core.config import TrainConfig
+from core.config.train import TrainConfig
 from core.errors import CheckpointError, ConfigError
 from core.objectives.mlm import log_frequencies
 from core.objectives.objective import Batch

@@ -8,10 +8,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.backends.devices import Devices
-
 if TYPE_CHECKING:
     import keras
+
+    from core.backends.devices import Devices
 
 
 def compile_function(

@@ -8,7 +8,7 @@ from core.architecture.architecture import Architecture
 from core.backends.base import Backend, BackendOptions, Build
 from core.backends.devices import Devices
 from core.backends.schedule import LearningRateSchedule
-from core.config import TrainConfig
+from core.config.train import TrainConfig
 from core.models.building import create_model
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from core.config import TrainConfig
+from core.config.train import TrainConfig
 from core.errors import DeviceError, ProcessLostError, StudioError
 from core.records.events import RunStopped, is_out_of_memory
 

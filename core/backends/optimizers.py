@@ -13,7 +13,7 @@ import keras
 from keras import ops
 
 from core.backends.schedule import LearningRateSchedule
-from core.config import TrainConfig
+from core.config.train import TrainConfig
 
 Tensor = Any
 

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
 from statistics import median
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from core.backends.devices import Devices
+if TYPE_CHECKING:
+    from core.backends.devices import Devices
 
 DtypePolicy = Literal["float32", "mixed_bfloat16"]
 

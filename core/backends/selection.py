@@ -17,7 +17,7 @@ from core.backends.devices import (
 from core.backends.imports import import_for
 from core.backends.jax import devices as jax
 from core.backends.tensorflow import devices as tensorflow
-from core.config import TrainConfig
+from core.config.train import TrainConfig
 from core.errors import DeviceError
 
 _KERAS_BACKEND = "KERAS_BACKEND"

@@ -9,7 +9,7 @@ from typing import Any
 
 from core.cli.output import EXIT_DONE, workspace_of
 from core.cli.parser import add_command
-from core.workspace import artifact_kinds
+from core.workspace.kinds import artifact_kinds
 
 
 def add_artifacts(commands: Any, common: argparse.ArgumentParser) -> None:

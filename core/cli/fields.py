@@ -9,20 +9,13 @@ from pydantic.fields import FieldInfo
 
 from core.cli.output import workspace_of
 from core.cli.parser import OnOffAuto, Parser
-from core.config import (
-    AUTOMATIC,
-    CorpusConfig,
-    PreflightConfig,
-    StageConfig,
-    TrainConfig,
-    choices_of,
-    field_extra,
-    flag_of,
-    help_of,
-    load_config_file,
-    plain_type,
-    with_named_sources,
-)
+from core.config.base import StageConfig
+from core.config.corpus import CorpusConfig
+from core.config.options import AUTOMATIC, choices_of, field_extra, flag_of, help_of, plain_type
+from core.config.preflight import PreflightConfig
+from core.config.source_flags import with_named_sources
+from core.config.train import TrainConfig
+from core.config.values import load_config_file
 from core.errors import ConfigError
 
 _ON = {"True": "on"}

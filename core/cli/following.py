@@ -21,7 +21,7 @@ from core.cli.progress import Progress, open_progress
 from core.errors import RunError, StudioError
 from core.records.events import read_events
 from core.stages.registry import STAGES, summarize_results
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
     from core.store import RunRow, Store

@@ -9,7 +9,7 @@ from typing import Any
 
 from core.cli.output import EXIT_DONE, workspace_of
 from core.cli.parser import add_command
-from core.config import DTYPES
+from core.config.options import DTYPES
 from core.errors import ConfigError
 
 
@@ -24,7 +24,8 @@ def add_fill_mask(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 def _run_fill_mask(options: argparse.Namespace) -> int:
-    from core.inference import fill_mask, force_cpu
+    from core.inference.masks import fill_mask
+    from core.inference.models import force_cpu
 
     if not options.text:
         raise ConfigError(
@@ -74,7 +75,8 @@ def add_generate(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 def _run_generate(options: argparse.Namespace) -> int:
-    from core.inference import force_cpu, generate_stream
+    from core.inference.generation import generate_stream
+    from core.inference.models import force_cpu
 
     force_cpu()
     names = ("max_new_tokens", "temperature", "top_k", "top_p", "seed", "dtype")
@@ -110,7 +112,8 @@ def add_perplexity(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 def _run_perplexity(options: argparse.Namespace) -> int:
-    from core.inference import force_cpu, perplexity
+    from core.inference.models import force_cpu
+    from core.inference.scoring import perplexity
 
     force_cpu()
     found = perplexity(
@@ -140,8 +143,8 @@ def add_classify(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 def _run_classify(options: argparse.Namespace) -> int:
-    from core.inference import force_cpu
     from core.inference.classification import classify
+    from core.inference.models import force_cpu
 
     force_cpu()
     found = classify(
@@ -169,8 +172,8 @@ def add_tag(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 def _run_tag(options: argparse.Namespace) -> int:
-    from core.inference import force_cpu
     from core.inference.classification import tag
+    from core.inference.models import force_cpu
 
     force_cpu()
     found = tag(options.model, options.text, workspace=workspace_of(options), dtype=options.dtype)

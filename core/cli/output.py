@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, TextIO
 
 from core.errors import StudioError
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
     from core.store import RunRow, Store

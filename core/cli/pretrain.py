@@ -13,7 +13,7 @@ from core.cli.following import follow
 from core.cli.output import EXIT_DONE, fresh_store, named_place, print_detached, say, workspace_of
 from core.cli.parser import add_command, add_run_options
 from core.config.pretrain import PretrainConfig
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 
 def add_pretrain(commands: Any, common: argparse.ArgumentParser) -> None:

@@ -21,7 +21,9 @@ from core.cli.output import (
 )
 from core.cli.parser import add_command, parse_line_count
 from core.errors import ConfigError
-from core.workspace import Workspace, expand_path, write_atomically
+from core.workspace.atomic import write_atomically
+from core.workspace.names import expand_path
+from core.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
     from core.store import RunRow, Store

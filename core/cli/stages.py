@@ -24,11 +24,15 @@ from core.cli.output import (
     workspace_of,
 )
 from core.cli.parser import add_command, add_config_file, add_run_options, parse_count, parse_hours
-from core.config import AnalyseConfig, QuickstartConfig, StageConfig, TrainConfig, title_of
+from core.config.analyse import AnalyseConfig
+from core.config.base import StageConfig
+from core.config.options import title_of
+from core.config.quickstart import QuickstartConfig
+from core.config.train import TrainConfig
 from core.errors import RunError, StudioError
 from core.records.events import RunStopped
 from core.stages.registry import STAGES, Stage
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
     from core.store import RunRow

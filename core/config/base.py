@@ -22,6 +22,7 @@ from pydantic_core import PydanticCustomError
 from core.config.options import (
     AUTOMATIC,
     BRANCH_PATTERN,
+    CLUSTER_PATTERN,
     HUB_ID_PATTERN,
     LANGUAGE_PATTERN,
     MIRROR_PATTERN,
@@ -34,11 +35,11 @@ from core.config.options import (
 )
 from core.config.presets import Preset
 from core.config.spelling import suggest_names
-from core.config.workers import CLUSTER_PATTERN
 from core.errors import ConfigError
-from core.foreign_files import LARGEST_INT, shown
+from core.foreign_files import LARGEST_INT
 from core.messages.redaction import HIDDEN
 from core.messages.suggestions import did_you_mean
+from core.messages.values import shown
 
 _ANY_FIELD = "a name that docs/flags.md lists"
 _WORDS_OF_PATTERNS = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.config import EvaluateConfig
+from core.config.evaluate import EvaluateConfig
 
 OF_DATASETS = ("dataset_name", "dataset_config", "split")
 OF_FILES = (

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.config.options import option
+from core.config.options import CLUSTER_PATTERN, option
 
 DEFAULT_PART_MB = 64
-CLUSTER_PATTERN = r"^$|^ray(://[^\s/@]+)?$"
 
 
 def workers_option() -> Any:

@@ -1,6 +1,5 @@
 """Reads text corpora as streams of documents, with a validation split."""
 
-from core.corpus.reading import Corpus, CorpusPreview, open_corpus, preview
-from core.corpus.source import Split
+from core.earlier_names import members_of
 
-__all__ = ["Corpus", "CorpusPreview", "Split", "open_corpus", "preview"]
+__getattr__ = members_of(__name__)

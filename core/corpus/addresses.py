@@ -12,15 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
-from core.config import CorpusConfig, fingerprint_of
+from core.config.base import fingerprint_of
+from core.config.corpus import CorpusConfig
 from core.corpus.finding import has_known_suffix
 from core.errors import ConfigError, CorpusError, ShardError
 from core.records.events import Reporter
 from core.storage.files import RemoteFolder, StoredFile
-from core.workspace import Workspace, writing_whole_file
+from core.workspace.atomic import writing_whole_file
 from core.workspace.confinement import is_address
 from core.workspace.names import flaw_of_part, path_inside
 from core.workspace.places import make_folder
+from core.workspace.workspace import Workspace
 
 # The most that a preview downloads.
 SAMPLE_BYTES = 64 << 20

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from core.config import CorpusConfig
+from core.config.corpus import CorpusConfig
 from core.corpus.files import FilesSource
 from core.corpus.report import Facts, ReadingReport
 from core.corpus.source import SourcePart, Split
 from core.errors import CorpusError
-from core.workspace import Artifact
+from core.workspace.manifests import Artifact
 from core.workspace.names import check_name
 from core.workspace.verified import find_damage
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from core.config import CorpusConfig
+from core.config.corpus import CorpusConfig
 from core.corpus.lines import too_large
 from core.errors import ConfigError, CorpusError
 

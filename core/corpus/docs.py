@@ -15,7 +15,7 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import Any
 
-from core.config import fingerprint_of
+from core.config.base import fingerprint_of
 from core.corpus.finding import TextFile
 from core.corpus.holdout import document_hash
 from core.corpus.source import SourcePart
@@ -25,8 +25,9 @@ from core.processes.children import script_command
 from core.processes.cores import usable_cores
 from core.processes.environment import for_anonymous_users
 from core.records.events import Reporter
-from core.workspace import Workspace, writing_whole_file
+from core.workspace.atomic import writing_whole_file
 from core.workspace.places import make_folder
+from core.workspace.workspace import Workspace
 
 # All come with requirements.txt.
 PACKAGES: dict[str, str] = {

@@ -19,7 +19,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar
 
-from core.config import CorpusConfig
+from core.config.corpus import CorpusConfig
 from core.corpus.columns import choose_text_column, string_columns, texts_within, value_at
 from core.corpus.csv_rows import (
     SAMPLED_LINES,

@@ -26,7 +26,7 @@ from core.corpus.unpack import (
 )
 from core.errors import ConfigError, CorpusError
 from core.foreign_files import parse_json
-from core.workspace import expand_path
+from core.workspace.names import expand_path
 
 Format = Literal["text", "jsonl", "json", "csv", "tsv", "parquet", "arrow"]
 

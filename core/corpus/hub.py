@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from core.config import CorpusConfig
+from core.config.corpus import CorpusConfig
 from core.corpus.columns import (
     JOINED,
     USUAL_NAME,

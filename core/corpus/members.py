@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from core.config import CorpusConfig
-from core.config.corpus import unknown_source_error
+from core.config.corpus import CorpusConfig, unknown_source_error
 from core.corpus.addresses import with_local_files
 from core.corpus.cleaned import CleanedSource
 from core.corpus.docs import DocsSource
@@ -17,7 +16,7 @@ from core.corpus.report import Facts, ReadingReport
 from core.corpus.source import Source
 from core.errors import StudioError
 from core.records.events import Reporter
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from core.config import CorpusConfig
+from core.config.corpus import CorpusConfig
 from core.errors import ConfigError
 from core.messages.suggestions import did_you_mean
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from core.config import fingerprint_of
+from core.config.base import fingerprint_of
 from core.corpus.documents import Document, Tally, as_document
 from core.corpus.files import FilesSource
 from core.corpus.report import ReadingReport

@@ -12,7 +12,9 @@ from typing import Any
 
 import orjson
 
-from core.config import AnalyseConfig, CleanConfig, CorpusConfig
+from core.config.analyse import AnalyseConfig
+from core.config.clean import CleanConfig
+from core.config.corpus import CorpusConfig
 from core.corpus.addresses import has_address, with_local_files
 from core.corpus.cleaning.preview import (
     CleanedDocument,
@@ -43,7 +45,7 @@ from core.corpus.sampling import (
 from core.corpus.statistics import CorpusStatistics, SourceStatistics, analyse_samples
 from core.errors import CorpusError, StudioError
 from core.records.events import Reporter
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 ANALYSIS_SECONDS = 180.0
 # After this time, counts are lower bounds.

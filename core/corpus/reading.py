@@ -15,7 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from core.automatic.rules import choose_validation_percent
-from core.config import CorpusConfig, fingerprint_of, settled
+from core.config.base import fingerprint_of
+from core.config.corpus import CorpusConfig
+from core.config.options import settled
 from core.corpus.addresses import has_address
 from core.corpus.cleaned import CleanedSource
 from core.corpus.documents import Document, Tally, as_document, sum_tallies
@@ -36,8 +38,9 @@ from core.corpus.source import Source, SourcePart, Split
 from core.errors import ConfigError, CorpusError
 from core.foreign_files import read_object
 from core.records.events import Reporter
-from core.workspace import Workspace, write_atomically, writing_whole_file
+from core.workspace.atomic import write_atomically, writing_whole_file
 from core.workspace.places import make_folder
+from core.workspace.workspace import Workspace
 
 # Increment when the same settings yield other documents.
 _READING = 2

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from core.config import CorpusConfig, NamedSource
+from core.config.corpus import CorpusConfig
+from core.config.named_source import NamedSource
 from core.corpus.addresses import has_address
 from core.corpus.documents import as_document
 from core.corpus.files import FilesSource
@@ -18,7 +19,7 @@ from core.corpus.report import count_skipped
 from core.corpus.source import SourcePart
 from core.errors import ConfigError, CorpusError
 from core.records.events import Reporter
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 # Places of a source at which documents are read.
 _PLACES = 32

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from core.config import CleanConfig, CorpusConfig
+from core.config.clean import CleanConfig
+from core.config.corpus import CorpusConfig
 from core.corpus.cleaning.blocks import Hashes
 from core.corpus.cleaning.duplicates import DuplicateGroups
 from core.corpus.cleaning.language import identify_language
@@ -19,10 +20,10 @@ from core.corpus.cleaning.steps import near_keys, text_keys
 from core.corpus.sampling import Limits, SourceSample, sample_corpus
 from core.corpus.scripts import SYMBOLS, count_scripts
 from core.errors import ConfigError
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
-    from core.tokenizer import StudioTokenizer
+    from core.tokenizer.loading import StudioTokenizer
 
 # Identification takes about a millisecond per document.
 _IDENTIFIED_DOCUMENTS = 2000
@@ -351,7 +352,7 @@ def _estimate_tokens(
     )  # fmt: skip
     vocab_size, tokenizer_name = _USUAL_VOCABULARY, ""
     if tokenizer:
-        from core.tokenizer import load
+        from core.tokenizer.loading import load
 
         loaded = load(tokenizer, workspace)
         per_byte, method = _tokens_per_byte(texts, loaded), "tokenizer"

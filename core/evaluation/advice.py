@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from core.config import EvaluateConfig
 from core.config.advice import translate_error
+from core.config.evaluate import EvaluateConfig
 from core.config.evaluation_options import options_read
 from core.errors import ConfigError, CorpusError
 

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from core.config import CorpusConfig, EvaluateConfig
+from core.config.corpus import CorpusConfig
+from core.config.evaluate import EvaluateConfig
 from core.corpus.files import FilesSource
 from core.corpus.hub import HubSource
 from core.errors import ConfigError, CorpusError

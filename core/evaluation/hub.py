@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from core.config import CorpusConfig, EvaluateConfig
+from core.config.corpus import CorpusConfig
+from core.config.evaluate import EvaluateConfig
 from core.corpus.hub import HubSource
 
 

@@ -8,14 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
-from core.config import CorpusConfig, EvaluateConfig
+from core.config.corpus import CorpusConfig
+from core.config.evaluate import EvaluateConfig
 from core.corpus.files import FilesSource
 from core.corpus.finding import DATA_SUFFIXES
 from core.corpus.hub import HubSource
 from core.errors import ConfigError, CorpusError
 from core.evaluation.advice import naming_options
 from core.evaluation.hub import chosen_configurations, corpus_of
-from core.foreign_files import shown
+from core.messages.values import shown
 from core.records.events import Reporter
 from core.tokenizer.roles import without_lone_surrogates
 

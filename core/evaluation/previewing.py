@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.config import EvaluateConfig
+from core.config.evaluate import EvaluateConfig
 from core.corpus.isolation import answer_parent, ask_child, raise_error
 from core.corpus.table_preview import TablePreview, add_row, count_all
 from core.evaluation.documents import read_documents

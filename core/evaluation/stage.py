@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from core.artifacts.subject import Subject, open_subject
-from core.config import EvaluateConfig
+from core.config.evaluate import EvaluateConfig
 from core.evaluation.minimal_pairs import score_pairs, summarize_pairs
 from core.evaluation.pairs import read_pairs
 from core.evaluation.text import evaluate_text
@@ -17,7 +17,8 @@ from core.evaluation.unused import check_used
 from core.inference.likelihood import TokenScorer
 from core.records.events import Reporter
 from core.records.utilisation import UtilisationLog, seconds_as_steps
-from core.workspace import Artifact, Draft, Workspace
+from core.workspace.manifests import Artifact
+from core.workspace.workspace import Draft, Workspace
 
 REPORT_FILE = "evaluation.json"
 PAIRS_FILE = "pairs.jsonl"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from core.config import EvaluateConfig
+from core.config.evaluate import EvaluateConfig
 from core.corpus.report import count_skipped, describe_skipped
 from core.errors import ConfigError
 from core.evaluation.documents import no_text_error, read_documents

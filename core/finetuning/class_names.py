@@ -10,7 +10,8 @@ from typing import Any
 
 from core.errors import CorpusError
 from core.finetuning.labels import LONGEST_LABEL, MOST_LABELS
-from core.foreign_files import parse_json, shown
+from core.foreign_files import parse_json
+from core.messages.values import shown
 
 # The names of each column whose values are numbers of classes, or lists of them; unchecked.
 ClassNames = Mapping[str, Any]

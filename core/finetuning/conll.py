@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import PurePath
 
-from core.config import CorpusConfig
+from core.config.corpus import CorpusConfig
 from core.config.finetune import FinetuneConfig
 from core.corpus.files import FilesSource
 from core.corpus.unpack import SUFFIXES

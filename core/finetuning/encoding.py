@@ -12,7 +12,7 @@ from core.architecture.architecture import Architecture
 from core.errors import ConfigError, CorpusError
 from core.finetuning.alignment import Window, split_sentences
 from core.finetuning.heads import Head
-from core.tokenizer import StudioTokenizer
+from core.tokenizer.loading import StudioTokenizer
 from core.tokenizer.native import native_calls
 
 Ids = NDArray[np.int32]

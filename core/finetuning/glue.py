@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from core.config import changed_values
 from core.config.finetune import FinetuneConfig
+from core.config.values import changed_values
 from core.errors import ConfigError
 
 GLUE = "nyu-mll/glue"

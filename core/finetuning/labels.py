@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.errors import CorpusError
-from core.foreign_files import shown
+from core.messages.values import shown
 
 MOST_LABELS = 10_000
 LONGEST_LABEL = 200

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import get_args
 
 from core.config.finetune import FinetuneTask
-from core.workspace import Manifest
+from core.workspace.manifests import Manifest
 
 # Precedes the names of figures of the same architecture from random weights.
 RANDOM_INIT = "random_init_"

@@ -25,12 +25,13 @@ from core.finetuning.heads import (
     head_mappings,
 )
 from core.finetuning.labels import LONGEST_LABEL, MOST_LABELS
-from core.foreign_files import read_json, shown
+from core.foreign_files import read_json
+from core.messages.values import shown
 from core.models import hf
-from core.tokenizer import StudioTokenizer
+from core.tokenizer.loading import StudioTokenizer
 from core.tokenizer.roles import CONFIG_FILE as TOKENIZER_CONFIG_FILE
 from core.tokenizer.roles import name_segments
-from core.workspace import read_manifest
+from core.workspace.manifests import read_manifest
 
 Weights = Mapping[str, NDArray[np.float32]]
 ScoreFunction = Literal["softmax", "sigmoid", "none"]

@@ -13,8 +13,8 @@ from core.backends.base import Backend, BackendOptions
 from core.backends.creation import create_backend
 from core.backends.devices import Devices
 from core.backends.schedule import LearningRateSchedule
-from core.config import TrainConfig
 from core.config.finetune import FinetuneConfig
+from core.config.train import TrainConfig
 from core.finetuning.batches import LabelledSequences, collate, ordered_batches
 from core.finetuning.saving import ClassifierConfig
 

@@ -39,8 +39,9 @@ from core.finetuning.training import Progress, Trainer
 from core.models import hf
 from core.records.events import Reporter
 from core.records.utilisation import UtilisationLog
-from core.tokenizer import StudioTokenizer
-from core.workspace import Artifact, Workspace
+from core.tokenizer.loading import StudioTokenizer
+from core.workspace.manifests import Artifact
+from core.workspace.workspace import Workspace
 
 REPORT_FILE = "finetuning.json"
 _LONGEST_PART = 40

@@ -8,7 +8,7 @@ from decimal import Decimal
 from itertools import chain
 from typing import Any, NamedTuple
 
-from core.config import CorpusConfig
+from core.config.corpus import CorpusConfig
 from core.config.finetune import FinetuneConfig
 from core.corpus.files import FilesSource
 from core.corpus.hub import HubSource
@@ -29,7 +29,7 @@ from core.finetuning.columns import (
     find_words_column,
 )
 from core.finetuning.examples import NO_TAG, Example, Sentence
-from core.foreign_files import shown
+from core.messages.values import shown
 from core.tokenizer.roles import without_lone_surrogates
 
 # Sums of larger numbers' squared errors, and of their gradients, can overflow float32.

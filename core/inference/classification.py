@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from core.architecture.architecture import Architecture
 from core.artifacts.model_tokenizer import load_tokenizer, longest_sequence
 from core.artifacts.subject import locate_model
-from core.config import Dtype
+from core.config.options import Dtype
 from core.errors import ConfigError
 from core.finetuning.batches import LabelledSequences, collate, ordered_batches
 from core.finetuning.encoding import TextEncoder, TokenSequence, check_not_empty
@@ -26,9 +26,9 @@ from core.finetuning.saving import (
     trained_length,
 )
 from core.inference.models import check_finite, choose_backend, keep
-from core.tokenizer import StudioTokenizer
+from core.tokenizer.loading import StudioTokenizer
 from core.tokenizer.roles import passes_segments, without_lone_surrogates
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 _TEXTS_AT_ONCE = 16
 

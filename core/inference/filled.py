@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from core.tokenizer import StudioTokenizer
+from core.tokenizer.loading import StudioTokenizer
 
 
 def filled_texts(

@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 
 from core.artifacts.model_tokenizer import MOST_TOKENS, load_tokenizer
 from core.artifacts.subject import locate_model
-from core.config import Dtype
+from core.config.options import Dtype
 from core.errors import ConfigError
 from core.inference.generation_config import LogitsProcessor, read_generation_config
 from core.inference.models import (
-    bucket_size,
     check_finite,
     choose_backend,
     keep,
@@ -25,10 +24,11 @@ from core.inference.models import (
     read_compatible,
     read_out,
 )
+from core.inference.packing import bucket_size
 from core.inference.precision import choose_dtype
 from core.inference.sampling import Sampler, Sampling, check_whole_number
 from core.tokenizer.roles import without_lone_surrogates
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 # Powers of two: few shapes are compiled.
 _SHORTEST_PROMPT = 16

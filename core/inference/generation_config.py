@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from core.architecture.architecture import Architecture
 from core.errors import CheckpointError
-from core.foreign_files import read_json, shown
+from core.foreign_files import read_json
+from core.messages.values import shown
 from core.models import hf
 
 Logits = NDArray[np.float32]

@@ -20,7 +20,8 @@ from core.backends.devices import choose, find_hardware
 from core.backends.openvino.compilation import PACKAGE, PRECISIONS, compile_graph, has_bfloat16
 from core.backends.openvino.graph import build_graph
 from core.backends.precision import gain_of
-from core.config import Dtype, TrainConfig
+from core.config.options import Dtype
+from core.config.train import TrainConfig
 from core.errors import CheckpointError, StudioError
 from core.families import find_family
 from core.inference.packing import BatchPlan, Shape, Size, plan_row

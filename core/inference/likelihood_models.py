@@ -22,10 +22,11 @@ from core.backends.openvino.encoder_decoder import (
     encoder_bias,
 )
 from core.backends.openvino.graph import build_graph
-from core.config import TrainConfig
+from core.config.train import TrainConfig
 from core.families import find_family
 from core.inference.graph import position_ids, read_finite_weights
-from core.inference.models import bucket_size, choose_backend, load_model
+from core.inference.models import choose_backend, load_model
+from core.inference.packing import bucket_size
 from core.models import hf
 
 Ids = NDArray[np.int32]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from core.architecture.architecture import Architecture
 from core.artifacts.model_tokenizer import load_tokenizer
 from core.artifacts.subject import locate_model
-from core.config import Dtype
+from core.config.options import Dtype
 from core.errors import ConfigError, TokenizerError
 from core.families import find_family, list_families
 from core.inference.compiled import BackendModel
@@ -21,7 +21,7 @@ from core.inference.graph import GraphModel
 from core.inference.graph import suits as suits_graph
 from core.inference.models import check_finite, keep, read_compatible
 from core.inference.packing import Shape, Size
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 Prediction = dict[str, Any]
 Ids = NDArray[np.int32]

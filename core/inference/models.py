@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from core.architecture.architecture import Architecture
 from core.backends.devices import choose, find_hardware
 from core.backends.imports import import_for
-from core.config import Dtype, TrainConfig
+from core.config.options import Dtype
+from core.config.train import TrainConfig
 from core.errors import CheckpointError, ConfigError
 from core.finetuning.subjects import check_pretrained
 from core.inference.precision import check_dtype
@@ -118,14 +119,6 @@ def choose_backend() -> None:
         os.environ["KERAS_BACKEND"] = choose(TrainConfig(), find_hardware()).engine
     if "keras" not in sys.modules:
         import_for(os.environ["KERAS_BACKEND"], "keras")
-
-
-def bucket_size(size: int, smallest: int, largest: int, *, middles: bool = False) -> int:
-    """Rounds up to a power of two, or with `middles` also 24, 48, ..."""
-    power = 1 << max(0, size - 1).bit_length()
-    if middles and smallest < power and size <= power * 3 // 4:
-        power = power * 3 // 4
-    return min(max(power, smallest), largest)
 
 
 def _is_older(key: tuple[object, ...], newer: tuple[object, ...]) -> bool:

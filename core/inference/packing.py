@@ -12,8 +12,6 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from core.inference.models import bucket_size
-
 _SHORTEST_LENGTH = 16
 _SHARED_LENGTH = 128
 # Halved if a mask costs more than _DEAR_MASK tokens.
@@ -31,6 +29,14 @@ _WORTH_COMPILING = 1.2
 # More gain nothing, and attention covers them all.
 _ROW_TOKENS = 256
 _MOST_LOOKED_AT = 256
+
+
+def bucket_size(size: int, smallest: int, largest: int, *, middles: bool = False) -> int:
+    """Rounds up to a power of two, or with `middles` also 24, 48, ..."""
+    power = 1 << max(0, size - 1).bit_length()
+    if middles and smallest < power and size <= power * 3 // 4:
+        power = power * 3 // 4
+    return min(max(power, smallest), largest)
 
 
 class Size(NamedTuple):

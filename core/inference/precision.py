@@ -10,7 +10,7 @@ from typing import Any
 from core.architecture.architecture import Architecture
 from core.backends.compilation import compile_function
 from core.backends.precision import gain_of
-from core.config import DTYPES, Dtype
+from core.config.options import DTYPES, Dtype
 from core.errors import ConfigError
 
 logger = logging.getLogger(__name__)

@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.artifacts.subject import locate_model
-from core.config import Dtype
+from core.config.options import Dtype
 from core.errors import ConfigError
 from core.inference.generation import TextGenerator
 from core.inference.masks import FillMask
 from core.inference.models import keep, read_compatible, read_out
 from core.inference.packing import MOST_TOKENS_AT_ONCE
-from core.tokenizer import StudioTokenizer
-from core.workspace import Workspace
+from core.tokenizer.loading import StudioTokenizer
+from core.workspace.workspace import Workspace
 
 _HIDDEN_AT_ONCE = 32
 # Underflow must not give an infinite loss.

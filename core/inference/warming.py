@@ -7,13 +7,13 @@ from collections.abc import Generator
 from pathlib import Path
 
 from core.artifacts.subject import locate_model
-from core.config import Dtype
+from core.config.options import Dtype
 from core.inference.generation import TextGenerator
 from core.inference.masks import FillMask
 from core.inference.models import keep
 from core.inference.sampling import Sampling
 from core.models import hf
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 _PROMPT = "a"
 

@@ -28,7 +28,7 @@ from core.models.weights import (
     check_weight_files,
     no_checkpoint,
 )
-from core.workspace import expand_path
+from core.workspace.names import expand_path
 
 if TYPE_CHECKING:
     import keras

@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.errors import CheckpointError
-from core.foreign_files import is_plain_name, open_regular, read_json, shown
+from core.foreign_files import is_plain_name, open_regular, read_json
+from core.messages.values import shown
 from core.models.tensors import Tensor, unreadable
 from core.processes.children import script_command
 

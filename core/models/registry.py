@@ -8,8 +8,9 @@ from typing import Any, cast
 
 from core.architecture.architecture import Architecture, EncoderDecoderArchitecture
 from core.architecture.family import HEAD_SIZE, Family, Size
-from core.config import TrainConfig, changed_values, settled
-from core.config.train import with_usual_values
+from core.config.options import settled
+from core.config.train import TrainConfig, with_usual_values
+from core.config.values import changed_values
 from core.errors import CheckpointError, ConfigError
 from core.families import find_family, weight_mappings
 from core.models.hf import read_architecture

@@ -1,17 +1,5 @@
 """Pre-training objectives in NumPy: a batch is a function of (examples, seed, step)."""
 
-from core.objectives.objective import Objective, ObjectiveSettings, Vocabulary
-from core.objectives.registry import (
-    OBJECTIVES,
-    create_objective,
-    stored_sequence_length,
-)
+from core.earlier_names import members_of
 
-__all__ = [
-    "OBJECTIVES",
-    "Objective",
-    "ObjectiveSettings",
-    "Vocabulary",
-    "create_objective",
-    "stored_sequence_length",
-]
+__getattr__ = members_of(__name__)

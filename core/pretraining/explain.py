@@ -13,7 +13,11 @@ from core.automatic.rules import (
     choose_validation_percent,
     choose_vocab_size,
 )
-from core.config import CorpusConfig, ShardConfig, StageConfig, TokenizerConfig, TrainConfig
+from core.config.base import StageConfig
+from core.config.corpus import CorpusConfig
+from core.config.shards import ShardConfig
+from core.config.tokenizer import TokenizerConfig
+from core.config.train import TrainConfig
 from core.pretraining.look import CorpusLook, look_at
 from core.pretraining.plan import (
     LEAST_STEPS,
@@ -27,7 +31,7 @@ from core.pretraining.plan import (
 from core.training.automatic import explain
 from core.training.inputs import open_inputs
 from core.training.recipe import Plan, plan
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 # A larger vocabulary leaves most tokens with too few occurrences to learn from.
 _TOO_LARGE = 3.0

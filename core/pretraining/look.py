@@ -9,13 +9,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core.config import CorpusConfig
+from core.config.corpus import CorpusConfig
 from core.corpus.cleaning.language import identify_language
 from core.corpus.languages import name_of_language
 from core.corpus.sampling import Limits, sample_corpus
 from core.corpus.scripts import SYMBOLS, count_scripts
 from core.corpus.stretches import DOCUMENT_END
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 _LIMITS = Limits(bytes=2 << 20, seconds=5.0, documents=20_000)
 _PASSAGE, _PASSAGES = 1000, 60

@@ -13,12 +13,12 @@ from core.automatic.rules import (
     choose_validation_percent,
     choose_vocab_size,
 )
-from core.config import TrainConfig
 from core.config.pretrain import PretrainConfig
+from core.config.train import TrainConfig
 from core.pretraining.look import CorpusLook, look_at
 from core.pretraining.stages import pretrain_stages
 from core.training.automatic import forecast
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 # A process for each stage that loads its libraries.
 _START_SECONDS = 25.0

@@ -6,12 +6,16 @@ import re
 from collections.abc import Collection, Mapping
 from pathlib import PurePath
 
-from core.config import CleanConfig, CorpusConfig, ShardConfig, StageConfig, TokenizerConfig
+from core.config.base import StageConfig
+from core.config.clean import CleanConfig
+from core.config.corpus import CorpusConfig
 from core.config.pretrain import PretrainConfig
+from core.config.shards import ShardConfig
+from core.config.tokenizer import TokenizerConfig
 from core.config.train import TrainConfig
 from core.families import objectives_of_family
 from core.targets.saved import price_of
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 _SAMPLES = 3
 _LONGEST_NAME = 40

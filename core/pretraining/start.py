@@ -12,7 +12,8 @@ from core.pretraining.stages import pretrain_stages
 from core.runs.chain import reserved_names, submit_chain
 from core.runs.local import run_here
 from core.shards.examples import HOLE, example_sentences, with_hole
-from core.workspace import Artifact, Workspace
+from core.workspace.manifests import Artifact
+from core.workspace.workspace import Workspace
 
 _BEGINNING_WORDS = 4
 _ANY_SENTENCE = "This is the first sentence of a text."

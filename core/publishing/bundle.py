@@ -10,7 +10,8 @@ from pathlib import Path, PurePath
 from typing import Any, Literal
 
 from core.artifacts.checkpoint import EVAL_RESULTS_FILE, TRAINING_CONFIG_FILE
-from core.config import TrainConfig, field_extra, split_names
+from core.config.options import field_extra, split_names
+from core.config.train import TrainConfig
 from core.errors import CheckpointError, ShardError, StudioError
 from core.foreign_files import check_inside
 from core.hub.client import parse_hub_id
@@ -28,7 +29,7 @@ from core.report.curves import Curve, draw_curves
 from core.shards.read import TOKEN_COUNTS_FILE, TOKENIZER_FOLDER, Shards
 from core.storage.shard_names import parse_file_name
 from core.tokenizer.roles import FILES as TOKENIZER_FILES
-from core.workspace import (
+from core.workspace.manifests import (
     MANIFEST_FILE,
     damaged_files,
     hash_file,

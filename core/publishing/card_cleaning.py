@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from core.config import CleanConfig, title_of
+from core.config.clean import CleanConfig
+from core.config.options import title_of
 from core.corpus.cleaning.report import STEPS, title_of_step
 from core.publishing.markdown import table
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from core.artifacts.evaluations import read_settings
 from core.config.evaluate import BLIMP, EvaluateConfig
 from core.publishing.markdown import Markdown, table
-from core.workspace import Manifest
+from core.workspace.manifests import Manifest
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult

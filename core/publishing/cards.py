@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from core.config import TrainConfig, title_of
+from core.config.options import title_of
+from core.config.train import TrainConfig
 from core.families import title_of_family
 from core.finetuning.saving import is_classifier
 from core.hub.client import parse_hub_id
@@ -17,7 +18,7 @@ from core.publishing.classifier_card import classifier_card
 from core.publishing.facts import ModelFacts, corpus_of
 from core.publishing.markdown import Markdown, code, escape_markup, table
 from core.report.titles import accuracy_title
-from core.workspace import Manifest
+from core.workspace.manifests import Manifest
 
 if TYPE_CHECKING:
     from huggingface_hub import CardData, EvalResult

@@ -18,7 +18,7 @@ from core.hub.client import parse_hub_id
 from core.publishing.card_notes import CardNotes
 from core.publishing.facts import ModelFacts
 from core.publishing.markdown import Markdown, code, escape_markup, table
-from core.workspace import Manifest
+from core.workspace.manifests import Manifest
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult

@@ -10,7 +10,7 @@ from typing import Any
 from core.architecture.architecture import Architecture
 from core.artifacts.checkpoint import EVAL_RESULTS_FILE, STATE_FILE, read_state
 from core.artifacts.evaluations import find_evaluations
-from core.config import TrainConfig
+from core.config.train import TrainConfig
 from core.errors import StudioError
 from core.families import objectives_of_family
 from core.finetuning.names import is_of_finetuning
@@ -20,9 +20,10 @@ from core.models.registry import count_parameters, size_of
 from core.records.events import EVENTS_FILE, read_events
 from core.records.folder import RunFolder
 from core.runs.duration import logged_seconds
-from core.tokenizer import StudioTokenizer
+from core.tokenizer.loading import StudioTokenizer
 from core.tokenizer.roles import TOKENIZER_FILE
-from core.workspace import MANIFEST_FILE, Manifest, Workspace, read_manifest
+from core.workspace.manifests import MANIFEST_FILE, Manifest, read_manifest
+from core.workspace.workspace import Workspace
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from core.artifacts.finding import find_here
-from core.config import PushConfig
+from core.config.push import PushConfig
 from core.errors import ConfigError, HubError
 from core.hub.client import ask, connect, explaining, hub_id, parse_hub_id, sign_in
 from core.hub.ids import check_hub_id
@@ -28,7 +28,8 @@ from core.publishing.facts import gather_facts
 from core.publishing.space import space_bundle
 from core.records.events import Reporter
 from core.shards.read import open_shards
-from core.workspace import MANIFEST_FILE, Artifact, Manifest, Workspace, read_manifest
+from core.workspace.manifests import MANIFEST_FILE, Artifact, Manifest, read_manifest
+from core.workspace.workspace import Workspace
 
 _MAIN = "main"
 # Between steps, a run reports progress and can stop.

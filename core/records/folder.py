@@ -39,10 +39,12 @@ from core.records.events import (
     read_samples,
 )
 from core.records.process import ProcessIdentity
-from core.workspace import Workspace, file_lock, write_atomically
+from core.workspace.atomic import write_atomically
 from core.workspace.keys import make_keys, read_keys
+from core.workspace.locks import file_lock
 from core.workspace.names import is_run_id
 from core.workspace.places import make_folder
+from core.workspace.workspace import Workspace
 
 # Variables that a run inherits, never secrets.
 _CARRIED_PREFIXES = (

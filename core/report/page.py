@@ -11,7 +11,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from core.config import StageConfig
+from core.config.base import StageConfig
 from core.errors import StudioError
 from core.records.events import read_attempts
 from core.records.folder import RunFolder
@@ -23,14 +23,11 @@ from core.runs.commands import shell_line
 from core.runs.duration import run_seconds
 from core.stages.registry import title_of_stage
 from core.store import RunRow, Store
-from core.workspace import (
-    Artifact,
-    Workspace,
-    artifact_kinds,
-    expand_path,
-    read_manifest,
-    write_atomically,
-)
+from core.workspace.atomic import write_atomically
+from core.workspace.kinds import artifact_kinds
+from core.workspace.manifests import Artifact, read_manifest
+from core.workspace.names import expand_path
+from core.workspace.workspace import Workspace
 
 _MOST_POINTS = 1000
 _CURVES = {

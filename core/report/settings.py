@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from core.config import StageConfig, field_extra, title_of
+from core.config.base import StageConfig
+from core.config.options import field_extra, title_of
 from core.errors import ConfigError
 from core.foreign_files import parse_json
 from core.stages.registry import parse_stage_config

@@ -13,7 +13,7 @@ from core.errors import StudioError
 from core.foreign_files import parse_bounded_json, read_regular
 from core.records.events import read_events
 from core.records.folder import RunFolder
-from core.workspace import write_atomically
+from core.workspace.atomic import write_atomically
 
 _MOST_BYTES = 1 << 20
 

@@ -10,7 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from core.errors import StudioError
 from core.records.folder import RunFolder
 from core.store import RunRow, Store
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 # A worker notices a run's end, and requeues a preempted one, within this time.
 _SETTLING_SECONDS = 30.0

@@ -35,8 +35,9 @@ from core.reporting.service import (
 )
 from core.reporting.start import WEBHOOK, note
 from core.stages.registry import load_further_stages
-from core.workspace import Workspace, file_lock
+from core.workspace.locks import file_lock
 from core.workspace.places import guarding_workspaces, private_files
+from core.workspace.workspace import Workspace
 
 _POLL_SECONDS = 1.0
 _BATCH_EVENTS = 500

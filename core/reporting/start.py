@@ -6,12 +6,13 @@ import os
 import subprocess
 from contextlib import suppress
 
-from core.config import StageConfig, split_names
+from core.config.base import StageConfig
+from core.config.options import split_names
 from core.processes.children import module_command, with_module_paths
 from core.processes.environment import WEBHOOK_VARIABLE, for_reporters
 from core.records.folder import RunFolder, RunRecord
-from core.workspace import Workspace
 from core.workspace.places import user_umask
+from core.workspace.workspace import Workspace
 
 WEBHOOK = "webhook"
 _THREADS = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from core.config import CorpusConfig, QuickstartConfig, StageConfig
+from core.config.base import StageConfig
+from core.config.corpus import CorpusConfig
+from core.config.quickstart import QuickstartConfig
 from core.errors import ConfigError, StudioError
 from core.runs.client import check_name_is_free, queue_run
 from core.stages.quickstart import quickstart_stages
 from core.stages.registry import STAGES, artifact_kind_of, parse_stage_config
 from core.store import ACTIVE_STATES, RunRow, Store
-from core.workspace import Workspace
 from core.workspace.kinds import CORPUS
+from core.workspace.workspace import Workspace
 
 Stages = Sequence[tuple[str, StageConfig]]
 

@@ -10,7 +10,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from core.config import StageConfig, TrainConfig
+from core.config.base import StageConfig
+from core.config.train import TrainConfig
 from core.errors import ConfigError, RunError, StudioError
 from core.messages.redaction import has_password, redact_forms
 from core.records.annotations import checked
@@ -23,10 +24,11 @@ from core.records.folder import (
     new_run_id,
 )
 from core.reporting.start import start_reporters
-from core.runs.worker import is_worker_running, start_worker, worker_log
+from core.runs.start import is_worker_running, start_worker, worker_log
 from core.stages.registry import artifact_kind_of, parse_stage_config
 from core.store import ACTIVE_STATES, RunRow, Store
-from core.workspace import Workspace, check_name
+from core.workspace.names import check_name
+from core.workspace.workspace import Workspace
 
 logger = logging.getLogger(__name__)
 

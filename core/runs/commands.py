@@ -7,7 +7,10 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from core.config import NamedSource, StageConfig, changed_values, flag_of, plain_type
+from core.config.base import StageConfig
+from core.config.named_source import NamedSource
+from core.config.options import flag_of, plain_type
+from core.config.values import changed_values
 from core.stages.registry import STAGES
 
 

@@ -12,7 +12,7 @@ from core.errors import ConfigError
 from core.runs.duration import run_seconds
 from core.runs.resolved import UsedSettings
 from core.store import RunRow, Store
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 # A spreadsheet would take a text that begins so for a formula.
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")

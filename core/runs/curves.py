@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from core.runs.duration import attempt_spans
 from core.store import MetricRow, RunRow, Store
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 MOST_CURVES_KEPT = 512
 _DIGITS = 7

@@ -10,19 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from core.config import CorpusConfig, StageConfig, field_extra, split_references
+from core.config.base import StageConfig
+from core.config.corpus import CorpusConfig
+from core.config.options import field_extra, split_references
 from core.errors import RunError, StudioError
 from core.records.folder import RunFolder
 from core.stages.registry import STAGES
 from core.store import ACTIVE_STATES, RunRow, Store
-from core.workspace import (
-    Artifact,
-    Workspace,
-    artifact_kinds,
-    expand_path,
-    fingerprint_of_files,
-    remove_folder,
-)
+from core.workspace.atomic import remove_folder
+from core.workspace.kinds import artifact_kinds
+from core.workspace.manifests import Artifact, fingerprint_of_files
+from core.workspace.names import expand_path
+from core.workspace.workspace import Workspace
 
 _RESUMABLE_STATES = ("stopped", "failed", "lost")
 _MOST_RUNS = 100_000

@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from core.records.events import read_attempts
 from core.records.folder import RunFolder
-from core.store import RunRow
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
+
+if TYPE_CHECKING:
+    from core.store import RunRow
 
 
 def earlier_seconds(workspace: Workspace, row: RunRow) -> float:

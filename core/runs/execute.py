@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from core.config import StageConfig
+from core.config.base import StageConfig
 from core.errors import StudioError
 from core.messages.redaction import hide_secrets_in_output
 from core.messages.system_errors import advice_for
@@ -19,13 +19,14 @@ from core.records.events import FolderReporter, RunStopped, is_out_of_memory
 from core.records.folder import RunFolder
 from core.records.process import ProcessIdentity
 from core.stages.registry import find_stage, load_further_stages, parse_stage_config, stage_function
-from core.workspace import Artifact, Workspace
+from core.workspace.manifests import Artifact
 from core.workspace.places import (
     WorkspaceMovedError,
     check_not_moved,
     guarding_workspaces,
     private_files,
 )
+from core.workspace.workspace import Workspace
 
 EXIT_FAILED = 1
 

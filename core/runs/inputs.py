@@ -6,14 +6,17 @@ import glob
 from collections.abc import Iterator
 
 from core.artifacts.finding import find_model
-from core.config import CorpusConfig, PreflightConfig, StageConfig, field_extra
-from core.config.options import split_references
+from core.config.base import StageConfig
+from core.config.corpus import CorpusConfig
+from core.config.options import field_extra, split_references
+from core.config.preflight import PreflightConfig
 from core.config.source import SourceConfig
 from core.errors import ConfigError
 from core.runs.chain import reserved_names
 from core.store import Store
-from core.workspace import Workspace, expand_path
 from core.workspace.confinement import is_address
+from core.workspace.names import expand_path
+from core.workspace.workspace import Workspace
 
 # A run makes these, or an address on another machine.
 _NOT_READ = frozenset({"output", "output_dir", "mirror"})

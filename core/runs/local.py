@@ -6,15 +6,16 @@ import os
 import time
 from typing import TextIO
 
-from core.config import StageConfig
+from core.config.base import StageConfig
 from core.records.events import FolderReporter
 from core.records.folder import RunFolder, RunRecord, new_run_id
 from core.records.process import ProcessIdentity
 from core.reporting.start import start_reporters
 from core.runs.execute import EXIT_FAILED, execute_stage
 from core.store import Store
-from core.workspace import Artifact, Workspace
+from core.workspace.manifests import Artifact
 from core.workspace.places import guarding_workspaces
+from core.workspace.workspace import Workspace
 
 
 def run_here(

@@ -13,7 +13,7 @@ from core.families import sizes_of_family
 from core.foreign_files import parse_bounded_json
 from core.records.folder import RunFolder
 from core.store import RunRow
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 # These name a run and don't tell it apart.
 _NAMES = ("name",)

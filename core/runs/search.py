@@ -15,7 +15,7 @@ from core.errors import ConfigError
 from core.runs.duration import run_seconds
 from core.runs.resolved import UsedSettings, flat_config
 from core.store import RunRow, Store
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 MOST_RUNS = 2000
 MOST_CHARACTERS = 500

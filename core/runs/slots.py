@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from core.errors import ConfigError
-from core.store import Store
+
+if TYPE_CHECKING:
+    from core.store import Store
 
 SLOTS_VARIABLE = "STUDIO_SLOTS"
 MOST_SLOTS = 64

@@ -18,7 +18,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,25 +27,23 @@ from sqlalchemy.exc import OperationalError
 
 from core.errors import RunError, StudioError
 from core.messages.redaction import hide_secrets_in_output
-from core.network.outbound import TYPED_HOSTS_VARIABLE, distrust_callers
-from core.processes.children import module_command, with_module_paths
-from core.processes.environment import for_supervisors
+from core.network.outbound import distrust_callers
 from core.records.annotations import checked
 from core.records.events import StopMode, read_attempts, read_events, read_last_events, read_stop
 from core.records.folder import RunFolder, RunRecord, log_tail_line
 from core.runs.disk_usage import delete_artifact
 from core.runs.execute import ADVICE
 from core.runs.slots import default_slots, get_slots, set_slots
+from core.runs.start import start_in_own_session, worker_lock
 from core.stages.registry import STAGES, load_further_stages, parse_stage_config
 from core.store import ACTIVE_STATES, USED_TARGETS, RequestRow, RunRow, Store
-from core.workspace import Workspace, file_lock
 from core.workspace.places import (
     WorkspaceMovedError,
     check_not_moved,
     guarding_workspaces,
     private_files,
-    user_umask,
 )
+from core.workspace.workspace import Workspace
 
 POLL_SECONDS = 0.2
 # Fields of a `remote` event.
@@ -53,8 +51,6 @@ REMOTE_FIELDS = ("phase", "since", "incarnation", "launch", "hours", "price_per_
 IDLE_SECONDS = 60.0
 STARTING_GRACE_SECONDS = 20.0
 EXIT_MOVED = 0
-_LOCK_FILE = "worker.lock"
-_LOG_FILE = "worker.log"
 _KEPT_WARNINGS = 20
 _MOST_METRICS = 1_000
 # Limits for one run in one round.
@@ -500,36 +496,6 @@ def _without_infinities(values: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def child_environment() -> dict[str, str]:
-    """Returns the environment of the worker and of supervisors."""
-    environment = with_module_paths(for_supervisors(os.environ))
-    # They must not reach hosts typed by another submitter.
-    environment.pop(TYPED_HOSTS_VARIABLE, None)
-    return environment
-
-
-def worker_lock(workspace: Workspace) -> AbstractContextManager[bool]:
-    """Tries to take the worker lock; yields True if held."""
-    return file_lock(workspace.root / _LOCK_FILE, wait=False)
-
-
-def is_worker_running(workspace: Workspace) -> bool:
-    with worker_lock(workspace) as free:
-        return not free
-
-
-def worker_log(workspace: Workspace) -> Path:
-    return workspace.root / _LOG_FILE
-
-
-def start_worker(workspace: Workspace) -> subprocess.Popen[bytes]:
-    """Starts a worker in its own session; raises ConfigError."""
-    slots = default_slots()
-    workspace.make_root()
-    arguments = ["core.runs.worker", "--workspace", str(workspace.root), "--slots", str(slots)]
-    return start_in_own_session(arguments, worker_log(workspace))
-
-
 def run_worker(workspace: Workspace, *, slots: int, idle_seconds: float) -> None:
     """Works until idle; returns early if another worker runs."""
     patience = time.monotonic() + _LOCK_PATIENCE_SECONDS
@@ -767,31 +733,6 @@ def _start_process(folder: RunFolder, *, is_remote: bool) -> subprocess.Popen[by
     if is_remote:
         module, log = "core.targets.follower", folder.follower_log
     return start_in_own_session([module, str(folder.path)], log)
-
-
-def start_in_own_session(module_arguments: list[str], log_file: Path) -> subprocess.Popen[bytes]:
-    """Starts `python -m ...`, which outlives its parent."""
-    with log_file.open("ab") as log:
-        process = subprocess.Popen(
-            module_command(*module_arguments),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            env=child_environment(),
-            umask=user_umask(),
-        )
-    _reap_when_ended(process)
-    return process
-
-
-_children: list[subprocess.Popen[bytes]] = []
-
-
-def _reap_when_ended(process: subprocess.Popen[bytes]) -> None:
-    """Avoids zombies."""
-    _children[:] = [child for child in _children if child.poll() is None]
-    _children.append(process)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -15,21 +15,23 @@ from typing import Any
 
 from core.architecture.architecture import Architecture
 from core.artifacts.model_tokenizer import MOST_TOKENS
+from core.config.options import Dtype
 from core.errors import ConfigError, RunError, StudioError
 from core.finetuning.heads import Kind
 from core.finetuning.saving import ClassifierConfig, is_classifier, read_classifier_config
 from core.hub.client import parse_hub_id
 from core.hub.pull import pull_model
-from core.inference import Dtype, fills_masks
 from core.inference.classification import longest_text
+from core.inference.masks import fills_masks
 from core.models import hf
 from core.models.registry import count_parameters
+from core.processes.environment import MODEL_VARIABLE
 from core.serving.playground import PlaygroundClient
-from core.workspace import Workspace, expand_path
+from core.workspace.names import expand_path
+from core.workspace.workspace import Workspace
 
 logger = logging.getLogger("studio.demo")
 
-MODEL_VARIABLE = "STUDIO_MODEL"
 CARD_FILE = "README.md"
 MOST_CHARACTERS = 2000
 MOST_MASKS = 10
@@ -118,7 +120,7 @@ class Demo:
     def longest(self) -> int:
         """The most tokens of a text; fine-tuned models cut longer ones."""
         if self.classifier:
-            from core.tokenizer import load
+            from core.tokenizer.loading import load
 
             return longest_text(self.folder, self.architecture, load(str(self.folder)))
         positions = self.architecture.max_seq_length
@@ -127,7 +129,7 @@ class Demo:
     @cached_property
     def mask(self) -> str:
         """The mask token, or ""."""
-        from core.tokenizer import load
+        from core.tokenizer.loading import load
 
         return load(str(self.folder)).mask_token or ""
 

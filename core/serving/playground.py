@@ -35,24 +35,22 @@ from typing import Any
 import core.errors
 from core.artifacts.finding import find_here
 from core.artifacts.subject import find_checkpoint
+from core.config.options import Dtype
 from core.errors import ConfigError, RunError, StudioError
 from core.finetuning.saving import is_classifier
-from core.inference import (
-    Dtype,
-    fill_mask,
-    force_cpu,
-    generate_stream,
-    perplexity_stream,
-    prepare,
-)
 from core.inference.classification import classify, prepare_classifier, tag
+from core.inference.generation import generate_stream
+from core.inference.masks import fill_mask
+from core.inference.models import force_cpu
+from core.inference.scoring import perplexity_stream
+from core.inference.warming import prepare
 from core.messages.redaction import hide_secrets_in_output
 from core.processes.children import module_command, with_module_paths
 from core.processes.cores import thread_settings
 from core.processes.environment import for_anonymous_users, for_models
 from core.records.process import ProcessIdentity
-from core.workspace import Workspace
 from core.workspace.places import user_umask
+from core.workspace.workspace import Workspace
 
 LOG_FILE = "playground.log"
 IDLE_SECONDS = 15 * 60.0

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.automatic.rules import USUAL_LENGTH, choose_sequence_length
-from core.config import ShardConfig, fingerprint_of
-from core.corpus import Corpus, open_corpus
+from core.config.base import fingerprint_of
+from core.config.shards import ShardConfig
 from core.corpus.part_steps import SKIPPED, PartStep, count_skipped, run_step
 from core.corpus.parts import (
     SPLITS,
@@ -31,9 +31,10 @@ from core.corpus.parts import (
     count_useful,
     plan_parts,
 )
+from core.corpus.reading import Corpus, open_corpus
 from core.corpus.source import Split
 from core.errors import ShardError
-from core.objectives import create_objective
+from core.objectives.registry import create_objective
 from core.parts.store import PartResult, PartStore, open_store
 from core.parts.versions import find_versions
 from core.parts.workers import open_workers
@@ -44,9 +45,10 @@ from core.shards.layout import check_options, objective_settings
 from core.shards.packing import Packing, pack_part, tail_file, token_counts_file
 from core.shards.read import TOKEN_COUNTS_FILE, TOKENIZER_FOLDER, TRAIN, VALIDATION
 from core.storage.files import is_address
-from core.tokenizer import StudioTokenizer, load
+from core.tokenizer.loading import StudioTokenizer, load
 from core.tokenizer.vocabulary import vocabulary_of
-from core.workspace import Artifact, Workspace
+from core.workspace.manifests import Artifact
+from core.workspace.workspace import Workspace
 
 # Each holds about 150 MB; further cores speed up single batches.
 _MOST_THREADS = 8

@@ -23,17 +23,11 @@ from core.shards.part_uploads import (
     write_marker,
 )
 from core.storage.files import RemoteFolder, is_address, upload_folder
-from core.workspace import (
-    MANIFEST_FILE,
-    Draft,
-    DraftFolder,
-    Workspace,
-    commit_folder,
-    expand_path,
-    fingerprint_of_files,
-    write_manifest,
-)
+from core.workspace.atomic import DraftFolder, commit_folder
+from core.workspace.manifests import MANIFEST_FILE, fingerprint_of_files, write_manifest
+from core.workspace.names import expand_path
 from core.workspace.places import make_folder
+from core.workspace.workspace import Draft, Workspace
 
 
 class Destination:

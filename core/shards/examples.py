@@ -8,8 +8,8 @@ from collections.abc import Callable
 from core.errors import StudioError
 from core.shards.read import is_remote, open_shards
 from core.shards.sentences import validation_sentences
-from core.tokenizer import load
-from core.workspace import Workspace
+from core.tokenizer.loading import load
+from core.workspace.workspace import Workspace
 
 HOLE = "{mask}"
 _SENTENCES_TRIED = 60

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from core.config import ShardConfig, settled
+from core.config.options import settled
+from core.config.shards import ShardConfig
 from core.errors import ConfigError
-from core.objectives import ObjectiveSettings, stored_sequence_length
+from core.objectives.objective import ObjectiveSettings
+from core.objectives.registry import stored_sequence_length
 
 _LARGEST_UINT16_VOCABULARY = 1 << 16
 # About 100 MB of arrays.

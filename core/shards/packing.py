@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from core.config import ShardConfig
+from core.config.shards import ShardConfig
 from core.corpus.documents import Document
 from core.corpus.parts import CorpusPart, PartCounts
 from core.corpus.source import Split
@@ -34,7 +34,7 @@ from core.shards.layout import (
 )
 from core.shards.part_uploads import UPLOADED, PartUploads
 from core.shards.records import FixedRecords, Int64Records, RecordLayout, ShardWriter
-from core.tokenizer import StudioTokenizer
+from core.tokenizer.loading import StudioTokenizer
 
 # Numbers of a part's files begin at a multiple of this.
 FILES_PER_PART = 1_000_000

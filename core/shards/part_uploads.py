@@ -11,7 +11,7 @@ from typing import Any
 
 from core.errors import ShardError, StudioError
 from core.storage.files import RemoteFolder
-from core.workspace import hash_file
+from core.workspace.manifests import hash_file
 
 # In the destination until the manifest is: it holds the recipe of the parts.
 MARKER_FILE = "unfinished.json"

@@ -31,17 +31,16 @@ from core.shards.records import (
 )
 from core.storage.files import fetch_shards, hub_address, is_address, is_cached
 from core.storage.shard_names import parse_file_name
-from core.workspace import (
+from core.workspace.manifests import (
     MANIFEST_FILE,
     Manifest,
-    Workspace,
     damaged_files,
-    expand_path,
     fingerprint_of_files,
     hash_file,
     read_manifest,
 )
-from core.workspace.names import relative_name
+from core.workspace.names import expand_path, relative_name
+from core.workspace.workspace import Workspace
 
 TRAIN, VALIDATION = "train", "validation"
 SPLITS = (TRAIN, VALIDATION)

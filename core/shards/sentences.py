@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from core.corpus.sentences import sentence_ends
 from core.shards.read import Shards
-from core.tokenizer import StudioTokenizer
+from core.tokenizer.loading import StudioTokenizer
 
 _PLACES = 24
 _TOKENS_AT_A_PLACE = 400

@@ -11,8 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from core.tokenizer import sentencepiece
-from core.tokenizer.unigram import words_and_newlines
+from core.tokenizer.pre_tokenizers import (
+    describe_sentencepiece_normalizer,
+    describe_sentencepiece_pre_tokenizer,
+    describe_unigram_pre_tokenizer,
+)
 
 Bytes = NDArray[np.uint8]
 Places = NDArray[np.int64]
@@ -114,10 +117,10 @@ def unit_rule(specification: dict[str, Any]) -> UnitRule | None:
         return UnitRule(starts_at_spaces, added)
     if _is_plain_byte_level(splitter) and _keeps_words_apart(normalizer, _LOCAL_NORMALIZERS):
         return UnitRule(starts_at_whitespace, added, other_whitespace)
-    if splitter == sentencepiece.describe_pre_tokenizer() and _is_of_sentencepiece(normalizer):
+    if splitter == describe_sentencepiece_pre_tokenizer() and _is_of_sentencepiece(normalizer):
         texts = {_SENTINELS if text.startswith(_SENTINELS) else text for text in added}
         return UnitRule(starts_at_spaces, (*sorted(texts), b"  "), _find_new_spaces())
-    if splitter == words_and_newlines() and _keeps_words_apart(normalizer, set()):
+    if splitter == describe_unigram_pre_tokenizer() and _keeps_words_apart(normalizer, set()):
         return _words_and_newlines_rule(added, _replacements(normalizer))
     return None
 
@@ -164,7 +167,7 @@ def starts_at_spaces(text: Bytes) -> Places:
 
 
 def starts_at_runs(text: Bytes) -> Places:
-    """Finds unit starts for `words_and_newlines`."""
+    """Finds unit starts of the Unigram pre-tokenizer."""
     space, newline = text == _SPACE, text == _NEWLINE
     inner = np.zeros_like(space)
     inner[1:-1] = space[:-2] & space[2:]
@@ -277,7 +280,7 @@ def _keeps_words_apart(normalizer: dict[str, Any] | None, known: set[str]) -> bo
 
 
 def _is_of_sentencepiece(normalizer: dict[str, Any] | None) -> bool:
-    known = [sentencepiece.describe_normalizer(lowercase=lower) for lower in (False, True)]
+    known = [describe_sentencepiece_normalizer(lowercase=lower) for lower in (False, True)]
     return normalizer in known
 
 

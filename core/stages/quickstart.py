@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from core.config import (
-    CorpusConfig,
-    QuickstartConfig,
-    ShardConfig,
-    StageConfig,
-    TokenizerConfig,
-    TrainConfig,
-)
-from core.workspace import Workspace
+from core.config.base import StageConfig
+from core.config.corpus import CorpusConfig
+from core.config.quickstart import QuickstartConfig
+from core.config.shards import ShardConfig
+from core.config.tokenizer import TokenizerConfig
+from core.config.train import TrainConfig
+from core.workspace.workspace import Workspace
 
 
 def quickstart_stages(

@@ -12,22 +12,29 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from core.config import (
-    CleanConfig,
-    EvaluateConfig,
-    FinetuneConfig,
-    PreflightConfig,
-    PushConfig,
-    ShardConfig,
-    StageConfig,
-    TokenizerConfig,
-    TrainConfig,
-)
+from core.config.base import StageConfig
+from core.config.clean import CleanConfig
+from core.config.evaluate import EvaluateConfig
+from core.config.finetune import FinetuneConfig
+from core.config.preflight import PreflightConfig
+from core.config.push import PushConfig
+from core.config.shards import ShardConfig
+from core.config.tokenizer import TokenizerConfig
+from core.config.train import TrainConfig
 from core.errors import ConfigError
 from core.messages.suggestions import did_you_mean
 from core.records.events import Reporter
-from core.workspace import Artifact, ArtifactKind, Workspace, register_kind
-from core.workspace.kinds import CORPUS, EVALUATION, MODEL, SHARDS, TOKENIZER
+from core.workspace.kinds import (
+    CORPUS,
+    EVALUATION,
+    MODEL,
+    SHARDS,
+    TOKENIZER,
+    ArtifactKind,
+    register_kind,
+)
+from core.workspace.manifests import Artifact
+from core.workspace.workspace import Workspace
 
 StageFunction = Callable[[Any, Workspace, Reporter], Artifact]
 

@@ -17,7 +17,7 @@ from hashlib import md5, sha256
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from core.config import fingerprint_of
+from core.config.base import fingerprint_of
 from core.errors import ConfigError, ShardError, StudioError
 from core.foreign_files import files_inside
 from core.messages.system_errors import in_temporary_folder
@@ -30,19 +30,19 @@ from core.network.outbound import (
 )
 from core.records.events import Reporter, RunStopped
 from core.storage.shard_names import parse_file_name
-from core.workspace import (
+from core.workspace.atomic import writing_whole_file
+from core.workspace.manifests import (
     MANIFEST_FILE,
     MOST_MANIFEST_BYTES,
     Manifest,
-    Workspace,
     hash_file,
     manifest_text,
     parse_manifest,
     read_manifest,
-    writing_whole_file,
 )
 from core.workspace.names import flaw_of_name, path_inside
 from core.workspace.places import make_folder
+from core.workspace.workspace import Workspace
 
 _ATTEMPTS = 3
 _LONGEST_COPY_NAME = 96

@@ -10,7 +10,7 @@ from core.config.sweep import SweepConfig
 from core.runs.duration import run_seconds
 from core.store import RunRow
 from core.sweeps.folder import Trial
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 _SECONDS_PER_HOUR = 3600.0
 SPENT_LIMITS = ("max_hours", "max_cost")

@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from core.artifacts.finding import with_family
-from core.config import StageConfig, TrainConfig, field_extra
+from core.config.base import StageConfig
+from core.config.options import field_extra
 from core.config.sweep import SweepConfig
 from core.config.toml_file import TomlFileError, parse_toml, read_toml
+from core.config.train import TrainConfig
 from core.errors import ConfigError, RunError, StudioError
 from core.messages.redaction import HIDDEN, redact_forms
 from core.records.folder import carried_environment, log_tail_line
-from core.runs.worker import start_in_own_session
+from core.runs.start import start_in_own_session
 from core.stages.registry import find_stage
 from core.sweeps import budget
 from core.sweeps.evolution import check_ranges
@@ -27,8 +29,8 @@ from core.sweeps.metrics import check_metric
 from core.sweeps.packages import check_packages
 from core.sweeps.space import example_trial, parse_space
 from core.targets.saved import with_saved_machine
-from core.workspace import Workspace
 from core.workspace.places import make_folder
+from core.workspace.workspace import Workspace
 
 _START_SECONDS = 60.0
 _POLL_SECONDS = 0.05

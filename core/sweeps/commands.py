@@ -22,7 +22,7 @@ from core.sweeps.client import (
 )
 from core.sweeps.folder import SweepFolder
 from core.sweeps.view import describe_sweep, list_sweeps
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 _FOLLOW_SECONDS = 0.3
 _EXIT_DONE, _EXIT_FAILED, _EXIT_INTERRUPTED = 0, 1, 130

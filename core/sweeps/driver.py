@@ -16,7 +16,7 @@ from typing import Any
 
 from sqlalchemy.exc import OperationalError
 
-from core.config import StageConfig
+from core.config.base import StageConfig
 from core.config.sweep import SweepConfig
 from core.errors import RunError, StudioError
 from core.messages.redaction import hide_secrets_in_output
@@ -34,8 +34,8 @@ from core.sweeps.packages import uses_optuna
 from core.sweeps.samplers import GridSampler, QuasiRandomSampler, RandomSampler, Settings
 from core.sweeps.space import Space, parse_space
 from core.sweeps.study import History, Study
-from core.workspace import Workspace
 from core.workspace.places import WorkspaceMovedError, guarding_workspaces, private_files
+from core.workspace.workspace import Workspace
 
 POLL_SECONDS = 0.5
 _LOOK_SECONDS = 5.0

@@ -23,8 +23,11 @@ from core.errors import RunError, StudioError
 from core.foreign_files import parse_bounded_json, read_regular
 from core.records.folder import pop_environment, signed_environment
 from core.sweeps.samplers import Settings
-from core.workspace import Workspace, check_name, file_lock, write_atomically
+from core.workspace.atomic import write_atomically
+from core.workspace.locks import file_lock
+from core.workspace.names import check_name
 from core.workspace.places import make_folder
+from core.workspace.workspace import Workspace
 
 _MOST_JSON_BYTES = 4 << 20
 # A trial goes on: its run is queued, running, or was interrupted.

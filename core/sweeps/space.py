@@ -9,10 +9,12 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from core.config import StageConfig, field_extra, plain_type
+from core.config.base import StageConfig
+from core.config.options import field_extra, plain_type
 from core.config.spelling import suggest_names
 from core.errors import ConfigError
-from core.foreign_files import LARGEST_EXACT, shown
+from core.foreign_files import LARGEST_EXACT
+from core.messages.values import shown
 
 MOST_OPTIONS = 32
 MOST_VALUES = 1_000

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from core.config import StageConfig
+from core.config.base import StageConfig
 from core.errors import RunError
 from core.stages.registry import find_stage
 from core.store import RunRow, Store
 from core.sweeps import budget
 from core.sweeps.folder import SweepFolder, SweepRecord, Trial
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 
 def describe_sweep(workspace: Workspace, store: Store, name: str) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from core.config import TrainConfig
 from core.config.mixture import MixtureSource, format_mixture, parse_mixture
+from core.config.train import TrainConfig
 from core.corpus.finding import find_files
 from core.errors import ConfigError, StudioError
 from core.foreign_files import files_inside
@@ -20,17 +20,12 @@ from core.targets.code import CodeArchive
 from core.targets.errors import MirrorError, NoRoomError
 from core.targets.schema import EVALUATION_PATHS, Input, InputFile
 from core.targets.store import ObjectStore
-from core.workspace import (
-    MANIFEST_FILE,
-    Workspace,
-    artifact_kinds,
-    commit_folder,
-    expand_path,
-    hash_file,
-    read_manifest,
-)
-from core.workspace.names import flaw_of_names, path_inside
+from core.workspace.atomic import commit_folder
+from core.workspace.kinds import artifact_kinds
+from core.workspace.manifests import MANIFEST_FILE, hash_file, read_manifest
+from core.workspace.names import expand_path, flaw_of_names, path_inside
 from core.workspace.places import make_folder
+from core.workspace.workspace import Workspace
 
 BLOBS = "blobs"
 Progress = Callable[[int, int], None]

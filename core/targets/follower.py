@@ -26,7 +26,7 @@ from core.artifacts.checkpoint import (
     checkpoint_steps,
     words_name,
 )
-from core.config import TrainConfig
+from core.config.train import TrainConfig
 from core.config.word_marks import parse_word_marks
 from core.errors import StudioError
 from core.messages.redaction import hide_secrets_in_output
@@ -42,13 +42,15 @@ from core.targets.mirror import Listing, RunMirror, exit_name, heartbeat_name, l
 from core.targets.phases import CHECKING, MOST_UNREACHABLE_SECONDS, UPLOADING, limit_of, name_of
 from core.targets.received import is_hub_name
 from core.targets.schema import AGAIN, MOST_EVENTS_BYTES, Exit, StopRequest, parse_events
-from core.workspace import Artifact, Workspace, write_atomically
+from core.workspace.atomic import write_atomically
+from core.workspace.manifests import Artifact
 from core.workspace.places import (
     WorkspaceMovedError,
     check_not_moved,
     guarding_workspaces,
     private_files,
 )
+from core.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
     from core.targets.launcher import Launcher

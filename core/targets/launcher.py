@@ -14,7 +14,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from core.config import TrainConfig, split_references
+from core.config.options import split_references
+from core.config.train import TrainConfig
 from core.errors import ConfigError, RunError, StudioError
 from core.foreign_files import parse_bounded_json, read_regular
 from core.processes.environment import RUN_KEY_VARIABLE
@@ -37,7 +38,8 @@ from core.targets.phases import (
 from core.targets.schema import NEVER_SIGNED, RunSpec
 from core.targets.signing import description_keys, run_keys
 from core.targets.target import Job, Machine, Status, Target, open_target, printable
-from core.workspace import Workspace, write_atomically
+from core.workspace.atomic import write_atomically
+from core.workspace.workspace import Workspace
 
 REMOTE_FILE = "remote.json"
 POLL_SECONDS = 10.0

@@ -30,7 +30,7 @@ from types import FrameType
 from typing import TypeVar
 
 from core.artifacts.checkpoint import CHECKPOINTS_FOLDER
-from core.config import StageConfig
+from core.config.base import StageConfig
 from core.errors import ConfigError, StudioError
 from core.messages.redaction import hide_secrets_in_output
 from core.processes.children import module_command, with_module_paths
@@ -44,8 +44,9 @@ from core.targets.opening import open_store
 from core.targets.publisher import STATE_FILE, ending_reason
 from core.targets.schema import AGAIN, NEVER_SIGNED, CheckpointReference, Claim, RunSpec
 from core.targets.signing import machine_keys
-from core.workspace import Workspace, write_atomically
+from core.workspace.atomic import write_atomically
 from core.workspace.places import make_folder, private_files
+from core.workspace.workspace import Workspace
 
 _T = TypeVar("_T")
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from core.errors import ConfigError, StudioError
 from core.store import USED_TARGETS, Store
 from core.targets.target import Machine, open_target, printable
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 _MOST_RUNS = 100_000
 _MOST_AT_ONCE = 8

@@ -42,15 +42,15 @@ from core.targets.schema import (
 )
 from core.targets.signing import SIGNATURE_FILE, Seal
 from core.targets.store import ObjectStore, StoredObject, missing
-from core.workspace import (
+from core.workspace.atomic import commit_folder
+from core.workspace.keys import Keys
+from core.workspace.manifests import (
     MANIFEST_FILE,
     MOST_MANIFEST_BYTES,
     Manifest,
-    commit_folder,
     hash_file,
     parse_manifest,
 )
-from core.workspace.keys import Keys
 from core.workspace.names import is_run_id, path_inside
 from core.workspace.places import make_folder
 

@@ -26,7 +26,7 @@ from core.artifacts.checkpoint import (
     checkpoint_words,
     words_name,
 )
-from core.config import TrainConfig
+from core.config.train import TrainConfig
 from core.errors import StudioError
 from core.foreign_files import read_object
 from core.messages.system_errors import suppressed_if_full
@@ -47,7 +47,10 @@ from core.targets.schema import (
     RunSpec,
 )
 from core.targets.signing import description_keys, machine_keys, run_keys
-from core.workspace import MANIFEST_FILE, Workspace, file_lock, write_atomically
+from core.workspace.atomic import write_atomically
+from core.workspace.locks import file_lock
+from core.workspace.manifests import MANIFEST_FILE
+from core.workspace.workspace import Workspace
 
 SECONDS_PER_ROUND = 5.0
 _SEGMENT_BYTES = 1 << 20

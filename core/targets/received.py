@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from core.config import StageConfig, split_references
+from core.config.base import StageConfig
+from core.config.options import split_references
 from core.errors import StudioError
 from core.stages.registry import STAGES, parse_stage_config
 from core.targets.errors import MirrorError
 from core.targets.schema import INPUT_FIELDS, Input, RunSpec
-from core.workspace import Workspace, expand_path
+from core.workspace.names import expand_path
+from core.workspace.workspace import Workspace
 
 # What they ask for is decided here: machines, publication, and files outside the workspace; also
 # evaluations, which read such files.

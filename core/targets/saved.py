@@ -22,7 +22,10 @@ from core.foreign_files import parse_bounded_json, read_regular
 from core.messages.redaction import has_password, redact_forms
 from core.messages.suggestions import did_you_mean
 from core.targets.target import open_target, place_of_target, printable
-from core.workspace import Workspace, check_name, file_lock, write_atomically
+from core.workspace.atomic import write_atomically
+from core.workspace.locks import file_lock
+from core.workspace.names import check_name
+from core.workspace.workspace import Workspace
 
 MACHINES_FILE = "machines.json"
 # Machines are switched off and moved; the run checks again before it uploads anything.

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from core.artifacts.checkpoint import CHECKPOINTS_FOLDER
-from core.config import StageConfig, split_references
+from core.config.base import StageConfig
+from core.config.options import split_references
 from core.errors import RunError
 from core.records.folder import RunFolder, RunRecord, new_run_id
 from core.stages.registry import parse_stage_config
@@ -26,7 +27,8 @@ from core.targets.publisher import write_signed_from
 from core.targets.received import check_brought, check_references, parse_received
 from core.targets.schema import Input, RunSpec
 from core.targets.signing import description_keys, run_keys
-from core.workspace import MANIFEST_FILE, Workspace, read_manifest
+from core.workspace.manifests import MANIFEST_FILE, read_manifest
+from core.workspace.workspace import Workspace
 
 # The kinds of artifacts that a field of the config can name; "" for other files and folders.
 _KINDS = {

@@ -166,6 +166,14 @@ _TARGETS = {
 }
 
 
+LABELS = {
+    "ssh": "SSH machine",
+    "hf": "Hugging Face Jobs",
+    "tpu": "Cloud TPU",
+    "sky": "Other cloud (SkyPilot)",
+}
+
+
 def place_of_target(address: str) -> str:
     """Returns the host, flavor or type in an address, without a user: gpu-box, a100-large."""
     return urlsplit(address).netloc.rpartition("@")[2]

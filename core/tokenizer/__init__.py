@@ -1,7 +1,5 @@
 """Trains, loads and scores tokenizers: folders with a `tokenizer.json`."""
 
-from core.tokenizer.loading import StudioTokenizer, load
-from core.tokenizer.scoring import pieces, scorecard
-from core.tokenizer.training import train
+from core.earlier_names import members_of
 
-__all__ = ["StudioTokenizer", "load", "pieces", "scorecard", "train"]
+__getattr__ = members_of(__name__)

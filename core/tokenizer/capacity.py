@@ -11,13 +11,15 @@ from functools import lru_cache
 from itertools import islice
 from tempfile import TemporaryDirectory
 
-from core.config import CorpusConfig, TokenizerConfig, settled
+from core.config.corpus import CorpusConfig
+from core.config.options import settled
+from core.config.tokenizer import TokenizerConfig
 from core.corpus.files import FilesSource
 from core.corpus.finding import find_files
 from core.errors import StudioError, TokenizerError
 from core.messages.system_errors import in_temporary_folder
 from core.tokenizer.training import train
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 _SECONDS = 0.7
 _MOST_BYTES = 1 << 26

@@ -9,10 +9,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from core.config import TokenizerConfig, fingerprint_of
-from core.corpus import Corpus
+from core.config.base import fingerprint_of
+from core.config.tokenizer import TokenizerConfig
 from core.corpus.part_steps import SKIPPED, OpenPool, PartStep, count_skipped, run_step
 from core.corpus.parts import CorpusPart, PartCounts, count_useful, plan_parts
+from core.corpus.reading import Corpus
 from core.corpus.source import Split
 from core.messages.system_errors import in_temporary_folder
 from core.parts.pool import count_workers, open_pool

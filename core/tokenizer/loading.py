@@ -32,8 +32,9 @@ from core.tokenizer.roles import (
     without_lone_surrogates,
 )
 from core.tokenizer.safety import damaged, read_specification
-from core.workspace import Workspace, expand_path
+from core.workspace.names import expand_path
 from core.workspace.places import make_folder
+from core.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer

@@ -6,31 +6,32 @@ https://github.com/huggingface/transformers/blob/v4.57.0/examples/flax/language-
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from core.errors import TokenizerError
 from core.records.events import Reporter
 from core.tokenizer.counters import normalised_runs, split_runs
 from core.tokenizer.counting import count_texts, reported
 from core.tokenizer.em import ChosenPieces
+from core.tokenizer.pre_tokenizers import (
+    SPACE,
+    sentencepiece_normalizer,
+    sentencepiece_pre_tokenizer,
+)
 from core.tokenizer.roles import Roles
 from core.tokenizer.unigram import choose_from, rounded_scores, without_characters
 from core.tokenizer.words import rare_characters
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-    from tokenizers.normalizers import Normalizer
-    from tokenizers.pre_tokenizers import PreTokenizer
 
 ROLES = Roles(sep="</s>", unk="<unk>", pad="<pad>")
 SPECIAL_TOKENS = ("<pad>", "</s>", "<unk>")
 
-_SPACE = "▁"
 _LONGEST_WORD = 32
 
 
@@ -83,7 +84,7 @@ def train_on_words(
     """Trains on words that a SentencepieceCounter has counted, as `train_sentencepiece` does."""
     count = vocab_size - len(SPECIAL_TOKENS) - sentinels
     words = _in_parts(counted)
-    words[_SPACE] += 1  # it may occur only between texts
+    words[SPACE] += 1  # it may occur only between texts
     rare = rare_characters(words, count // 2)
     if rare:
         words = without_characters(words, rare)
@@ -108,47 +109,10 @@ def _frame(lowercase: bool) -> Tokenizer:
     from tokenizers import Tokenizer, decoders, models
 
     backend = Tokenizer(models.Unigram())
-    backend.normalizer = _normalizer(lowercase)
-    backend.pre_tokenizer = _pre_tokenizer()
-    backend.decoder = decoders.Metaspace(_SPACE, prepend_scheme="always")
+    backend.normalizer = sentencepiece_normalizer(lowercase)
+    backend.pre_tokenizer = sentencepiece_pre_tokenizer()
+    backend.decoder = decoders.Metaspace(SPACE, prepend_scheme="always")
     return backend
-
-
-def _normalizer(lowercase: bool) -> Normalizer:
-    from tokenizers import Regex, normalizers
-
-    return normalizers.Sequence(
-        [
-            normalizers.Nmt(),
-            normalizers.NFKC(),
-            normalizers.Replace(Regex(" {2,}"), " "),
-            *([normalizers.Lowercase()] if lowercase else []),
-        ]
-    )
-
-
-def _pre_tokenizer() -> PreTokenizer:
-    from tokenizers import pre_tokenizers
-
-    return pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Metaspace(_SPACE, prepend_scheme="always"),
-            pre_tokenizers.Digits(individual_digits=True),
-            pre_tokenizers.Punctuation(),
-        ]
-    )
-
-
-@cache
-def describe_normalizer(*, lowercase: bool) -> dict[str, Any]:
-    """Describes it as `tokenizer.json` does."""
-    return dict(json.loads(_normalizer(lowercase).__getstate__()))
-
-
-@cache
-def describe_pre_tokenizer() -> dict[str, Any]:
-    """Describes it as `tokenizer.json` does."""
-    return dict(json.loads(_pre_tokenizer().__getstate__()))
 
 
 def _in_parts(words: Mapping[str, int]) -> Counter[str]:

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from core.automatic.rules import choose_vocab_size
-from core.config import TokenizerConfig, settled
-from core.corpus import Corpus, open_corpus
+from core.config.options import settled
+from core.config.tokenizer import TokenizerConfig
 from core.corpus.parts import bytes_of_parts
+from core.corpus.reading import Corpus, open_corpus
 from core.errors import CorpusError, TokenizerError
 from core.records.events import Reporter
 from core.tokenizer import bpe, sentencepiece, unigram, wordpiece
@@ -18,7 +19,8 @@ from core.tokenizer.counting import count_corpus
 from core.tokenizer.loading import StudioTokenizer
 from core.tokenizer.roles import write_files
 from core.tokenizer.scoring import scorecard
-from core.workspace import Artifact, Workspace
+from core.workspace.manifests import Artifact
+from core.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -6,32 +6,28 @@ https://github.com/huggingface/transformers/blob/v4.57.0/examples/tensorflow/lan
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from core.errors import TokenizerError
 from core.records.events import Reporter
 from core.tokenizer.counting import count_texts, reported
 from core.tokenizer.em import ChosenPieces, choose_pieces
+from core.tokenizer.pre_tokenizers import SPACE, unigram_pre_tokenizer
 from core.tokenizer.roles import Roles, parts_between
 from core.tokenizer.words import characters_of, rare_characters, sample_words
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-    from tokenizers.pre_tokenizers import PreTokenizer
 
 ROLES = Roles(cls="[CLS]", sep="[SEP]", unk="<unk>", pad="<pad>", mask="[MASK]")
 SPECIAL_TOKENS = ("[CLS]", "[SEP]", "<unk>", "<pad>", "[MASK]")
 
 _REPLACED = {"``": '"', "''": '"'}
-_SPACE = "▁"
-_WORDS = rf"{_SPACE}+(?={_SPACE})|{_SPACE}?[^{_SPACE}\n]+|{_SPACE}|\n+"
-_COUNTED = rf"{_SPACE}{{1,32}}(?={_SPACE})|{_SPACE}?[^{_SPACE}\n]{{1,31}}|{_SPACE}|\n{{1,32}}"
+_COUNTED = rf"{SPACE}{{1,32}}(?={SPACE})|{SPACE}?[^{SPACE}\n]{{1,31}}|{SPACE}|\n{{1,32}}"
 
 _SAMPLED_CHARACTERS = 1_000_000
 _SAMPLED_CHARACTERS_PER_TOKEN = 60
@@ -81,7 +77,7 @@ class UnigramCounter:
 
     def runs(self, text: str) -> list[str]:
         find = re.compile(_COUNTED).findall
-        parts = parts_between(SPECIAL_TOKENS, _SPACE + _normalised(text))
+        parts = parts_between(SPECIAL_TOKENS, SPACE + _normalised(text))
         return [word for part in parts for word in find(part)]
 
     def words_of(self, runs: Counter[str]) -> Counter[str]:
@@ -102,7 +98,7 @@ def without_characters(words: Mapping[str, int], characters: set[str]) -> Counte
 def _normalised(text: str) -> str:
     for old, new in _REPLACED.items():
         text = text.replace(old, new)
-    return text.replace(" ", _SPACE)
+    return text.replace(" ", SPACE)
 
 
 class _Steps:
@@ -151,35 +147,14 @@ def _assembled(chosen: ChosenPieces) -> Tokenizer:
     backend.normalizer = normalizers.Sequence(
         [normalizers.Replace(old, new) for old, new in _REPLACED.items()]
     )
-    backend.pre_tokenizer = _pre_tokenizer()
-    backend.decoder = decoders.Metaspace(_SPACE, prepend_scheme="first", split=False)
+    backend.pre_tokenizer = unigram_pre_tokenizer()
+    backend.decoder = decoders.Metaspace(SPACE, prepend_scheme="first", split=False)
     backend.post_processor = processors.TemplateProcessing(
         single="[CLS]:0 $A:0 [SEP]:0",
         pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
         special_tokens=[(token, SPECIAL_TOKENS.index(token)) for token in ("[CLS]", "[SEP]")],
     )
     return backend
-
-
-def _pre_tokenizer() -> PreTokenizer:
-    from tokenizers import Regex, pre_tokenizers
-
-    # The decoder removes one mark, which Metaspace alone omits before a text that begins with a
-    # space. The first step leaves no spaces.
-    return pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Metaspace(_SPACE, prepend_scheme="never", split=False),
-            pre_tokenizers.Metaspace(" ", prepend_scheme="first", split=False),
-            pre_tokenizers.Metaspace(_SPACE, prepend_scheme="never", split=False),
-            pre_tokenizers.Split(Regex(_WORDS), behavior="isolated"),
-        ]
-    )
-
-
-@cache
-def words_and_newlines() -> dict[str, Any]:
-    """Describes the pre-tokenizer as `tokenizer.json` does."""
-    return dict(json.loads(_pre_tokenizer().__getstate__()))
 
 
 def rounded_scores(chosen: ChosenPieces) -> list[tuple[str, float]]:

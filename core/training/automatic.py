@@ -20,8 +20,8 @@ from core.backends.devices import (
 )
 from core.backends.processes import broadcast
 from core.backends.selection import select_backend
-from core.config import TrainConfig, title_of
-from core.config.train import automatic_fields, with_usual_values
+from core.config.options import title_of
+from core.config.train import TrainConfig, automatic_fields, with_usual_values
 from core.errors import DeviceError, StudioError
 from core.records.events import Reporter
 from core.training.planner import (
@@ -39,7 +39,7 @@ from core.training.planner import (
 from core.training.recipe import plan
 from core.training.shards_to_come import ShardsToCome
 from core.training.speeds import find_speed
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 T = TypeVar("T", bound=TrainConfig)
 

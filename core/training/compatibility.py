@@ -9,7 +9,7 @@ from core.families import families_of_objective, list_families
 
 if TYPE_CHECKING:
     from core.shards.read import Shards
-    from core.tokenizer import StudioTokenizer
+    from core.tokenizer.loading import StudioTokenizer
 
 LAID_OUT_ALIKE = ("mlm", "clm")
 

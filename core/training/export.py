@@ -19,24 +19,23 @@ from core.artifacts.checkpoint import (
     saved_bytes,
     verify,
 )
-from core.config import TrainConfig
+from core.config.train import TrainConfig
 from core.errors import ConfigError, RunError, StudioError
 from core.foreign_files import check_inside
 from core.models.registry import count_parameters, size_of
 from core.training.inputs import TrainingInputs
-from core.workspace import (
+from core.workspace.atomic import commit_folder, sync
+from core.workspace.manifests import (
     MANIFEST_FILE,
     Artifact,
     Manifest,
-    Workspace,
-    commit_folder,
     describe_files,
-    expand_path,
     fingerprint_of_files,
     read_manifest,
-    sync,
 )
+from core.workspace.names import expand_path
 from core.workspace.places import apply_umask_below
+from core.workspace.workspace import Workspace
 
 _NOT_EXPORTED = (STATE_FILE, ARRAYS_FILE, MANIFEST_FILE)
 _LONGEST_NAME = 80

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.backends.devices import choose, find_hardware
-from core.config import PreflightConfig
+from core.config.preflight import PreflightConfig
 from core.errors import StudioError
 from core.records.events import Reporter
 from core.training.planner import (
@@ -13,7 +13,7 @@ from core.training.planner import (
     stack_flops_per_token,
 )
 from core.training.preflight.subject import open_subject
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 FAMILY = "bert"
 SEQUENCE_LENGTH = 128

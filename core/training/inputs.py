@@ -11,31 +11,27 @@ from numpy.typing import NDArray
 
 from core.architecture.architecture import Architecture
 from core.artifacts.finding import find_here, find_model
-from core.config import TrainConfig, settled
-from core.config.train import with_usual_values
+from core.config.options import settled
+from core.config.train import TrainConfig, with_usual_values
 from core.errors import ConfigError, StudioError
 from core.families import families_of_objective, objectives_of_family
 from core.hub.client import parse_hub_id
 from core.models.hf import read_architecture
 from core.models.registry import check_family, padding_id, resolve_architecture
-from core.objectives import (
-    Objective,
-    ObjectiveSettings,
-    create_objective,
-    stored_sequence_length,
-)
-from core.objectives.objective import MEAN_NOISE_SPAN_LENGTH
+from core.objectives.objective import MEAN_NOISE_SPAN_LENGTH, Objective, ObjectiveSettings
+from core.objectives.registry import create_objective, stored_sequence_length
 from core.objectives.span_corruption import SpanCorruption
 from core.records.events import Reporter
 from core.shards.layout import with_noise
 from core.training.batches import SequenceSource
 from core.training.compatibility import LAID_OUT_ALIKE, check_layout
 from core.training.sources import TrainingSources, open_sources
-from core.workspace import MANIFEST_FILE, Workspace, read_manifest
+from core.workspace.manifests import MANIFEST_FILE, read_manifest
+from core.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
     from core.shards.read import Shards
-    from core.tokenizer import StudioTokenizer
+    from core.tokenizer.loading import StudioTokenizer
 
 # Without effect if a checkpoint is named.
 _DIMENSIONS = (
@@ -168,7 +164,7 @@ def resolve_checkpoint(config: TrainConfig, workspace: Workspace) -> TrainConfig
 
 
 def _open_tokenizer(config: TrainConfig, shards: Shards, workspace: Workspace) -> StudioTokenizer:
-    from core.tokenizer import load
+    from core.tokenizer.loading import load
 
     if not config.tokenizer and shards.tokenizer_folder is None:
         raise ConfigError(

@@ -11,7 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from core.config import EvaluateConfig, TrainConfig
+from core.config.evaluate import EvaluateConfig
+from core.config.train import TrainConfig
 from core.errors import StudioError
 from core.evaluation.documents import check_text, no_text_error, read_documents
 from core.evaluation.minimal_pairs import score_pairs, summarize_pairs

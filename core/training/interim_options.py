@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from core.config import EvaluateConfig, TrainConfig
 from core.config.advice import rename_options
+from core.config.evaluate import EvaluateConfig
 from core.config.evaluation_options import OF_DATASETS
+from core.config.train import TrainConfig
 from core.config.values import changed_values, unused_error
 from core.errors import ConfigError, StudioError
 from core.evaluation.unused import find_unused

@@ -16,7 +16,7 @@ from core.architecture.family import Size
 from core.architecture.weight_mapping import WeightMapping
 from core.backends.devices import Devices
 from core.backends.selection import select_backend
-from core.config import TrainConfig
+from core.config.train import TrainConfig
 from core.errors import ConfigError
 from core.families import find_family, weight_mappings
 from core.models.registry import count_parameters
@@ -29,7 +29,7 @@ from core.training.recipe import (
     resolve_learning_rate,
 )
 from core.training.sources import TrainingSources, find_most_sequences
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 # https://arxiv.org/abs/2203.15556, table 3.
 TOKENS_PER_PARAMETER = 20

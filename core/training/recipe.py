@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from core.architecture.architecture import Architecture
 from core.backends.schedule import LearningRateSchedule
-from core.config import TrainConfig, settled
-from core.config.train import with_usual_values
+from core.config.options import settled
+from core.config.train import TrainConfig, with_usual_values
 from core.errors import ConfigError
 from core.families import find_family
 from core.models.constants import MAX_LOGITS_PER_CHUNK

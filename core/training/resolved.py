@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from core.backends.devices import Devices
-from core.config import TrainConfig
+from core.config.train import TrainConfig
 from core.training.inputs import TrainingInputs
 from core.training.recipe import Plan, with_planned_precision
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from core.artifacts.checkpoint import TrainingState
-from core.config import TrainConfig
+from core.config.train import TrainConfig
 from core.errors import CheckpointError
 from core.records.events import EVENTS_FILE, read_events
 from core.training.recipe import Plan, extend

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from core.architecture.architecture import Architecture
-from core.config import TrainConfig
+from core.config.train import TrainConfig
 from core.models.registry import resolve_architecture
 from core.training.inputs import objective_name
 from core.training.sources import TrainingSources

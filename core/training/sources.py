@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from core.config import TrainConfig, fingerprint_of
+from core.config.base import fingerprint_of
 from core.config.mixture import MixtureSource, distinct_names, parse_mixture
+from core.config.train import TrainConfig
 from core.errors import ConfigError, ShardError
 from core.records.events import Reporter
 from core.training.batches import SequenceOrder, SequenceSource, ShuffledOrder, limit_sequences
@@ -23,8 +24,9 @@ from core.training.mixture import (
     integer_shares,
     temperature_weights,
 )
-from core.workspace import MANIFEST_FILE, Workspace
+from core.workspace.manifests import MANIFEST_FILE
 from core.workspace.verified import find_damage
+from core.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
     from core.shards.read import Shards

@@ -8,10 +8,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from core.config import TrainConfig
+from core.config.train import TrainConfig
 from core.foreign_files import parse_bounded_json
-from core.workspace import Workspace, write_atomically
+from core.workspace.atomic import write_atomically
 from core.workspace.places import make_folder
+from core.workspace.workspace import Workspace
 
 _FILE = "speeds.json"
 _MOST_KEPT = 100

@@ -43,7 +43,8 @@ from core.backends.devices import (
 from core.backends.precision import choose_precision
 from core.backends.processes import broadcast, broadcast_arrays
 from core.backends.selection import select_backend
-from core.config import TrainConfig, settled
+from core.config.options import settled
+from core.config.train import TrainConfig
 from core.config.word_marks import parse_word_marks
 from core.errors import LossNotFiniteError, StudioError
 from core.models import hf
@@ -90,8 +91,9 @@ from core.training.tensorboard import FOLDER as TENSORBOARD_FOLDER
 from core.training.tensorboard import ScalarWriter
 from core.training.uploads import Uploads
 from core.training.words import find_word_rate, mean_word_rate, steps_of_marks
-from core.workspace import Artifact, Manifest, Workspace
+from core.workspace.manifests import Artifact, Manifest
 from core.workspace.places import make_folder
+from core.workspace.workspace import Workspace
 
 _BEFORE_THE_FIRST_STEP = -1
 # Measured once: the data don't change.

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from core.artifacts.checkpoint import ARRAYS_FILE
-from core.config import TrainConfig
+from core.config.train import TrainConfig
 from core.errors import StudioError
 from core.hub.client import LOG_IN, is_signed_in, without_secrets
 from core.hub.ids import flaw_of_hub_id
@@ -19,8 +19,9 @@ from core.publishing.card_notes import CardNotes
 from core.publishing.facts import gather_facts
 from core.publishing.push import Repository, make_public, resolve_repo_id, upload
 from core.records.events import Reporter, RunStopped, StopMode
-from core.workspace import Artifact, Workspace
+from core.workspace.manifests import Artifact
 from core.workspace.places import make_folder
+from core.workspace.workspace import Workspace
 
 _HELD_FOLDER = "uploading"
 _SHOWN_FILE = "hub.shown"

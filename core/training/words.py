@@ -13,7 +13,7 @@ from core.tokenizer.native import native_calls
 
 if TYPE_CHECKING:
     from core.shards.read import Shards
-    from core.tokenizer import StudioTokenizer
+    from core.tokenizer.loading import StudioTokenizer
 
 _SAMPLED_ROWS = 512
 

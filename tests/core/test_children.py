@@ -11,7 +11,7 @@ import pytest
 from core.parts.workers import open_workers
 from core.processes.children import module_command, with_module_paths
 from core.records.events import Reporter
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.core.runs.support import stop_worker
 
 ROOT = Path(__file__).parents[2]

@@ -9,18 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from core.config import (
-    CorpusConfig,
-    PushConfig,
-    ShardConfig,
-    TokenizerConfig,
-    TrainConfig,
-    changed_values,
-    choices_of,
-    help_of,
-    load_config_file,
-)
+from core.config.corpus import CorpusConfig
+from core.config.options import choices_of, help_of
 from core.config.presets import write_up_of
+from core.config.push import PushConfig
+from core.config.shards import ShardConfig
+from core.config.tokenizer import TokenizerConfig
+from core.config.train import TrainConfig
+from core.config.values import changed_values, load_config_file
 from core.errors import ConfigError
 from core.stages.registry import STAGES
 

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from core.artifacts.evaluations import fingerprint_of_weights
-from core.config import CleanConfig, CorpusConfig, ShardConfig
+from core.config.clean import CleanConfig
+from core.config.corpus import CorpusConfig
+from core.config.shards import ShardConfig
 from core.errors import RunError
 from core.records.folder import RunFolder, RunRecord
 from core.runs.disk_usage import (
@@ -18,7 +20,7 @@ from core.runs.disk_usage import (
     runs_that_need,
 )
 from core.store import RunRow, Store
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 
 @pytest.fixture

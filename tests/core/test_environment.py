@@ -10,9 +10,9 @@ import pytest
 
 from core.processes import environment
 from core.runs.client import ensure_worker
-from core.runs.worker import child_environment
+from core.runs.start import child_environment
 from core.serving.playground import PlaygroundClient
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.core.runs.support import wait_for
 
 SECRETS = {

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from core.config import CorpusConfig, TokenizerConfig
+from core.config.corpus import CorpusConfig
+from core.config.tokenizer import TokenizerConfig
 from core.inference.filled import filled_texts
-from core.tokenizer import StudioTokenizer, load, train
-from core.workspace import Workspace
+from core.tokenizer.loading import StudioTokenizer, load
+from core.tokenizer.training import train
+from core.workspace.workspace import Workspace
 from tests.texts import write_sentences
 
 ALGORITHMS = {"wordpiece": 150, "byte_level_bpe": 320, "unigram": 150}

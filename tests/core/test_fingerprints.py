@@ -4,16 +4,14 @@ from typing import Any
 
 import pytest
 
-from core.config import (
-    CorpusConfig,
-    PreflightConfig,
-    PushConfig,
-    QuickstartConfig,
-    ShardConfig,
-    StageConfig,
-    TokenizerConfig,
-    TrainConfig,
-)
+from core.config.base import StageConfig
+from core.config.corpus import CorpusConfig
+from core.config.preflight import PreflightConfig
+from core.config.push import PushConfig
+from core.config.quickstart import QuickstartConfig
+from core.config.shards import ShardConfig
+from core.config.tokenizer import TokenizerConfig
+from core.config.train import TrainConfig
 
 FILES = {"source": "files", "path": "data/*.txt", "text_unit": "paragraph", "limit": 100}
 _EARLIER_TRAINING = {"size": "mini", "intra_document_masking": False}

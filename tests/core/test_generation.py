@@ -14,7 +14,7 @@ import pytest
 
 from core.inference.generation import with_sentinels
 from core.inference.sampling import Sampler, Sampling, probabilities
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.checkpoints import LENGTH, make_tokenizer, write_checkpoint, write_writer
 from tests.engines import ENGINES, run_on
 
@@ -218,7 +218,7 @@ def test_gpt2_with_an_eos_id_outside_its_vocabulary_generates(
 
 
 def load_tokenizer(workspace: Workspace) -> Any:
-    from core.tokenizer import load
+    from core.tokenizer.loading import load
 
     return load("byte_level_bpe", workspace)
 

@@ -21,9 +21,9 @@ from core.inference.compiled import BackendModel
 from core.inference.graph import GraphModel
 from core.inference.masks import FillMask
 from core.models import hf
-from core.runs.worker import child_environment
-from core.tokenizer import StudioTokenizer
-from core.workspace import Workspace
+from core.runs.start import child_environment
+from core.tokenizer.loading import StudioTokenizer
+from core.workspace.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint, write_model_of, write_writer
 from tests.core.models.families import ENCODERS, small_architecture
 from tests.engines import run_anew

@@ -17,7 +17,7 @@ from core.inference.dynamic_batching import DynamicBatcher
 from core.inference.masks import FillMask
 from core.inference.packing import BatchPlan, Planner, Shape, Size
 from core.models import hf
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.checkpoints import LENGTH, make_tokenizer, write_checkpoint, write_writer
 from tests.engines import ENGINES, run_on
 
@@ -199,7 +199,7 @@ def test_invalid_input_is_refused_with_an_error_naming_the_field(
 def write_maskless_checkpoint(folder: Path) -> None:
     from tokenizers import Tokenizer, models
 
-    from core.tokenizer import load
+    from core.tokenizer.loading import load
 
     folder.mkdir()
     vocabulary = {"<unk>": 0, "<pad>": 1, "the": 2}
@@ -211,8 +211,8 @@ def test_model_name_is_not_resolved_to_a_folder_of_that_name(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from core.artifacts.finding import find_model
-    from core.inference import FillMask
-    from core.tokenizer import load
+    from core.inference.masks import FillMask
+    from core.tokenizer.loading import load
 
     write_checkpoint(tmp_path / "byte_level_bpe", load("unigram", workspace))
     monkeypatch.chdir(tmp_path)
@@ -242,8 +242,8 @@ def test_rewritten_checkpoint_is_reloaded(workspace: Workspace, tmp_path: Path) 
 
 
 def test_tokenizer_larger_than_the_model_is_refused(workspace: Workspace, tmp_path: Path) -> None:
-    from core.inference import FillMask
-    from core.tokenizer import load
+    from core.inference.masks import FillMask
+    from core.tokenizer.loading import load
 
     write_checkpoint(tmp_path / "model", load("unigram", workspace))
     load("byte_level_bpe", workspace).copy_to(tmp_path / "model")

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from core.__main__ import build_parser, main
-from core.config import TrainConfig, field_extra, help_of
+from core.config.options import field_extra, help_of
+from core.config.train import TrainConfig
 from core.stages.registry import STAGES
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 TEXT = "Returns the [MASK]"
 

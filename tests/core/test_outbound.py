@@ -29,9 +29,10 @@ from core.network.outbound import (
 )
 from core.records.events import Reporter
 from core.records.folder import carried_environment
-from core.runs.worker import child_environment
+from core.runs.start import child_environment
 from core.storage.files import RemoteFolder, fetch_shards
-from core.workspace import Manifest, Workspace, manifest_text
+from core.workspace.manifests import Manifest, manifest_text
+from core.workspace.workspace import Workspace
 from tests.web_server import Server, send, serving
 
 

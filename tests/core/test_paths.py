@@ -13,15 +13,15 @@ from core.errors import RunError, ShardError, StudioError
 from core.records.events import Reporter
 from core.records.folder import RunFolder
 from core.storage.files import fetch_shards
-from core.workspace import (
+from core.workspace.manifests import (
     Manifest,
-    Workspace,
     damaged_files,
     manifest_text,
     parse_manifest,
     read_manifest,
 )
 from core.workspace.names import UnsafePathError, flaw_of_name, flaw_of_names, path_inside
+from core.workspace.workspace import Workspace
 
 SHA = "0" * 64
 BAD_NAMES = [

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from core.runs.worker import child_environment
+from core.runs.start import child_environment
 from core.store import Store
-from core.workspace import Workspace, write_atomically
+from core.workspace.atomic import write_atomically
 from core.workspace.places import (
     WorkspaceMovedError,
     apply_umask_below,
@@ -27,6 +27,7 @@ from core.workspace.places import (
     restrict_access,
     user_umask,
 )
+from core.workspace.workspace import Workspace
 from tests.core.runs.support import stop_worker
 
 

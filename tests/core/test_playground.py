@@ -21,7 +21,7 @@ import pytest
 
 from core.errors import ConfigError, RunError, StudioError
 from core.serving.playground import LOG_FILE, PlaygroundClient, answer_request
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.checkpoints import LENGTH, make_tokenizer, write_checkpoint, write_writer
 
 TEXT = "the small [MASK] runs"
@@ -181,7 +181,7 @@ def test_unknown_model_is_refused(client: PlaygroundClient) -> None:
 def test_model_outside_the_workspace_is_refused(
     client: PlaygroundClient, workspace: Workspace, tmp_path: Path, way: str
 ) -> None:
-    from core.tokenizer import load
+    from core.tokenizer.loading import load
 
     outside = write_checkpoint(tmp_path / "model", load("unigram", workspace))
     models = workspace.folder("model")

@@ -10,13 +10,16 @@ from pathlib import Path
 import pytest
 
 from core.__main__ import main
-from core.config import CorpusConfig, StageConfig, TokenizerConfig, TrainConfig
+from core.config.base import StageConfig
+from core.config.corpus import CorpusConfig
+from core.config.tokenizer import TokenizerConfig
+from core.config.train import TrainConfig
 from core.errors import ConfigError, RunError
 from core.report import read_settings, report_page, settings_file, write_report
 from core.report.page import _figures
 from core.stages.registry import parse_stage_config
 from core.store import RunRow, Store
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 CONFIG = TrainConfig(name="speaker", shards="rows", learning_rate=2e-3, num_train_steps=200)
 NAME = '<img src="http://example.org/x.png" onerror="alert(1)">'

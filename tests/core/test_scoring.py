@@ -13,8 +13,8 @@ from tokenizers import Tokenizer, models
 
 from core.errors import ConfigError
 from core.inference.scoring import _describe, _encode
-from core.tokenizer import StudioTokenizer
-from core.workspace import Workspace
+from core.tokenizer.loading import StudioTokenizer
+from core.workspace.workspace import Workspace
 from tests.checkpoints import LENGTH, make_tokenizer, write_checkpoint, write_writer
 from tests.engines import ENGINES, run_on
 

@@ -18,7 +18,7 @@ from core.__main__ import main
 from core.cli.refusals import explaining_refusals
 from core.errors import ConfigError, RunError, StudioError
 from core.store import RunRow, Store
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.core.runs.support import stop_worker
 
 ROOT = Path(__file__).parents[2]

@@ -11,19 +11,18 @@ from pathlib import Path
 import pytest
 
 from core.errors import ConfigError, StudioError
-from core.workspace import (
+from core.workspace.atomic import remove_folder, write_atomically
+from core.workspace.locks import single_instance
+from core.workspace.manifests import (
     Artifact,
     Manifest,
-    Workspace,
-    check_name,
     damaged_files,
     manifest_text,
     read_manifest,
-    remove_folder,
-    single_instance,
-    write_atomically,
     write_manifest,
 )
+from core.workspace.names import check_name
+from core.workspace.workspace import Workspace
 
 
 def make_artifact(workspace: Workspace, name: str = "one", text: str = "content") -> Artifact:

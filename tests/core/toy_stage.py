@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 
 from core.api import run_stage
-from core.config import StageConfig, option
+from core.config.base import StageConfig
+from core.config.options import option
 from core.records.events import Reporter
 from core.stages.registry import Stage, register
-from core.workspace import Artifact, ArtifactKind, Workspace
+from core.workspace.kinds import ArtifactKind
+from core.workspace.manifests import Artifact
+from core.workspace.workspace import Workspace
 
 
 class ToyConfig(StageConfig):

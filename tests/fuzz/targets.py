@@ -25,7 +25,8 @@ import core.corpus.reading
 import core.hub.pull
 from core.artifacts.checkpoint import Checkpoints, read_arrays, read_state, verify
 from core.cli.fields import config_values
-from core.config import CorpusConfig, TrainConfig
+from core.config.corpus import CorpusConfig
+from core.config.train import TrainConfig
 from core.corpus.files import FilesSource
 from core.errors import StudioError
 from core.hub.pull import pull_config, pull_model, pull_tokenizer
@@ -47,10 +48,11 @@ from core.shards.read import Shards, open_shards
 from core.stages.registry import STAGES
 from core.storage.files import fetch_shards
 from core.store import RunRow, Store
-from core.tokenizer import load
+from core.tokenizer.loading import load
 from core.tokenizer.roles import FILES as TOKENIZER_FILES
 from core.training.resume import check_nothing_is_lost, check_same_run
-from core.workspace import Workspace, damaged_files, read_manifest
+from core.workspace.manifests import damaged_files, read_manifest
+from core.workspace.workspace import Workspace
 
 _MOST_DOCUMENTS = 5_000
 _MOST_ROWS = 64
@@ -212,7 +214,12 @@ def _compare(state: Any) -> None:
 
 
 def _seal(folder: Path) -> None:
-    from core.workspace import Manifest, describe_files, fingerprint_of_files, write_manifest
+    from core.workspace.manifests import (
+        Manifest,
+        describe_files,
+        fingerprint_of_files,
+        write_manifest,
+    )
 
     files = describe_files(folder)
     manifest = Manifest("checkpoint", folder.name, fingerprint_of_files(files), files=files)

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint
 from tests.fuzz.harness import BUDGET, TIMES, VERDICTS, Outcome, campaign
 from tests.fuzz.mutations import any_bytes, json_text, paths_of, quoted

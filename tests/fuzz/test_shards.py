@@ -13,7 +13,7 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 
 from core.shards.protobuf import serialize_example, serialize_feature
 from core.shards.records import frame
-from core.workspace import Manifest, manifest_text
+from core.workspace.manifests import Manifest, manifest_text
 from tests.fuzz.harness import Input, Worker, explore
 from tests.fuzz.mutations import (
     any_bytes,

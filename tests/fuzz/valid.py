@@ -20,15 +20,18 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from core.artifacts.checkpoint import Checkpoints, EvalResults, TrainingState
-from core.config import CorpusConfig, ShardConfig, TokenizerConfig, TrainConfig
+from core.config.corpus import CorpusConfig
+from core.config.shards import ShardConfig
+from core.config.tokenizer import TokenizerConfig
+from core.config.train import TrainConfig
 from core.models import hf
 from core.records.events import FolderReporter
 from core.records.folder import RunFolder, RunRecord
 from core.report.settings import settings_file
 from core.shards.build import build
 from core.store import RunRow
-from core.tokenizer import train
-from core.workspace import Workspace
+from core.tokenizer.training import train
+from core.workspace.workspace import Workspace
 from tests.core.models.families import small_architecture
 from tests.core.models.test_interop import flax_tree, pack, tensorflow_bert, write_tensorflow
 from tests.texts import sentences, write_sentences

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from core import Workspace
-from core.runs.worker import is_worker_running
+from core.runs.start import is_worker_running
 from tests.core.runs.support import processes_with, stop_worker
 from tests.targets.ssh_server import SshServer, running_ssh_server
 

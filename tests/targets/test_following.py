@@ -16,8 +16,8 @@ from core.records.events import read_events
 from core.records.folder import RunFolder
 from core.runs.client import follow_run, request_stop, resume_run, submit
 from core.store import Store
-from core.workspace import hash_file
 from core.workspace.keys import import_key, make_keys
+from core.workspace.manifests import hash_file
 from tests.core.runs.support import (
     metrics_in_events,
     metrics_in_table,

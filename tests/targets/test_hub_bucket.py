@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from core.config import TrainConfig
+from core.config.train import TrainConfig
 from core.errors import ConfigError
 from core.targets import hub
 from core.targets.errors import MirrorError, TargetError, UnavailableError

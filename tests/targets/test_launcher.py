@@ -32,7 +32,7 @@ from core.targets.mirror import RunMirror
 from core.targets.opening import open_store
 from core.targets.schema import Exit
 from core.targets.target import Job, Status
-from core.workspace import Manifest, describe_files, write_manifest
+from core.workspace.manifests import Manifest, describe_files, write_manifest
 from core.workspace.places import WorkspaceMovedError, guarding_workspaces, register_root
 from tests.targets import fake_target
 from tests.targets.fake_target import ADDRESS, FakeTarget, Place

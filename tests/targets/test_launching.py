@@ -20,7 +20,7 @@ from core.records.folder import RunFolder
 from core.runs.client import request_stop, resume_run, submit
 from core.store import RunRow, Store
 from core.targets.machines import list_machines
-from core.workspace import hash_file
+from core.workspace.manifests import hash_file
 from tests.core.runs.support import (
     metrics_in_events,
     metrics_in_table,

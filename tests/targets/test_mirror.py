@@ -24,7 +24,7 @@ from core.targets.mirror import RunMirror
 from core.targets.opening import open_store
 from core.targets.publisher import Publisher
 from core.targets.schema import CheckpointReference, Exit, Heartbeat, RunSpec, StopRequest
-from core.workspace import MANIFEST_FILE, Manifest, describe_files, write_manifest
+from core.workspace.manifests import MANIFEST_FILE, Manifest, describe_files, write_manifest
 from tests.core.runs.support import begin_run, wait_for
 
 RUN = "train-20260101-000000-abcd"

@@ -24,7 +24,7 @@ from core.targets.mirror import RunMirror
 from core.targets.opening import open_store
 from core.targets.schema import Exit, Input, InputFile, RunSpec, parse_document
 from core.targets.takeover import take_over
-from core.workspace import Manifest, describe_files, hash_file, write_manifest
+from core.workspace.manifests import Manifest, describe_files, hash_file, write_manifest
 from tests.targets.test_mirror import RUN, event, lines, metrics
 
 HOSTILE = {

@@ -12,8 +12,8 @@ import pytest
 from core import pretrain
 from core.cli.fields import config_values
 from core.cli.main import build_parser, main
-from core.config import TrainConfig
 from core.config.pretrain import PretrainConfig
+from core.config.train import TrainConfig
 from core.errors import ConfigError, StudioError
 from core.pretraining.stages import pretrain_stages
 from core.sweeps.client import checked, parse_sweep
@@ -27,7 +27,7 @@ from core.targets.saved import (
     remove_machine,
     save_machine,
 )
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.ports import free_port
 from tests.targets.ssh_server import running_ssh_server
 

@@ -27,9 +27,9 @@ from core.targets.publisher import Publisher
 from core.targets.schema import Exit, Input, RunSpec
 from core.targets.signing import description_keys, run_keys
 from core.targets.takeover import take_over, take_over_as_stranger
-from core.workspace import MANIFEST_FILE, Manifest, describe_files, write_manifest
 from core.workspace.confinement import check_readable
 from core.workspace.keys import KEY_FILE, Keys, import_key, make_keys, read_keys
+from core.workspace.manifests import MANIFEST_FILE, Manifest, describe_files, write_manifest
 from tests.targets.test_mirror import RUN, lines, metrics
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from core.config import TrainConfig
+from core.config.train import TrainConfig
 from core.store import RunRow, Store
 from core.targets.saved import save_machine
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint
 from tests.core.sweeps.support import make_sweep
 from tests.ports import free_port

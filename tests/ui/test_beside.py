@@ -13,7 +13,7 @@ from core.artifacts.subject import find_checkpoint
 from core.errors import ConfigError
 from core.records.events import read_samples
 from core.records.folder import RunFolder
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting
 
 ARCHIVE = Path(__file__).parents[1] / "data" / "earlier_workspace.tar.xz"

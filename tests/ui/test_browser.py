@@ -7,14 +7,17 @@ from typing import Any
 
 import pytest
 
-from core.config import PushConfig, StageConfig, TokenizerConfig, TrainConfig
+from core.config.base import StageConfig
+from core.config.push import PushConfig
+from core.config.tokenizer import TokenizerConfig
+from core.config.train import TrainConfig
 from core.records.events import FolderReporter
 from core.records.folder import RunFolder, RunRecord
 from core.records.process import ProcessIdentity
 from core.runs.client import ensure_worker
 from core.runs.slots import get_slots
 from core.store import RunRow, Store
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.core.runs.support import metrics_in_events, metrics_in_table
 from tests.texts import write_sentences
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting

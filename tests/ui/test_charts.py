@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from core.config import TrainConfig
+from core.config.train import TrainConfig
 from core.finetuning.names import METRICS, RANDOM_INIT
 from core.records.events import Reporter
 from core.store import RunRow, Store
 from core.training.interim import InterimEvaluation
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint
 from ui.charts import MOST_POINTS, points_since
 from ui.parts.run_charts import Chart, charts_of

@@ -12,7 +12,10 @@ from typing import Any
 import gradio as gr
 import pytest
 
-from core.config import CleanConfig, CorpusConfig, ShardConfig, field_extra
+from core.config.clean import CleanConfig
+from core.config.corpus import CorpusConfig
+from core.config.options import field_extra
+from core.config.shards import ShardConfig
 from core.corpus.cleaning.preview import CleanedDocument, CleaningPreview, clean_sample
 from core.corpus.cleaning.rules import RULES
 from core.corpus.cleaning.session import CleaningSession, SessionPool, shorten_document
@@ -20,7 +23,8 @@ from core.corpus.cleaning.stage import REPORT_FILE, clean
 from core.corpus.statistics import analyse_corpus
 from core.errors import ConfigError, CorpusError
 from core.store import Store
-from core.workspace import Artifact, Workspace
+from core.workspace.manifests import Artifact
+from core.workspace.workspace import Workspace
 from tests.core.corpus.cleaning.support import pages, write_documents
 from tests.ui.browser import Visitor, running_app, visiting
 from ui.forms import Form

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from core.config import TrainConfig
+from core.config.train import TrainConfig
 from core.store import RunRow, Store
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting
 from ui.parts.compare import comparison_function
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from core.config import CorpusConfig
+from core.config.corpus import CorpusConfig
 from core.store import Store
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.texts import write_sentences
 from tests.ui.browser import Visitor, running_app, visiting
 from ui.parts import uploads

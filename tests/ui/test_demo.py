@@ -17,7 +17,7 @@ from gradio_client.exceptions import AppError, ValidationError
 from core.errors import ConfigError, StudioError
 from core.serving.demo import MOST_CHARACTERS, Demo, describe, find_checkpoint, read_card
 from core.store import Store
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint, write_writer
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting
 from tests.ui.strangers import (

@@ -8,9 +8,9 @@ from typing import Any
 import gradio as gr
 import pytest
 
-from core.config import TrainConfig
+from core.config.train import TrainConfig
 from core.errors import ConfigError, StudioError
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.core.training.test_trainer import make_inputs
 from ui.forms import Form
 from ui.parts import planner

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.checkpoints import make_tokenizer
 from tests.core.runs.support import stop_worker
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting

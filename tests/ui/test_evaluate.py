@@ -12,7 +12,8 @@ import pytest
 
 from core.architecture.architecture import Architecture
 from core.artifacts.checkpoint import Checkpoints
-from core.config import EvaluateConfig, FinetuneConfig
+from core.config.evaluate import EvaluateConfig
+from core.config.finetune import FinetuneConfig
 from core.errors import ConfigError, CorpusError
 from core.evaluation.previewing import preview_evaluation
 from core.families import find_family
@@ -20,7 +21,7 @@ from core.finetuning.heads import body_mappings, find_head, head_mappings
 from core.finetuning.previewing import preview_examples_apart
 from core.finetuning.saving import ClassifierConfig, write_classifier, write_tokenizer
 from core.serving.demo import MOST_CHARACTERS, Demo
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint
 from tests.texts import sentences
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting

@@ -15,10 +15,11 @@ import pytest
 
 from core.__main__ import build_parser
 from core.cli.fields import stage_values
-from core.config import CorpusConfig, StageConfig
+from core.config.base import StageConfig
+from core.config.corpus import CorpusConfig
 from core.shards.build import build
 from core.stages.registry import STAGES
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint, write_writer
 from tests.core.sweeps.support import make_sweep
 from tests.thorough import THOROUGH

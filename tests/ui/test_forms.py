@@ -7,21 +7,17 @@ from typing import Any, ClassVar, Literal
 import gradio as gr
 import pytest
 
-from core.config import (
-    CorpusConfig,
-    PushConfig,
-    ShardConfig,
-    StageConfig,
-    TokenizerConfig,
-    TrainConfig,
-    field_extra,
-    option,
-    title_of,
-)
+from core.config.base import StageConfig
+from core.config.corpus import CorpusConfig
+from core.config.options import field_extra, option, title_of
 from core.config.presets import Preset
+from core.config.push import PushConfig
+from core.config.shards import ShardConfig
+from core.config.tokenizer import TokenizerConfig
+from core.config.train import TrainConfig
 from core.errors import ConfigError, TokenizerError
 from core.stages.registry import STAGES
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from ui.forms import Form, to_raw
 
 ALL_CONFIGS = [CorpusConfig, *(stage.config for stage in STAGES.values())]

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from core.config import ShardConfig, TrainConfig
+from core.config.shards import ShardConfig
+from core.config.train import TrainConfig
 from core.store import RunRow, Store
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint
 from tests.core.runs.support import processes_with, stop_worker
 from tests.texts import write_sentences

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from core.config import CorpusConfig
+from core.config.corpus import CorpusConfig
 from core.stages.registry import STAGES
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting
 
 pytestmark = [pytest.mark.slow(20), pytest.mark.long]

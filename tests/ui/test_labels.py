@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from core.config import ShardConfig, TokenizerConfig, TrainConfig
+from core.config.shards import ShardConfig
+from core.config.tokenizer import TokenizerConfig
+from core.config.train import TrainConfig
 from core.errors import ConfigError, TokenizerError
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.ui.test_forms import problems, rendered, values_of, workspace
 from ui import present
 from ui.parts.labels import relabel, relabel_assignments

@@ -12,12 +12,13 @@ from typing import Any
 import gradio as gr
 import pytest
 
-from core.config import TokenizerConfig, TrainConfig
+from core.config.tokenizer import TokenizerConfig
+from core.config.train import TrainConfig
 from core.errors import StudioError
 from core.records.folder import RunFolder
 from core.runs.execute import describe_artifact
 from core.store import RunRow, Store
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from ui import layout, runs, status_bar
 from ui.parts import artifacts, disk
 from ui.parts.navigation import TITLES

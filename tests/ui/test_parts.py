@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from ui.parts import artifacts, markup
 from ui.parts.tokens import colour_tokens, mark_masked
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from core.tokenizer import load
-from core.workspace import ALLOWED_PATHS_VARIABLE, Workspace
+from core.tokenizer.loading import load
+from core.workspace.confinement import ALLOWED_PATHS_VARIABLE
+from core.workspace.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint, write_writer
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting
 from ui.parts import answers

@@ -12,7 +12,8 @@ import gradio as gr
 import pytest
 
 from core.backends.devices import Devices, Hardware, is_description
-from core.config import PreflightConfig, TrainConfig
+from core.config.preflight import PreflightConfig
+from core.config.train import TrainConfig
 from core.errors import DeviceError
 from core.records.events import EventLog
 from core.records.folder import RunFolder
@@ -20,7 +21,8 @@ from core.runs.commands import python_lines
 from core.runs.disk_usage import list_artifact_usage
 from core.store import RunRow, Store
 from core.training.preflight.report import Report
-from core.workspace import Artifact, Workspace
+from core.workspace.manifests import Artifact
+from core.workspace.workspace import Workspace
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting
 from ui import layout, runs, train
 from ui.forms import Form

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
-from core.config import PushConfig
+from core.config.push import PushConfig
 from core.errors import HubError
 from core.store import Store
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint
 from tests.hub_server import HubServer
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting

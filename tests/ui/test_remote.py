@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from core.config import TrainConfig
+from core.config.train import TrainConfig
 from core.errors import ConfigError
 from core.records.events import FolderReporter
 from core.records.folder import RunFolder, RunRecord
@@ -20,7 +20,7 @@ from core.runs.client import ensure_worker
 from core.store import RunRow, Store
 from core.targets.ssh_target import SshTarget
 from core.targets.target import Job
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.targets.ssh_server import SshServer, running_ssh_server
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting
 from ui.parts import remote

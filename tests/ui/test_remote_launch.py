@@ -11,7 +11,7 @@ import pytest
 
 from core.store import Store
 from core.targets.machines import list_machines
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.core.runs.support import metrics_in_events
 from tests.core.training.test_trainer import make_inputs
 from tests.targets.homes import ssh_machine, stopped_at_the_end

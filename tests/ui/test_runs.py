@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from core.config import TrainConfig
+from core.config.train import TrainConfig
 from core.records.events import FolderReporter, read_stop
 from core.records.folder import RunFolder, RunRecord
 from core.records.process import ProcessIdentity
 from core.runs.client import ensure_worker
 from core.store import RunRow, Store
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.texts import write_sentences
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting
 

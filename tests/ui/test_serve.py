@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import ConfigError
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from ui.serve import _owners, serve
 
 ROOT = Path(__file__).parent.parent.parent

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from core.config import CorpusConfig, ShardConfig, TokenizerConfig
+from core.config.corpus import CorpusConfig
+from core.config.shards import ShardConfig
+from core.config.tokenizer import TokenizerConfig
 from core.errors import ConfigError
 from core.shards.build import build
-from core.tokenizer import train
-from core.workspace import Workspace
+from core.tokenizer.training import train
+from core.workspace.workspace import Workspace
 from tests.texts import write_sentences
 from ui import shards as tab
 

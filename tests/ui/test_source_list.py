@@ -9,10 +9,12 @@ from typing import Any
 import gradio as gr
 import pytest
 
-from core.config import CorpusConfig, NamedSource
+from core.config.corpus import CorpusConfig
+from core.config.named_source import NamedSource
 from core.errors import ConfigError
 from core.publishing.cards import CardNotes, tokenizer_card
-from core.workspace import Manifest, Workspace
+from core.workspace.manifests import Manifest
+from core.workspace.workspace import Workspace
 from ui.parts.sources import CorpusForm
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.texts import write_sentences
 from tests.ui.browser import Visitor, running_app, visiting
 

@@ -6,9 +6,11 @@ from typing import Any
 import gradio as gr
 import pytest
 
-from core.config import CorpusConfig, ShardConfig, TokenizerConfig
+from core.config.corpus import CorpusConfig
+from core.config.shards import ShardConfig
+from core.config.tokenizer import TokenizerConfig
 from core.errors import StudioError
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.core.runs.support import stop_worker
 from tests.texts import write_sentences
 from ui.forms import Form

@@ -14,7 +14,7 @@ from core.store import Store
 from core.sweeps.client import create_sweep, parse_sweep
 from core.sweeps.folder import SweepState, Trial
 from core.targets.saved import check_target, save_machine
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.core.runs.support import stop_worker
 from tests.core.sweeps.support import make_sweep
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting

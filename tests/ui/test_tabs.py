@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from core.config import CorpusConfig
+from core.config.corpus import CorpusConfig
 from core.corpus.files import FilesSource
 from core.errors import StudioError
 from core.shards.examples import with_hole
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from ui import corpus
 from ui.parts import uploads
 

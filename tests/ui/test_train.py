@@ -11,14 +11,18 @@ import gradio as gr
 import pytest
 
 from core.backends.devices import Hardware
-from core.config import CorpusConfig, ShardConfig, TokenizerConfig, TrainConfig
+from core.config.corpus import CorpusConfig
+from core.config.shards import ShardConfig
+from core.config.tokenizer import TokenizerConfig
+from core.config.train import TrainConfig
 from core.errors import ConfigError
 from core.records.events import Reporter
 from core.shards.build import build
 from core.shards.read import open_shards
 from core.storage.files import RemoteFolder, upload_folder
-from core.tokenizer import train
-from core.workspace import ALLOWED_PATHS_VARIABLE, Workspace
+from core.tokenizer.training import train
+from core.workspace.confinement import ALLOWED_PATHS_VARIABLE
+from core.workspace.workspace import Workspace
 from tests.texts import write_sentences
 from ui import layout
 from ui import shards as shards_tab

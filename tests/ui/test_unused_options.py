@@ -8,9 +8,10 @@ from typing import Any
 import gradio as gr
 import pytest
 
-from core.config import EvaluateConfig, TrainConfig
+from core.config.evaluate import EvaluateConfig
+from core.config.train import TrainConfig
 from core.errors import ConfigError
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint
 from ui import evaluate, train
 from ui.forms import Form

@@ -11,12 +11,13 @@ from threading import BoundedSemaphore
 import gradio as gr
 import pytest
 
-from core.config import PreflightConfig, TrainConfig
+from core.config.preflight import PreflightConfig
+from core.config.train import TrainConfig
 from core.errors import ConfigError, StudioError
 from core.targets import flavors
 from core.targets.flavors import Flavor
 from core.targets.saved import read_machines
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.core.training.test_trainer import make_inputs
 from tests.ports import free_port
 from tests.targets.hub_jobs_server import JobServer
@@ -161,7 +162,7 @@ def studio(
 
 def choose(visitor: Visitor, title: str) -> None:
     """Chooses a card, or a kind of machine in the form of a new one."""
-    if title in list(where.KINDS.values())[1:]:
+    if title in where.LABELS.values():
         visitor.page.get_by_label("Add a machine", exact=True).check()
     visitor.page.get_by_label(title, exact=True).check()
 

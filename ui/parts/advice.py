@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from core.config import option_label, title_of
-from core.workspace import Workspace
+from core.config.options import option_label, title_of
+from core.workspace.workspace import Workspace
 from ui.forms import Form, to_raw
 from ui.parts import markup
 from ui.parts.labels import relabel

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 # Inputs of other stages, and what tabs list.
 KINDS = ("corpus", "tokenizer", "shards", "model", "evaluation")

@@ -7,12 +7,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from core.config import CleanConfig, title_of
+from core.config.clean import CleanConfig
+from core.config.options import title_of
 from core.corpus.cleaning.preview import CleanedDocument, CleaningPreview
 from core.corpus.cleaning.report import title_of_step
 from core.corpus.cleaning.stage import REPORT_FILE
 from core.foreign_files import parse_json
-from core.workspace import Artifact
+from core.workspace.manifests import Artifact
 from ui.parts import markup
 from ui.present import escape
 

@@ -13,7 +13,7 @@ from core.runs.comparison import compare_rows
 from core.runs.curves import Curves, Frame, words_per_step
 from core.runs.duration import run_seconds
 from core.store import RunRow, Store
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from ui import charts
 from ui.parts.labels import title_of_option
 from ui.parts.run_rows import label_of, title_of

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from urllib.parse import urlsplit
 
-from core.config import TrainConfig
 from core.config.topologies import Topology, find_topology
+from core.config.train import TrainConfig
 from core.errors import StudioError
-from core.workspace import Workspace
+from core.targets.target import LABELS
+from core.workspace.workspace import Workspace
 from ui.parts import markup
 from ui.parts.preflight import find_report, time_span
-from ui.parts.where import KINDS, known_price
+from ui.parts.where import known_price
 from ui.present import escape
 
 _UNKNOWN = "unknown"
@@ -69,7 +70,7 @@ def place_note(config: TrainConfig) -> str:
     """Renders a note about the machine, in place of the one about this machine."""
     scheme = _scheme(config)
     note = (
-        f'<p class="ps-note">The run uses another machine: <b>{escape(KINDS.get(scheme, scheme))}'
+        f'<p class="ps-note">The run uses another machine: <b>{escape(LABELS.get(scheme, scheme))}'
         "</b>. Code, settings and shards are sent there; curves, checkpoints and the model come "
         "back.</p>"
     )

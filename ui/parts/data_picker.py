@@ -16,10 +16,11 @@ from typing import Any
 
 import gradio as gr
 
-from core.config import StageConfig, field_extra
+from core.config.base import StageConfig
+from core.config.options import field_extra
 from core.corpus.table_preview import TablePreview
 from core.errors import StudioError
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from ui.assets import script
 from ui.forms import Form
 from ui.parts import markup

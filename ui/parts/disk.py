@@ -7,11 +7,14 @@ from typing import Any
 
 import gradio as gr
 
-from core.config import fingerprint_of
+from core.config.base import fingerprint_of
 from core.runs.client import delete_artifact
 from core.runs.disk_usage import ArtifactUsage, DiskUsage, list_artifact_usage, measure_disk_usage
 from core.store import ArtifactRow, Store
-from core.workspace import Artifact, Workspace, artifact_kinds, check_name, find_kind
+from core.workspace.kinds import artifact_kinds, find_kind
+from core.workspace.manifests import Artifact
+from core.workspace.names import check_name
+from core.workspace.workspace import Workspace
 from ui.assets import script
 from ui.parts.markup import byte_count, count
 from ui.present import answering

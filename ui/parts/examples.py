@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from core.architecture.architecture import Architecture
 from core.artifacts.finding import is_on_hub, must_be_fetched
 from core.artifacts.subject import find_checkpoint
-from core.config import CorpusConfig, FinetuneConfig
+from core.config.corpus import CorpusConfig
+from core.config.finetune import FinetuneConfig
 from core.errors import CheckpointError, StudioError
 from core.families import title_of_family
 from core.finetuning.examples import Example, Sentence
@@ -18,16 +19,17 @@ from core.finetuning.heads import Kind
 from core.finetuning.names import is_of_finetuning
 from core.finetuning.saving import is_classifier, read_classifier_config
 from core.hub.pull import find_fetched
-from core.inference import fills_masks
+from core.inference.masks import fills_masks
 from core.models import hf
 from core.models.hf import CONFIG_FILE
 from core.serving.demo import read_card
 from core.shards.examples import HOLE, example_sentences, with_hole
-from core.workspace import Artifact, Manifest, Workspace
+from core.workspace.manifests import Artifact, Manifest
+from core.workspace.workspace import Workspace
 from ui.parts.markup import short_count
 
 if TYPE_CHECKING:
-    from core.tokenizer import StudioTokenizer
+    from core.tokenizer.loading import StudioTokenizer
 
 _EXAMPLES_SHOWN = 4
 _EXAMPLES_READ = 500
@@ -132,7 +134,7 @@ def general_examples(
     """
     if architecture.kind == "decoder":
         return list(own or _BEGINNINGS)
-    from core.tokenizer import load
+    from core.tokenizer.loading import load
 
     mask = load(str(folder)).mask_token or "<mask>"
     return [text.replace(HOLE, mask) for text in own or _WITHHOLES]
@@ -160,7 +162,7 @@ def load_once(folder: Path) -> StudioTokenizer | None:
 
 @lru_cache(maxsize=2)
 def _load(folder: Path, changed: int) -> StudioTokenizer:
-    from core.tokenizer import load
+    from core.tokenizer.loading import load
 
     return load(str(folder))
 

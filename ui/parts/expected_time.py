@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from core.architecture.architecture import Architecture
 from core.backends.devices import choose, find_hardware
-from core.config import EvaluateConfig, FinetuneConfig, TrainConfig
+from core.config.evaluate import EvaluateConfig
+from core.config.finetune import FinetuneConfig
+from core.config.train import TrainConfig
 from core.corpus.table_preview import TablePreview
 from core.errors import StudioError
 from core.finetuning.search import count_trainings
 from core.models.registry import count_parameters
-from core.tokenizer import StudioTokenizer
+from core.tokenizer.loading import StudioTokenizer
 from core.training.planner import measure_cpu_speed, seconds_for
 from ui.parts import markup
 

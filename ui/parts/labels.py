@@ -11,7 +11,9 @@ from functools import cache
 
 from pydantic.fields import FieldInfo
 
-from core.config import CorpusConfig, StageConfig, choices_of, field_extra, flag_of, title_of
+from core.config.base import StageConfig
+from core.config.corpus import CorpusConfig
+from core.config.options import choices_of, field_extra, flag_of, title_of
 from core.stages.registry import STAGES
 
 # Not in a path, flag, longer name or quotes.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from ui.parts.markup import MARK
 from ui.present import escape
 

@@ -15,12 +15,13 @@ from typing import Any
 
 import gradio as gr
 
-from core.config import TrainConfig, title_of
+from core.config.options import title_of
+from core.config.train import TrainConfig
 from core.errors import ConfigError, RunError, StudioError
 from core.processes.children import module_command
 from core.runs.commands import shell_line
-from core.runs.worker import child_environment
-from core.workspace import Workspace
+from core.runs.start import child_environment
+from core.workspace.workspace import Workspace
 from ui import present
 from ui.forms import Form, ungrouped
 from ui.parts import markup

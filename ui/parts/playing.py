@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from core.serving.playground import PlaygroundClient
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 
 @cache

@@ -11,12 +11,16 @@ from typing import Any
 
 import gradio as gr
 
-from core.config import PreflightConfig, TrainConfig, fingerprint_of, title_of
+from core.config.base import fingerprint_of
+from core.config.options import title_of
+from core.config.preflight import PreflightConfig
 from core.config.topologies import TOPOLOGIES
+from core.config.train import TrainConfig
 from core.errors import StudioError
 from core.store import ACTIVE_STATES, ENDED_STATES, RunRow, Store
 from core.training.preflight.report import INSTALL_LIBTPU, Report
-from core.workspace import Artifact, Workspace
+from core.workspace.manifests import Artifact
+from core.workspace.workspace import Workspace
 from ui.assets import script
 from ui.forms import Form
 from ui.parts import artifacts

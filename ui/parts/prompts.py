@@ -17,11 +17,12 @@ import gradio as gr
 from gradio.events import api
 
 from core.architecture.architecture import Architecture
+from core.config.options import DTYPES, Dtype
 from core.errors import StudioError
 from core.families import find_family
-from core.inference import DTYPES, Dtype, fills_masks
 from core.inference.filled import filled_texts
-from core.tokenizer import StudioTokenizer
+from core.inference.masks import fills_masks
+from core.tokenizer.loading import StudioTokenizer
 from ui import present
 from ui.assets import script
 from ui.parts import answers, markup

@@ -14,10 +14,9 @@ from core.runs.client import resume_run
 from core.store import ENDED_STATES, RunRow, Store
 from core.targets.machines import ListedMachine, delete_machine, list_machines
 from core.targets.phases import CAPACITY, CHECKING, UPLOADING, limit_of
-from core.targets.target import place_of_target
-from core.workspace import Workspace
+from core.targets.target import LABELS, place_of_target
+from core.workspace.workspace import Workspace
 from ui.parts import markup
-from ui.parts.where import KINDS
 from ui.present import answering, hide_secrets, run_of
 
 _MOST_PHASES = 300
@@ -65,7 +64,7 @@ def place_of(row: RunRow) -> str:
     if not row.remote.get("target"):
         return "another machine"
     scheme = urlsplit(address).scheme
-    return f"{KINDS.get(scheme, scheme)} {place_of_target(address)}".strip()
+    return f"{LABELS.get(scheme, scheme)} {place_of_target(address)}".strip()
 
 
 def spent_of(row: RunRow) -> str:

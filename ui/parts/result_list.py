@@ -7,7 +7,7 @@ from typing import Any
 
 import gradio as gr
 
-from core.workspace import Artifact
+from core.workspace.manifests import Artifact
 from ui import present
 from ui.parts import artifacts, markup
 from ui.parts.events import QUIET

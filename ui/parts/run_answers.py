@@ -7,7 +7,7 @@ from typing import Any
 
 from core.records.folder import RunFolder
 from core.store import Store
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from ui import charts
 from ui.present import answering, run_of
 

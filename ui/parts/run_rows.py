@@ -9,7 +9,7 @@ from core.artifacts.subject import has_checkpoint
 from core.runs.duration import earlier_seconds
 from core.stages.registry import STAGES, artifact_kind_of, title_of_stage
 from core.store import RunRow, Store
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from ui.parts import remote
 from ui.parts.markup import count
 

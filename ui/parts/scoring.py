@@ -7,8 +7,8 @@ from typing import Any
 import gradio as gr
 
 from core.architecture.architecture import Architecture
+from core.config.options import DTYPES, Dtype
 from core.errors import StudioError
-from core.inference import DTYPES, Dtype
 from core.serving.playground import PlaygroundClient
 from ui import present
 from ui.parts import answers, prompts

@@ -9,7 +9,9 @@ import gradio as gr
 from gradio.components import Component
 from pydantic.fields import FieldInfo
 
-from core.config import CorpusConfig, NamedSource, field_extra
+from core.config.corpus import CorpusConfig
+from core.config.named_source import NamedSource
+from core.config.options import field_extra
 from core.errors import ConfigError
 from ui.assets import script
 from ui.forms import Form

@@ -13,13 +13,13 @@ from typing import Any, Literal
 
 import gradio as gr
 
-from core.config import StageConfig
-from core.errors import ConfigError, StudioError
+from core.config.base import StageConfig
+from core.errors import StudioError
 from core.messages.redaction import redact
 from core.runs.chain import link_stages, submit_chain
 from core.runs.client import check_name_is_free
 from core.runs.commands import python_script, shell_line
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from ui.assets import script
 from ui.forms import Form, OtherFormError
 from ui.parts import markup
@@ -27,7 +27,7 @@ from ui.parts.advice import explain_form
 from ui.parts.events import QUIET
 from ui.parts.labels import relabel
 from ui.parts.navigation import TITLES
-from ui.present import escape, guarded
+from ui.present import NotReadyError, escape, guarded
 
 _IN_ONE_GO = (
     '<p class="ps-note">Queued together; each run waits for the one before it and uses the '
@@ -39,18 +39,6 @@ _FIX, _BLOCKED = "Fix ", "Can't start yet"
 _UNRESOLVED = '<p class="ps-note">Fix the marked settings first.</p>'
 
 Stages = Sequence[tuple["Launcher", StageConfig]]
-
-
-class NotReadyError(ConfigError):
-    """A start that waits for one action.
-
-    Attributes:
-        action: Words of the button, "Check … first".
-    """
-
-    def __init__(self, problem: str, *, action: str, **parts: str) -> None:
-        super().__init__(problem, **parts)
-        self.action = action
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from core.artifacts.subject import find_run_checkpoint, list_run_checkpoints
 from core.errors import ConfigError
 from core.finetuning.names import is_of_finetuning
 from core.records.folder import RunFolder
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from ui.forms import ConfigT, Form
 
 _MOST_RUNS = 20

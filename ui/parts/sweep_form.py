@@ -8,21 +8,15 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from core.config import (
-    TrainConfig,
-    choices_of,
-    field_extra,
-    option_label,
-    plain_type,
-    title_of,
-)
+from core.config.options import choices_of, field_extra, option_label, plain_type, title_of
 from core.config.sweep import SweepConfig
+from core.config.train import TrainConfig
 from core.config.values import changed_values
 from core.errors import ConfigError, StudioError
 from core.sweeps.client import checked, parse_sweep
 from core.sweeps.packages import missing_packages
 from core.sweeps.space import Space, can_vary, parse_space
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from ui.forms import Form, ungrouped
 from ui.parts import markup
 from ui.parts.labels import relabel

@@ -8,8 +8,10 @@ from typing import Any
 import gradio as gr
 from gradio.components import Component
 
-from core.config import CorpusConfig, StageConfig, option
-from core.workspace import Workspace
+from core.config.base import StageConfig
+from core.config.corpus import CorpusConfig
+from core.config.options import option
+from core.workspace.workspace import Workspace
 from ui.forms import Form
 from ui.parts.events import QUIET, listen
 

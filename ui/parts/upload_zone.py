@@ -10,8 +10,8 @@ from typing import Any
 
 import gradio as gr
 
-from core.config import CorpusConfig
-from core.workspace import Workspace
+from core.config.corpus import CorpusConfig
+from core.workspace.workspace import Workspace
 from ui import present
 from ui.assets import script
 from ui.forms import Form

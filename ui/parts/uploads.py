@@ -12,11 +12,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from core.config import CorpusConfig
+from core.config.corpus import CorpusConfig
 from core.errors import CorpusError, StudioError
 from core.store import Store
-from core.workspace import Workspace
 from core.workspace.places import make_folder
+from core.workspace.workspace import Workspace
 
 _KEPT_FOR_RUNS = ("queued", "running", "stopping", "stopped", "failed", "lost")
 _JSON = re.compile(r"\.json(\.\w+)?$", re.IGNORECASE)

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 
 import gradio as gr
 
-from core.config import TrainConfig
 from core.config.topologies import TOPOLOGIES
+from core.config.train import TrainConfig
 from core.errors import ConfigError, RunError, StudioError
 from core.hub.client import is_signed_in
 from core.targets import flavors
@@ -29,26 +29,19 @@ from core.targets.saved import (
     remove_machine,
     save_machine,
 )
-from core.targets.target import open_target, place_of_target
-from core.workspace import Workspace
+from core.targets.target import LABELS, open_target, place_of_target
+from core.workspace.workspace import Workspace
 from ui.assets import script
 from ui.forms import Form
 from ui.parts import markup
 from ui.parts.events import QUIET
-from ui.parts.stage import NotReadyError
-from ui.present import UNSET, answering, describe, escape, hide_secrets
+from ui.present import UNSET, NotReadyError, answering, describe, escape, hide_secrets
 
 GROUP = "Where to run"
 LIMITS = ("max_hours", "max_cost", "price_per_hour")
-KINDS = {
-    "here": "This computer",
-    "ssh": "SSH machine",
-    "hf": "Hugging Face Jobs",
-    "tpu": "Cloud TPU",
-    "sky": "Other cloud (SkyPilot)",
-}
+_HERE = "This computer"
 _REQUIRED = ("host", "flavor", "type", "zone", "resources")
-_ANY = " ".join(kind for kind in KINDS if kind != "here")
+_ANY = " ".join(LABELS)
 _ADD = "ssh, TPU, cloud"
 _FIRST_TPU = "v5e-8"
 _UNSIGNED = "Sign in to the Hub first: hf auth login"
@@ -89,7 +82,7 @@ def _template() -> str:
     return (
         '<div class="ps-where" data-kind="here" data-mode="here">'
         f'<fieldset id="where-machine"><legend>{GROUP}</legend>'
-        f"{_card('here', KINDS['here'], '')}{_card('add', 'Add a machine', _ADD)}</fieldset>"
+        f"{_card('here', _HERE, '')}{_card('add', 'Add a machine', _ADD)}</fieldset>"
         '<div class="ps-where-editor" hidden>'
         f'<fieldset id="where-kind"><legend>Kind of machine</legend>{_radios()}</fieldset>'
         f'<div class="ps-where-fields">{"".join(_fields())}</div></div>'
@@ -116,8 +109,7 @@ def _radios() -> str:
     return "".join(
         f'<label><input type="radio" name="where-kind/group" value="{kind}">'
         f"<span>{escape(title)}</span></label>"
-        for kind, title in KINDS.items()
-        if kind != "here"
+        for kind, title in LABELS.items()
     )
 
 

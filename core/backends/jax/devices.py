@@ -17,7 +17,7 @@ from core.backends.devices import (
     not_started,
     number_to_use,
 )
-from core.config import TrainConfig
+from core.config.train import TrainConfig
 from core.errors import DeviceError
 
 # M_ARENA_MAX, M_MMAP_MAX, M_TRIM_THRESHOLD.

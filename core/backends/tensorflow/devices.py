@@ -21,7 +21,7 @@ from core.backends.devices import (
 )
 from core.backends.imports import import_for
 from core.backends.jax.devices import join_processes_on_cpu
-from core.config import TrainConfig
+from core.config.train import TrainConfig
 from core.errors import DeviceError
 
 

@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from core.config import CleanConfig
+from core.config.clean import CleanConfig
 from core.errors import ConfigError
 
 _READ_CHARACTERS = 2000

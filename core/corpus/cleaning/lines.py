@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from core.config import CleanConfig
+from core.config.clean import CleanConfig
 from core.corpus.cleaning.blocks import Block, Flags, Hashes, block_ranges
 from core.corpus.cleaning.rules import find_all, lowered
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import orjson
 
-from core.config import CleanConfig
+from core.config.clean import CleanConfig
 from core.corpus.cleaning.blocks import Hashes
 from core.corpus.cleaning.lines import count_lines
 from core.corpus.cleaning.part_task import (

@@ -14,7 +14,7 @@ from functools import partial
 
 import numpy as np
 
-from core.config import CleanConfig
+from core.config.clean import CleanConfig
 from core.corpus.cleaning.blocks import Hashes
 from core.corpus.cleaning.duplicates import DuplicateGroups
 from core.corpus.cleaning.lines import frequent_lines, least_documents

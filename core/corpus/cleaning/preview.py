@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from core.config import CleanConfig
+from core.config.clean import CleanConfig
 from core.corpus.cleaning.blocks import Hashes
 from core.corpus.cleaning.duplicates import DuplicateGroups
 from core.corpus.cleaning.lines import count_lines, least_documents
@@ -20,7 +20,7 @@ from core.corpus.cleaning.report import Report, Tally, steps_in_use
 from core.corpus.cleaning.steps import filter_texts, near_keys, normalize_texts, text_keys
 from core.corpus.reading import read_documents
 from core.errors import ConfigError
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 # More would take more than some seconds.
 _MOST_BYTES = 8 << 20

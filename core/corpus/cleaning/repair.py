@@ -7,7 +7,7 @@ import unicodedata
 from functools import lru_cache
 from typing import Any
 
-from core.config import CleanConfig
+from core.config.clean import CleanConfig
 
 # ftfy changes these in text without mojibake: entities, terminal escapes, control characters,
 # surrogates and byte order marks.

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from core.config import CleanConfig, title_of
-from core.config.options import field_extra
+from core.config.clean import CleanConfig
+from core.config.options import field_extra, title_of
 
 _MOST_EXAMPLES = 3
 _SHOWN_CHARACTERS = 300

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from core.config import CleanConfig, title_of
+from core.config.clean import CleanConfig
+from core.config.options import title_of
 from core.corpus.cleaning.blocks import Block, Places, hash_words
 from core.corpus.cleaning.characters import BULLET, LETTER, SENTENCE_END, SPACE
 from core.corpus.cleaning.repetition import WordGrams, repeated_items

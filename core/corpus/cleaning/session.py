@@ -13,7 +13,9 @@ from typing import Any
 
 import orjson
 
-from core.config import CleanConfig, CorpusConfig, fingerprint_of
+from core.config.base import fingerprint_of
+from core.config.clean import CleanConfig
+from core.config.corpus import CorpusConfig
 from core.corpus.cleaning.preview import CleanedDocument, CleaningPreview, clean_sample
 from core.corpus.cleaning.report import first_difference
 from core.corpus.isolation import (
@@ -28,7 +30,7 @@ from core.corpus.previewing import sample_apart
 from core.corpus.sampling import Limits
 from core.errors import CorpusError, StudioError
 from core.processes.children import module_command
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 ANSWER_SECONDS = 30.0
 _IDLE_SECONDS = 600.0

@@ -9,9 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from core.config import fingerprint_of
+from core.config.base import fingerprint_of
 from core.config.workers import DEFAULT_PART_MB
-from core.corpus import Corpus
 from core.corpus.cleaned import CleanedSource
 from core.corpus.cleaning import parts as batches
 from core.corpus.cleaning.pace import Pace
@@ -27,6 +26,7 @@ from core.corpus.part_steps import (
     run_step,
 )
 from core.corpus.parts import CorpusPart, PartCounts, plan_parts
+from core.corpus.reading import Corpus
 from core.corpus.source import Split
 from core.parts.pool import open_pool
 from core.parts.store import PartResult, PartStore

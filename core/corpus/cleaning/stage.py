@@ -13,7 +13,10 @@ from typing import Any
 
 import orjson
 
-from core.config import CleanConfig, CorpusConfig, fingerprint_of, split_names
+from core.config.base import fingerprint_of
+from core.config.clean import CleanConfig
+from core.config.corpus import CorpusConfig
+from core.config.options import split_names
 from core.corpus.cleaned import CleanedSource
 from core.corpus.cleaning import parts
 from core.corpus.cleaning.language import chosen_languages
@@ -31,7 +34,8 @@ from core.parts.store import part_not_written
 from core.parts.versions import find_versions
 from core.parts.workers import open_workers
 from core.records.events import Reporter
-from core.workspace import Artifact, Workspace
+from core.workspace.manifests import Artifact
+from core.workspace.workspace import Workspace
 
 REPORT_FILE = "report.json"
 # Parts that were saved in another format are not used.

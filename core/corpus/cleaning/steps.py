@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from core.config import CleanConfig
+from core.config.clean import CleanConfig
 from core.corpus.cleaning.blocks import Block, Flags, Hashes, block_ranges
 from core.corpus.cleaning.language import chosen_languages, identify_language
 from core.corpus.cleaning.lines import c4_lines, remove_citations, repeated_lines, without_lines

@@ -22,7 +22,8 @@ from core.backends.jax.tpu_compiler import (
 )
 from core.backends.optimizers import create_optimizer
 from core.backends.schedule import LearningRateSchedule
-from core.config import PreflightConfig, fingerprint_of
+from core.config.base import fingerprint_of
+from core.config.preflight import PreflightConfig
 from core.config.topologies import Topology
 from core.models.building import create_model
 from core.models.kernels import count_chunks

@@ -6,8 +6,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from core.architecture.architecture import Architecture
-from core.config import TrainConfig, settled
+from core.config.options import settled
 from core.config.topologies import Topology
+from core.config.train import TrainConfig
 from core.models.registry import count_parameters
 from core.training import recipe
 

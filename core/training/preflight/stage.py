@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from core.backends.devices import Devices
 from core.backends.selection import select_backend
-from core.config import PreflightConfig, settled
+from core.config.options import settled
+from core.config.preflight import PreflightConfig
 from core.config.topologies import Topology, find_topology
 from core.config.train import with_usual_values
 from core.errors import ConfigError
@@ -29,8 +30,10 @@ from core.training.preflight.report import (
     step_seconds,
 )
 from core.training.preflight.subject import Subject, open_subject
-from core.workspace import Artifact, Workspace, write_atomically
+from core.workspace.atomic import write_atomically
+from core.workspace.manifests import Artifact
 from core.workspace.places import make_folder
+from core.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
     from core.backends.jax.tpu_compiler import Costs

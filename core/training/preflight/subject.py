@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.architecture.architecture import Architecture
-from core.config import PreflightConfig
+from core.config.preflight import PreflightConfig
 from core.errors import ConfigError
 from core.models.registry import check_family, resolve_architecture
-from core.objectives import Vocabulary, create_objective, stored_sequence_length
-from core.objectives.objective import Batch, Objective
+from core.objectives.objective import Batch, Objective, Vocabulary
+from core.objectives.registry import create_objective, stored_sequence_length
 from core.records.events import Reporter
 from core.training.batches import SequenceSource
 from core.training.inputs import objective_name, objective_settings, open_inputs
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 # Our tokenizers begin with so many special tokens.
 _SPECIAL_IDS = 5

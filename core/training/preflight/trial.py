@@ -18,7 +18,7 @@ from core.backends.base import Backend, BackendOptions
 from core.backends.creation import build_for_training, create_backend
 from core.backends.devices import Devices
 from core.backends.schedule import LearningRateSchedule
-from core.config import PreflightConfig
+from core.config.preflight import PreflightConfig
 from core.errors import LossNotFiniteError, RunError
 from core.models import hf
 from core.models.registry import count_parameters

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from core.config import TrainConfig
+from core.config.train import TrainConfig
 from tests.engines import ENGINES, run_on
 
 SHAPES = {

@@ -21,7 +21,7 @@ from core.backends.devices import (
 )
 from core.backends.selection import count_devices
 from core.backends.tensorflow.devices import resolver_arguments
-from core.config import TrainConfig
+from core.config.train import TrainConfig
 from core.errors import ConfigError, DeviceError, ProcessLostError
 from tests.engines import run_on
 from tests.ports import free_port

@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 from core.cli.following import shown_notes
-from core.config import CorpusConfig, ShardConfig
+from core.config.corpus import CorpusConfig
+from core.config.shards import ShardConfig
 from core.records.events import Reporter, read_events
 from core.shards.build import build
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests import child_processes
 from tests.child_processes import Child
 from tests.core.training.test_trainer import make_inputs

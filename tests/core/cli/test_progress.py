@@ -14,7 +14,7 @@ from core.cli.following import follow
 from core.cli.output import describe_time_left
 from core.records.events import FolderReporter
 from core.records.folder import RunFolder, RunRecord
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 RUN = "train-it"
 

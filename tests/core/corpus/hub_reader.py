@@ -7,10 +7,10 @@ import json
 import sys
 from typing import Any
 
-from core.config import CorpusConfig
-from core.corpus import open_corpus, preview
+from core.config.corpus import CorpusConfig
+from core.corpus.reading import open_corpus, preview
 from core.errors import StudioError
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 
 def read(settings: dict[str, Any], workspace: Workspace) -> dict[str, Any]:

@@ -12,8 +12,8 @@ import fsspec
 import pytest
 
 from core import CorpusConfig, Workspace
-from core.corpus import open_corpus
 from core.corpus.previewing import preview_apart
+from core.corpus.reading import open_corpus
 from core.errors import ConfigError, CorpusError, StudioError
 from core.network.outbound import ALLOWED_HOSTS_VARIABLE, OutboundError
 from tests.texts import sentences

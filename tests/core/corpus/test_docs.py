@@ -8,12 +8,12 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from core.config import CorpusConfig
-from core.corpus import open_corpus
+from core.config.corpus import CorpusConfig
 from core.corpus.docs import PACKAGES, DocsSource
 from core.corpus.docstrings import docstrings
+from core.corpus.reading import open_corpus
 from core.records.events import Reporter, RunStopped
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 ROOT = Path(__file__).parents[3]
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from core.config import CorpusConfig
+from core.config.corpus import CorpusConfig
 from core.corpus import json_rows
 from core.corpus.files import FilesSource
 from core.corpus.finding import find_files

@@ -5,12 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from core.config import CleanConfig, CorpusConfig
-from core.corpus import open_corpus
+from core.config.clean import CleanConfig
+from core.config.corpus import CorpusConfig
 from core.corpus.cleaning.duplicates import DuplicateGroups
 from core.corpus.cleaning.steps import near_keys
 from core.corpus.folding import fold
-from core.workspace import Workspace
+from core.corpus.reading import open_corpus
+from core.workspace.workspace import Workspace
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from core.config import CorpusConfig
-from core.corpus import Corpus, open_corpus, preview
+from core.config.corpus import CorpusConfig
 from core.corpus.files import FilesSource
 from core.corpus.json_rows import _NumberCheck
+from core.corpus.reading import Corpus, open_corpus, preview
 from core.errors import ConfigError, CorpusError, StudioError
 from core.records.events import Reporter
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.core.corpus.test_files import read, write_jsonl
 from tests.texts import sentences
 

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from core.config import CorpusConfig
+from core.config.corpus import CorpusConfig
 from core.corpus import isolation, unpack
 from core.corpus.files import FilesSource
 from core.corpus.parquet_pages import page_sizes
 from core.corpus.previewing import check_files, preview_apart
 from core.errors import CorpusError
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 _READ = """
 import resource, sys

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from core.config import CorpusConfig
-from core.corpus import Corpus, open_corpus, preview
+from core.config.corpus import CorpusConfig
 from core.corpus.parts import PartCounts
+from core.corpus.reading import Corpus, open_corpus, preview
 from core.errors import CorpusError
 from core.records.events import Reporter, RunStopped
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.texts import sentences, write_sentences
 
 

@@ -13,17 +13,18 @@ import pytest
 from core import CleanConfig, CorpusConfig, NamedSource, Workspace, load_sources
 from core.__main__ import build_parser, main
 from core.cli.fields import stage_values
-from core.config import ShardConfig, TokenizerConfig
-from core.corpus import open_corpus, preview
+from core.config.shards import ShardConfig
+from core.config.tokenizer import TokenizerConfig
 from core.corpus.cleaning.preview import preview_cleaning
 from core.corpus.cleaning.stage import clean
 from core.corpus.parts import PartCounts
 from core.corpus.previewing import preview_apart
+from core.corpus.reading import open_corpus, preview
 from core.errors import ConfigError, CorpusError, ShardError
 from core.records.events import Reporter
 from core.runs.commands import shell_line
 from core.shards.build import build
-from core.tokenizer import train as train_tokenizer
+from core.tokenizer.training import train as train_tokenizer
 from tests.core.corpus.cleaning.support import documents_of, pages
 from tests.texts import sentences
 

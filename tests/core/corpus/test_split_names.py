@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from datasets import data_files
 
-from core.config import CorpusConfig
+from core.config.corpus import CorpusConfig
 from core.corpus.files import FilesSource
 from core.corpus.split_names import KEYWORDS, splits_of
 from core.errors import CorpusError

@@ -18,7 +18,7 @@ from core.corpus.sampling import Limits, sample_corpus
 from core.corpus.scripts import script_of
 from core.corpus.statistics import CorpusStatistics, analyse_corpus
 from core.errors import ConfigError, CorpusError
-from core.tokenizer import train
+from core.tokenizer.training import train
 from tests.core.corpus.cleaning.support import pages, write_documents
 
 PAGES = pages(40)

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from core.config import CorpusConfig, TokenizerConfig
+from core.config.corpus import CorpusConfig
+from core.config.tokenizer import TokenizerConfig
 from core.families import find_family
-from core.tokenizer import StudioTokenizer, load, train
-from core.workspace import Workspace
+from core.tokenizer.loading import StudioTokenizer, load
+from core.tokenizer.training import train
+from core.workspace.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_model_of, write_writer
 from tests.texts import write_sentences
 

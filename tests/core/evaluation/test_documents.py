@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from core.config import CorpusConfig, EvaluateConfig
+from core.config.corpus import CorpusConfig
+from core.config.evaluate import EvaluateConfig
 from core.config.evaluation_options import options_read
 from core.corpus.lines import too_large
 from core.errors import ConfigError, StudioError
@@ -22,7 +23,7 @@ from core.evaluation.documents import check_is_named, check_text, read_documents
 from core.evaluation.pairs import check_pairs
 from core.evaluation.stage import run as evaluate
 from core.evaluation.unused import check_used
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint
 from tests.hub_server import HubServer, run_with_hub
 

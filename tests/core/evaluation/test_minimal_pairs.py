@@ -14,7 +14,7 @@ from core.evaluation.minimal_pairs import ScoredPair, score_pairs, summarize_pai
 from core.evaluation.pairs import Pair
 from core.evaluation.summary import summarize
 from core.inference.likelihood import TokenScorer
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.core.evaluation.models import (
     ENCODERS,
     FAMILIES,

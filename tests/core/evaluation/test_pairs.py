@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from core.config import EvaluateConfig
+from core.config.evaluate import EvaluateConfig
 from core.errors import StudioError
 from core.evaluation.pairs import Pair, read_pairs
 from tests.hub_server import HubServer

@@ -24,7 +24,8 @@ from core.errors import CheckpointError, ConfigError, StudioError
 from core.publishing.card_evaluations import describe_evaluations
 from core.records.folder import RunFolder, RunRecord
 from core.records.process import ProcessIdentity
-from core.workspace import Workspace, read_manifest
+from core.workspace.manifests import read_manifest
+from core.workspace.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint
 from tests.core.runs.support import stop_worker
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from core.config import EvaluateConfig
+from core.config.evaluate import EvaluateConfig
 from core.errors import StudioError
 from core.evaluation.text import evaluate_text, windows
 from core.inference.likelihood import TokenScorer
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.core.evaluation.models import LENGTH, Reference, write_models
 from tests.engines import OFTEN, run_on
 from tests.texts import sentences

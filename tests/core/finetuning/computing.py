@@ -14,7 +14,7 @@ from core.finetuning.encoding import TextEncoder, TokenSequence
 from core.finetuning.heads import HEADS, Kind, find_head
 from core.finetuning.saving import ClassifierConfig, write_classifier, write_tokenizer
 from core.models import hf
-from core.tokenizer import load
+from core.tokenizer.loading import load
 from tests.core.finetuning.examples import LABELS, PAIRS, TEXTS
 
 

@@ -7,7 +7,7 @@ import json
 import sys
 from typing import Any
 
-from core.config import FinetuneConfig
+from core.config.finetune import FinetuneConfig
 from core.errors import StudioError
 from core.finetuning.data import read_splits
 from core.finetuning.tasks import make_task

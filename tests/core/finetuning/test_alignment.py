@@ -9,7 +9,7 @@ import pytest
 
 from core.finetuning.alignment import align, split_sentences
 from core.finetuning.tasks import join_windows
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.checkpoints import make_tokenizer
 
 WORDS = ["The", "ship", "reads", "ẞtraße", "½", ",", "the", "horse", "한국어", "-", "runs", "."]

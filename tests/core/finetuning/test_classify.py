@@ -25,9 +25,10 @@ from core.finetuning.saving import (
 )
 from core.inference.classification import LoadedClassifier, longest_text
 from core.models import hf
-from core.tokenizer import load
+from core.tokenizer.loading import load
 from core.tokenizer.roles import passes_segments
-from core.workspace import Manifest, Workspace, write_manifest
+from core.workspace.manifests import Manifest, write_manifest
+from core.workspace.workspace import Workspace
 from tests.core.evaluation.models import write_models
 
 TEXT = "the small cat runs"

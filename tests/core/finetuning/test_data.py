@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core.config import CorpusConfig
+from core.config.corpus import CorpusConfig
 from core.config.finetune import FinetuneConfig
 from core.errors import ConfigError, CorpusError, StudioError
 from core.finetuning.data import check_files, hold_out, read_splits

@@ -27,7 +27,7 @@ from core.finetuning.saving import (
 )
 from core.finetuning.target_scale import TargetScale, in_original_units
 from core.models import hf
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.core.evaluation.models import write_models
 from tests.core.finetuning.examples import LABELS, PAIRS, TEXTS
 from tests.core.finetuning.reference import Reference

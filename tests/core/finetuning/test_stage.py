@@ -12,13 +12,15 @@ import pytest
 
 from core import classify, tag
 from core.__main__ import main
-from core.config import FinetuneConfig, PushConfig
+from core.config.finetune import FinetuneConfig
+from core.config.push import PushConfig
 from core.errors import ConfigError, CorpusError
 from core.finetuning.data import read_splits
 from core.finetuning.stage import derive_name
 from core.finetuning.summary import summarize
 from core.publishing.push import preview
-from core.workspace import Workspace, read_manifest
+from core.workspace.manifests import read_manifest
+from core.workspace.workspace import Workspace
 from tests.core.evaluation.models import write_models
 from tests.core.finetuning.reference import Reference
 from tests.core.runs.support import stop_worker

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from core import evaluate
-from core.config import EvaluateConfig
+from core.config.evaluate import EvaluateConfig
 from core.errors import ConfigError
 from core.finetuning.heads import HEADS, Kind, body_mappings, head_mappings
 from core.finetuning.saving import (
@@ -18,10 +18,10 @@ from core.finetuning.saving import (
     write_tokenizer,
 )
 from core.finetuning.subjects import check_pretrained, check_tunable
-from core.inference import fill_mask
+from core.inference.masks import fill_mask
 from core.models import hf
-from core.tokenizer import load
-from core.workspace import Workspace
+from core.tokenizer.loading import load
+from core.workspace.workspace import Workspace
 from tests.core.evaluation.models import write_models
 from tests.core.finetuning.examples import LABELS
 

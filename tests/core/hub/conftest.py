@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from huggingface_hub import constants
 
-from core.config import CorpusConfig, ShardConfig
+from core.config.corpus import CorpusConfig
+from core.config.shards import ShardConfig
 from core.records.events import Reporter
 from core.shards.build import build
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint
 from tests.hub_server import HubServer
 

@@ -13,7 +13,10 @@ from huggingface_hub import ModelCard, constants
 
 from core.__main__ import main
 from core.artifacts.finding import find_model, with_family
-from core.config import CorpusConfig, EvaluateConfig, PushConfig, TokenizerConfig
+from core.config.corpus import CorpusConfig
+from core.config.evaluate import EvaluateConfig
+from core.config.push import PushConfig
+from core.config.tokenizer import TokenizerConfig
 from core.errors import CheckpointError, ConfigError, HubError, StudioError
 from core.evaluation import stage as evaluation
 from core.families.gpt2 import Gpt2Architecture
@@ -30,8 +33,9 @@ from core.serving.demo import find_checkpoint
 from core.shards.read import open_shards
 from core.store import RunRow, Store
 from core.targets.blobs import Inputs
-from core.tokenizer import load
-from core.workspace import Manifest, Workspace
+from core.tokenizer.loading import load
+from core.workspace.manifests import Manifest
+from core.workspace.workspace import Workspace
 from tests.checkpoints import write_checkpoint
 from tests.core.hub.conftest import READ_TOKEN, TOKEN, Listener
 from tests.core.runs.support import stop_worker

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from core.config import CorpusConfig, ShardConfig
+from core.config.corpus import CorpusConfig
+from core.config.shards import ShardConfig
 from core.records.events import read_events
-from core.runs.worker import child_environment
+from core.runs.start import child_environment
 from core.shards.build import build
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.checkpoints import make_tokenizer
 from tests.hub_server import HubServer
 

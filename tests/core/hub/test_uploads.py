@@ -5,10 +5,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from core.config import TrainConfig
-from core.tokenizer import load
+from core.config.train import TrainConfig
+from core.tokenizer.loading import load
 from core.training.uploads import Uploads
-from core.workspace import Artifact, Manifest, Workspace
+from core.workspace.manifests import Artifact, Manifest
+from core.workspace.workspace import Workspace
 from tests.checkpoints import write_checkpoint
 from tests.core.hub.conftest import Listener
 from tests.hub_server import HubServer

@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 
 import core.serving.demo
-from core.config import TrainConfig
-from core.inference import FillMask, fill_mask, generate, perplexity
+from core.config.train import TrainConfig
+from core.inference.generation import generate
+from core.inference.masks import FillMask, fill_mask
+from core.inference.scoring import perplexity
 from core.models import hf
 from core.serving.demo import Demo
 from core.training.trainer import train
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 TEXT = "the small cat runs"
 SHARDS = {"t5": "spans", "bart": "sentences"}

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from core.architecture.architecture import Architecture
-from core.config import TrainConfig
+from core.config.train import TrainConfig
 from core.models.registry import resolve_architecture
 
 FAMILIES = ("roberta", "bert", "modernbert", "gpt2", "t5", "bart")

@@ -21,13 +21,15 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
 from core.architecture.architecture import Architecture
-from core.config import CorpusConfig, ShardConfig, TokenizerConfig
+from core.config.corpus import CorpusConfig
+from core.config.shards import ShardConfig
+from core.config.tokenizer import TokenizerConfig
 from core.families import find_family
 from core.models import hf
 from core.records.events import Reporter
 from core.shards.build import build
-from core.tokenizer import load
-from core.tokenizer import train as train_tokenizer
+from core.tokenizer.loading import load
+from core.tokenizer.training import train as train_tokenizer
 from tests.checkpoints import write_model_of
 from tests.core.models.callers import CALLERS, SHARDS
 from tests.core.models.families import FAMILIES, small_architecture

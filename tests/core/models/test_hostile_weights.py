@@ -359,7 +359,7 @@ def test_git_lfs_pointer_is_reported_as_one(tmp_path: Path, name: str) -> None:
 
 def test_git_lfs_pointer_in_place_of_a_tokenizer_is_reported_as_one(tmp_path: Path) -> None:
     from core.errors import TokenizerError
-    from core.tokenizer import load
+    from core.tokenizer.loading import load
 
     (tmp_path / "tokenizer.json").write_bytes(LFS_POINTER)
     with pytest.raises(TokenizerError, match="git lfs pull"):

@@ -9,7 +9,7 @@ import pytest
 
 from core.architecture.architecture import Architecture
 from core.architecture.family import SIZES
-from core.config import TrainConfig
+from core.config.train import TrainConfig
 from core.errors import ConfigError
 from core.families import find_family, list_family_names
 from core.families.bart import BartArchitecture

@@ -9,13 +9,14 @@ import gradio as gr
 import pytest
 
 from core import families
-from core.config import TokenizerConfig, TrainConfig
 from core.config.presets import write_up_of
+from core.config.tokenizer import TokenizerConfig
+from core.config.train import TrainConfig
 from core.errors import ConfigError
 from core.families import families_of_objective, register, title_of_family
 from core.models.registry import resolve_architecture
 from core.training.recipe import resolve_learning_rate
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.core.models.toy_family import FAMILY, ToyArchitecture
 from tests.core.training.test_trainer import make_inputs
 from tests.engines import run_on

@@ -19,10 +19,12 @@ import numpy as np
 import pytest
 
 from core.architecture.architecture import Architecture
-from core.config import CorpusConfig, TokenizerConfig
+from core.config.corpus import CorpusConfig
+from core.config.tokenizer import TokenizerConfig
 from core.models import hf
-from core.tokenizer import StudioTokenizer, load, train
-from core.workspace import Workspace
+from core.tokenizer.loading import StudioTokenizer, load
+from core.tokenizer.training import train
+from core.workspace.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint, write_model_of, write_writer
 from tests.core.models.families import FAMILIES, LENGTH, small_architecture
 from tests.core.models.transformers4 import ask, cut, reference

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from core.objectives import Objective, Vocabulary
+from core.objectives.objective import Objective, Vocabulary
 
 Batch = dict[str, NDArray]
 

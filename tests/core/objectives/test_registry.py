@@ -13,13 +13,9 @@ import pytest
 import core.objectives
 from core.errors import ConfigError
 from core.families import families_of_objective, objectives_of_family
-from core.objectives import (
-    OBJECTIVES,
-    ObjectiveSettings,
-    create_objective,
-    stored_sequence_length,
-)
 from core.objectives.mlm import unigram_baseline
+from core.objectives.objective import ObjectiveSettings
+from core.objectives.registry import OBJECTIVES, create_objective, stored_sequence_length
 from tests.core.objectives.support import (
     VOCAB_SIZE,
     assert_a_batch_is_a_pure_function,

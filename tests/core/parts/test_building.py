@@ -18,7 +18,7 @@ import pytest
 
 from core import CorpusConfig, ShardConfig, TokenizerConfig, Workspace, build_shards
 from core.errors import CorpusError
-from core.tokenizer import train
+from core.tokenizer.training import train
 from tests.core.runs.support import wait_for
 from tests.texts import SCRIPTS, write_scripts
 

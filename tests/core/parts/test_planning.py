@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from core import CorpusConfig, NamedSource, Workspace
-from core.corpus import open_corpus
 from core.corpus.part_steps import PartProgress, PartStep, run_step
 from core.corpus.parts import CorpusPart, PartCounts, count_useful, plan_parts
+from core.corpus.reading import open_corpus
 from core.errors import CorpusError
 from core.parts.pool import open_pool
 from core.parts.store import PartStore

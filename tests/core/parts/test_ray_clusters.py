@@ -20,7 +20,7 @@ from core.parts.ray_cluster import open_cluster
 from core.parts.workers import open_workers
 from core.records.events import Reporter, RunStopped, StopMode
 from core.shards.build import build
-from core.tokenizer import train
+from core.tokenizer.training import train
 from tests.core.corpus.cleaning.support import clean_config, write_documents
 from tests.core.corpus.cleaning.test_stage import ALL_STEPS, mixed_documents, outcome
 from tests.core.parts import tasks

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from core import CorpusConfig, Workspace
-from core.corpus import open_corpus
 from core.corpus.part_steps import PartStep, count_skipped, run_step
 from core.corpus.parts import CorpusPart, PartCounts
+from core.corpus.reading import open_corpus
 from core.errors import ConfigError
 from core.parts.pool import open_pool
 from core.parts.store import PartResult, PartStore

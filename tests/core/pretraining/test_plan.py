@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from core.config import CorpusConfig, ShardConfig, TokenizerConfig, TrainConfig
+from core.config.corpus import CorpusConfig
+from core.config.shards import ShardConfig
+from core.config.tokenizer import TokenizerConfig
+from core.config.train import TrainConfig
 from core.pretraining import plan_pretraining
 from core.pretraining.explain import explain_automatic
 from core.pretraining.start import config_of
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.core.training.test_trainer import make_inputs
 
 _WORDS = (

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from core.__main__ import build_parser
-from core.config import TrainConfig, split_names
+from core.config.options import split_names
+from core.config.train import TrainConfig
 from core.errors import ConfigError
 from core.processes.environment import for_reporters, for_runs, for_supervisors
 from core.records.folder import RunFolder
@@ -19,7 +20,7 @@ from core.reporting.lifecycle import Lifecycle
 from core.reporting.reporter import RunReporter, report
 from core.reporting.service import ReportedRun, ReportingError, open_service
 from core.store import Store
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.core.runs.support import begin_run
 
 

@@ -15,11 +15,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from core.config import TrainConfig
+from core.config.train import TrainConfig
 from core.records.events import read_events
 from core.records.folder import RunFolder
 from core.runs.client import submit
-from core.workspace import Workspace, file_lock, hash_file
+from core.workspace.locks import file_lock
+from core.workspace.manifests import hash_file
+from core.workspace.workspace import Workspace
 from tests.core.reporting.stores import (
     Points,
     read_mlflow,

@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
-from core.config import TrainConfig, changed_values, field_extra
+from core.config.options import field_extra
+from core.config.train import TrainConfig
+from core.config.values import changed_values
 from core.errors import ConfigError, StudioError
 from core.messages.redaction import HIDDEN, redact, redact_forms
 from core.network.outbound import ALLOWED_HOSTS_VARIABLE, TYPED_HOSTS_VARIABLE
@@ -22,7 +24,7 @@ from core.records.folder import RunFolder, RunRecord, carried_environment
 from core.reporting import webhook
 from core.reporting.reporter import WebhookReporter
 from core.runs.commands import shell_line
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.core.reporting.support import Hook, receiving
 from tests.core.runs.support import begin_run, stop_worker, wait_for
 

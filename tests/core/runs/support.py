@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from core.config import TrainConfig
+from core.config.train import TrainConfig
 from core.records.events import FolderReporter, read_events
 from core.records.folder import RunFolder, RunRecord
 from core.records.process import ProcessIdentity
-from core.runs.worker import is_worker_running
+from core.runs.start import is_worker_running
 from core.store import RunRow, Store
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 WAIT_SECONDS = 300.0
 

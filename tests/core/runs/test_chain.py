@@ -13,7 +13,7 @@ import pytest
 from core import CleanConfig, CorpusConfig, ShardConfig, TokenizerConfig, TrainConfig, Workspace
 from core.__main__ import main
 from core.cli.following import follow
-from core.config import QuickstartConfig
+from core.config.quickstart import QuickstartConfig
 from core.errors import ConfigError, RunError
 from core.records.events import FolderReporter
 from core.records.folder import RunFolder, RunRecord

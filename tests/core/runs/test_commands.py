@@ -9,7 +9,7 @@ from core import CleanConfig, CorpusConfig, ShardConfig, TokenizerConfig, TrainC
 from core.__main__ import build_parser
 from core.cli.fields import config_values
 from core.cli.following import stop_line
-from core.config import StageConfig
+from core.config.base import StageConfig
 from core.runs.commands import python_lines, shell_line
 from core.stages.registry import STAGES
 

@@ -11,7 +11,7 @@ import pytest
 
 from core.runs.curves import Curves, Frame, columns_of
 from core.store import RunRow, Store
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 POINTS = 3000
 SPIKE, DIP = 1234, 2345

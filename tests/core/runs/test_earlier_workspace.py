@@ -22,13 +22,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from core.config import TrainConfig
+from core.config.train import TrainConfig
 from core.records.events import read_events
 from core.records.folder import RunFolder
 from core.report.settings import read_settings, settings_file
 from core.runs.client import rebuild_database
 from core.store import Store
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.core.runs.support import stop_worker, wait_until_ended
 
 ROOT = Path(__file__).parents[3]

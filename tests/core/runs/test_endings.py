@@ -22,10 +22,11 @@ from core.records.process import ProcessIdentity
 from core.runs import execute
 from core.runs import worker as worker_module
 from core.runs.execute import describe_failure
-from core.runs.worker import Worker, child_environment
+from core.runs.start import child_environment
+from core.runs.worker import Worker
 from core.shards.records import FixedRecords
 from core.store import RunRow, Store
-from core.workspace import Artifact
+from core.workspace.manifests import Artifact
 
 OUT_OF_MEMORY, NO_ROOM = "smaller batch", "free disk space"
 GLOO = "terminate called after throwing 'gloo::EnforceNotMet'\n  what(): Received 512"

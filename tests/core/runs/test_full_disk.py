@@ -12,7 +12,7 @@ import pytest
 
 from core import Workspace
 from core.records.process import ProcessIdentity
-from core.runs.worker import child_environment
+from core.runs.start import child_environment
 from core.store import Store
 from tests.core.runs.support import (
     begin_run,

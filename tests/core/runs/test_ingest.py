@@ -19,7 +19,8 @@ from core import TrainConfig, Workspace
 from core.records.folder import RunFolder, RunRecord
 from core.records.process import ProcessIdentity
 from core.runs import worker as worker_module
-from core.runs.worker import Worker, child_environment
+from core.runs.start import child_environment
+from core.runs.worker import Worker
 from core.store import Store
 from tests.core.runs.support import begin_run, wait_until_ended
 

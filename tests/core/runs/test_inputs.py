@@ -9,7 +9,7 @@ from core.errors import StudioError
 from core.runs.inputs import check_inputs
 from core.stages.registry import STAGES
 from core.store import RunRow, Store
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 
 @pytest.fixture(scope="module")

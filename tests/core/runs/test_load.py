@@ -15,7 +15,7 @@ import pytest
 from core import CorpusConfig, TokenizerConfig, Workspace
 from core.records.events import read_events
 from core.records.folder import RunFolder, RunRecord, new_run_id
-from core.runs.worker import child_environment
+from core.runs.start import child_environment
 from core.store import Store
 from tests.core.runs.support import stop_worker, wait_for
 from tests.texts import write_sentences

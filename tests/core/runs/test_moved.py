@@ -17,14 +17,11 @@ from core.errors import RunError, StudioError
 from core.records.events import read_last_events
 from core.records.folder import RunFolder
 from core.runs.client import ensure_worker, rebuild_database, resume_run, submit
-from core.runs.worker import (
-    EXIT_MOVED,
-    child_environment,
-    is_worker_running,
-    start_in_own_session,
-)
+from core.runs.start import child_environment, is_worker_running, start_in_own_session
+from core.runs.worker import EXIT_MOVED
 from core.store import Store
-from core.workspace import file_lock, write_atomically
+from core.workspace.atomic import write_atomically
+from core.workspace.locks import file_lock
 from core.workspace.places import WorkspaceMovedError, guarding_workspaces, make_folder
 from tests.core.runs.support import (
     begin_run,

@@ -32,7 +32,7 @@ from core.runs.client import (
     resume_run,
     submit,
 )
-from core.runs.worker import child_environment, is_worker_running, worker_log
+from core.runs.start import child_environment, is_worker_running, worker_log
 from core.store import RunRow, Store
 from tests.core.runs.support import (
     stop_worker,

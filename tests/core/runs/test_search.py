@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from core.__main__ import main
-from core.config import TrainConfig
+from core.config.train import TrainConfig
 from core.errors import ConfigError, RunError
 from core.records.folder import RunFolder, RunRecord
 from core.runs.client import annotate_run, rebuild_database
 from core.runs.search import find_runs, parse_query
 from core.store import RunRow, Store
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.core.runs.support import stop_worker
 
 

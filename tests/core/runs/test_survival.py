@@ -17,7 +17,7 @@ from core.records.events import read_events, read_last_events
 from core.records.folder import RunFolder
 from core.records.process import ProcessIdentity
 from core.runs.client import submit
-from core.runs.worker import child_environment, is_worker_running
+from core.runs.start import child_environment, is_worker_running
 from core.store import Store
 from tests.core.runs.support import (
     metrics_in_events,

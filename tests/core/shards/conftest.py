@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from core.config import CorpusConfig, ShardConfig, TokenizerConfig
-from core.tokenizer import StudioTokenizer, load, train
-from core.workspace import Workspace
+from core.config.corpus import CorpusConfig
+from core.config.shards import ShardConfig
+from core.config.tokenizer import TokenizerConfig
+from core.tokenizer.loading import StudioTokenizer, load
+from core.tokenizer.training import train
+from core.workspace.workspace import Workspace
 from tests.texts import write_sentences
 
 UNIGRAM, BPE, WORDPIECE, T5 = "unigram", "bpe", "wordpiece", "t5"

@@ -15,10 +15,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from core.config import CorpusConfig, ShardConfig
-from core.corpus import open_corpus
+from core.config.corpus import CorpusConfig
+from core.config.shards import ShardConfig
+from core.corpus.reading import open_corpus
 from core.errors import ConfigError, CorpusError, ShardError
-from core.objectives import ObjectiveSettings, create_objective
+from core.objectives.objective import ObjectiveSettings
+from core.objectives.registry import create_objective
 from core.records.events import Reporter, RunStopped
 from core.shards import packing
 from core.shards.build import build
@@ -26,9 +28,10 @@ from core.shards.destination import FolderDestination
 from core.shards.protobuf import INT64, decode_varint_lists, parse_example
 from core.shards.read import Rows, open_shards
 from core.shards.records import walk
-from core.tokenizer import load
+from core.tokenizer.loading import load
 from core.tokenizer.vocabulary import vocabulary_of
-from core.workspace import Workspace, damaged_files, read_manifest
+from core.workspace.manifests import damaged_files, read_manifest
+from core.workspace.workspace import Workspace
 from tests.core.shards.conftest import write_damaged
 from tests.texts import write_sentences
 

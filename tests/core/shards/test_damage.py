@@ -10,13 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from core.config import CorpusConfig, ShardConfig
+from core.config.corpus import CorpusConfig
+from core.config.shards import ShardConfig
 from core.errors import ConfigError, MissingDataError, ShardError, StudioError
 from core.shards.build import build
 from core.shards.read import Shards, open_shards
 from core.shards.records import walk
 from core.training.batches import TolerantSequences
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.core.shards.conftest import UNIGRAM
 from tests.damage import damages_of, flips_of, leave
 

@@ -15,7 +15,7 @@ from core.errors import TokenizerError
 from core.shards import distinct
 from core.shards.encode import Batcher, DocumentEncoder, Part
 from core.shards.units import find_delimiter, unit_rule
-from core.tokenizer import StudioTokenizer, load
+from core.tokenizer.loading import StudioTokenizer, load
 from tests.texts import WORDS
 
 # Characters and strings that some tokenizers treat specially.

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, models
 from core.shards.distinct import Lists, UnitEncoder
 from core.shards.fragments import Fragmenter, fragmenter_for
 from core.shards.units import find_delimiter, unit_rule
-from core.tokenizer import StudioTokenizer, load
+from core.tokenizer.loading import StudioTokenizer, load
 
 ALPHABET = "▁abcdé안"
 

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from core.config import CorpusConfig, ShardConfig
+from core.config.corpus import CorpusConfig
+from core.config.shards import ShardConfig
 from core.errors import ConfigError, CorpusError, ShardError
 from core.records.events import Reporter, RunStopped
 from core.shards.build import build
 from core.shards.part_uploads import MARKER_FILE
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.core.runs.support import wait_for
 from tests.core.shards.bucket import BucketServer
 from tests.core.shards.conftest import BPE, write_damaged

@@ -10,13 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from core.config import ShardConfig
+from core.config.shards import ShardConfig
 from core.errors import ConfigError, ShardError, StudioError
 from core.shards import read
 from core.shards.build import build
 from core.shards.read import Shards, open_shards
 from core.shards.records import Int64Records, ShardWriter
-from core.workspace import Workspace, write_manifest
+from core.workspace.manifests import write_manifest
+from core.workspace.workspace import Workspace
 from tests.core.shards.test_records import flip, write_with_tensorflow
 
 

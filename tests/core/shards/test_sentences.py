@@ -7,12 +7,15 @@ from pathlib import Path
 import pytest
 
 from core.api import build_shards as build
-from core.config import CorpusConfig, ShardConfig, TokenizerConfig
+from core.config.corpus import CorpusConfig
+from core.config.shards import ShardConfig
+from core.config.tokenizer import TokenizerConfig
 from core.shards.examples import is_fluent, with_hole
 from core.shards.read import open_shards
 from core.shards.sentences import validation_sentences
-from core.tokenizer import load, train
-from core.workspace import Workspace
+from core.tokenizer.loading import load
+from core.tokenizer.training import train
+from core.workspace.workspace import Workspace
 from tests.texts import sentences
 
 NAMES = ("Dr. Stone", "Mr. Silver", "the captain", "Ms. Green")

@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core.config import CorpusConfig, ShardConfig
+from core.config.corpus import CorpusConfig
+from core.config.shards import ShardConfig
 from core.errors import ConfigError, ShardError
 from core.records.events import Reporter, RunStopped
 from core.shards.build import build
 from core.shards.read import open_shards
 from core.storage.files import RemoteFolder, fetch_shards
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.core.shards.bucket import BucketServer
 from tests.targets.s3_server import BUCKET as S3_BUCKET
 from tests.targets.s3_server import s3_server, use_s3

@@ -6,7 +6,7 @@ import time
 
 from core.sweeps.client import create_sweep, parse_sweep
 from core.sweeps.folder import SweepFolder, SweepState, Trial
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 _TOML = """
 name = "rates"

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from core.config import TrainConfig
 from core.config.sweep import SweepConfig
+from core.config.train import TrainConfig
 from core.store import RunRow, Store
 from core.sweeps import budget
 from core.sweeps.client import create_sweep
 from core.sweeps.driver import Driver
 from core.sweeps.folder import Trial
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.core.runs.support import begin_run
 
 OPTIONS = {"learning_rate": [1e-3, 1e-2]}

@@ -25,7 +25,7 @@ from core.sweeps.folder import Trial
 from core.sweeps.metrics import check_metric
 from core.sweeps.view import best_trial
 from core.training.trainer import train
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.core.training.test_trainer import make_inputs
 
 OPTIONS = {"seed": [1, 2]}

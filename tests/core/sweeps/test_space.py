@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from core.config import FinetuneConfig, TrainConfig
+from core.config.finetune import FinetuneConfig
+from core.config.train import TrainConfig
 from core.errors import ConfigError
 from core.sweeps.client import create_sweep, load_sweep, parse_sweep
 from core.sweeps.samplers import GridSampler, QuasiRandomSampler, RandomSampler, key_of
 from core.sweeps.space import Range, Space, parse_space
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 
 BASE = {"shards": "rows"}
 

@@ -18,7 +18,7 @@ from core.sweeps.evolution import EvolutionSampler
 from core.sweeps.samplers import key_of
 from core.sweeps.space import Space, parse_space
 from core.sweeps.study import History, Study
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.core.sweeps.toy_training import ToyTrainingConfig, loss_at
 
 pytest.importorskip(

@@ -22,7 +22,7 @@ from core.errors import ConfigError, RunError
 from core.records.events import read_events
 from core.records.folder import RunFolder
 from core.runs.client import choose_slots
-from core.runs.worker import child_environment
+from core.runs.start import child_environment
 from core.store import RunRow, Store
 from core.sweeps.client import create_sweep, parse_sweep, resume_sweep, start_sweep, stop_sweep
 from core.sweeps.driver import Driver
@@ -32,7 +32,8 @@ from core.sweeps.samplers import RandomSampler
 from core.sweeps.space import parse_space
 from core.sweeps.study import History
 from core.sweeps.view import describe_sweep, list_sweeps
-from core.workspace import Workspace, read_manifest
+from core.workspace.manifests import read_manifest
+from core.workspace.workspace import Workspace
 from tests.core.runs.support import processes_with, stop_worker, wait_for
 from tests.core.sweeps.toy_training import ToyTrainingConfig, loss_at
 from tests.core.training.test_trainer import make_inputs

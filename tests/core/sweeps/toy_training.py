@@ -9,11 +9,14 @@ import signal
 import time
 from pathlib import Path
 
-from core.config import StageConfig, option
+from core.config.base import StageConfig
+from core.config.options import option
 from core.errors import StudioError
 from core.records.events import Reporter
 from core.stages.registry import Stage, register
-from core.workspace import Artifact, ArtifactKind, Workspace
+from core.workspace.kinds import ArtifactKind
+from core.workspace.manifests import Artifact
+from core.workspace.workspace import Workspace
 
 _STEP_FILE = "step.txt"
 _PATIENCE_SECONDS = 300.0

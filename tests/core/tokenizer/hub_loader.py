@@ -8,8 +8,8 @@ import sys
 from typing import Any
 
 from core.errors import StudioError
-from core.tokenizer import load
-from core.workspace import Workspace
+from core.tokenizer.loading import load
+from core.workspace.workspace import Workspace
 
 
 def describe(reference: str, workspace: Workspace) -> dict[str, Any]:

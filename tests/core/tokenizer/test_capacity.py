@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from core.config import TokenizerConfig
+from core.config.tokenizer import TokenizerConfig
 from core.errors import TokenizerError
 from core.tokenizer.capacity import check_vocabulary
 from tests.texts import write_sentences

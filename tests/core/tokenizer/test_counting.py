@@ -14,21 +14,21 @@ from typing import Any
 
 import pytest
 
-from core.config import TokenizerConfig
-from core.corpus import open_corpus
+from core.config.tokenizer import TokenizerConfig
+from core.corpus.reading import open_corpus
 from core.errors import CorpusError, TokenizerError
 from core.parts.pool import open_pool
 from core.records.events import Reporter, RunStopped
-from core.tokenizer import train
 from core.tokenizer.bpe import BytePairCounter
 from core.tokenizer.count_files import BUCKETS, count_in_file, read_buckets, write_counts
 from core.tokenizer.counters import WordCounter, WordTally, counts_file
 from core.tokenizer.counting import count_corpus, count_part, count_texts
 from core.tokenizer.merged_counts import BucketSummary, CountLimits, find_level, merge_counts
 from core.tokenizer.sentencepiece import SentencepieceCounter
+from core.tokenizer.training import train
 from core.tokenizer.unigram import UnigramCounter
 from core.tokenizer.wordpiece import WordpieceCounter
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.core.runs.support import wait_for
 
 # 3,000 words fit, and 100,000 characters.

@@ -14,8 +14,8 @@ from core import CorpusConfig, ShardConfig, Workspace, build_shards
 from core.errors import TokenizerError
 from core.shards.encode import DocumentEncoder, Part
 from core.shards.read import open_shards
-from core.tokenizer import load
 from core.tokenizer.framing import find_frame
+from core.tokenizer.loading import load
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 CLS, SEP = 2, 3

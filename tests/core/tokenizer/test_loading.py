@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
-from core.config import TokenizerConfig
+from core.config.tokenizer import TokenizerConfig
 from core.errors import ConfigError, HubError, TokenizerError
-from core.tokenizer import StudioTokenizer, load, pieces, scorecard, train
+from core.tokenizer.loading import StudioTokenizer, load
+from core.tokenizer.scoring import pieces, scorecard
+from core.tokenizer.training import train
 from core.tokenizer.vocabulary import check_suits, families_of, missing_for, vocabulary_of
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.hub_server import HubServer
 from tests.texts import sentences, split_sentences, write_sentences
 

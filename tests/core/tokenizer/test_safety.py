@@ -21,7 +21,8 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 
 from core.errors import StudioError, TokenizerError
 from core.shards.encode import DocumentEncoder, Part
-from core.tokenizer import load, safety
+from core.tokenizer import safety
+from core.tokenizer.loading import load
 from core.tokenizer.native import native_calls
 from core.tokenizer.scoring import scorecard
 

@@ -4,12 +4,14 @@ from typing import Any
 
 import pytest
 
-from core.config import TokenizerConfig
-from core.corpus import open_corpus
+from core.config.tokenizer import TokenizerConfig
+from core.corpus.reading import open_corpus
 from core.errors import ConfigError, CorpusError, TokenizerError
 from core.records.events import Reporter, RunStopped
-from core.tokenizer import load, train
-from core.workspace import Artifact, Workspace, damaged_files
+from core.tokenizer.loading import load
+from core.tokenizer.training import train
+from core.workspace.manifests import Artifact, damaged_files
+from core.workspace.workspace import Workspace
 from tests.texts import sentences, write_sentences
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from core.artifacts.checkpoint import Checkpoints, verify
-from core.config import TrainConfig
+from core.config.train import TrainConfig
 from core.errors import StudioError
 from core.objectives.mlm import MaskedLanguageModel
 from core.records.events import FolderReporter, RunStopped, StopMode, read_events
@@ -26,7 +26,8 @@ from core.shards.read import open_shards
 from core.training import recipe
 from core.training.batches import EVAL_SEED
 from core.training.trainer import train
-from core.workspace import Artifact, Workspace
+from core.workspace.manifests import Artifact
+from core.workspace.workspace import Workspace
 from tests.damage import fill_disk, make_room
 
 STEPS = 12

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from core.config import TrainConfig
+from core.config.train import TrainConfig
 from core.errors import ConfigError, RunError
 from core.families.roberta import RobertaArchitecture
 from core.models.registry import count_parameters
@@ -19,15 +19,15 @@ from core.training.export import (
     checkpoint_disk_bytes,
     export_model,
 )
-from core.workspace import (
+from core.workspace.manifests import (
     Artifact,
     Manifest,
-    Workspace,
     damaged_files,
     describe_files,
     read_manifest,
     write_manifest,
 )
+from core.workspace.workspace import Workspace
 
 _ARCHITECTURE = RobertaArchitecture(64, 16, 1, 2, 32, 18, 1)
 

@@ -10,15 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core.config import CorpusConfig, ShardConfig, TokenizerConfig, TrainConfig
+from core.config.corpus import CorpusConfig
+from core.config.shards import ShardConfig
+from core.config.tokenizer import TokenizerConfig
+from core.config.train import TrainConfig
 from core.errors import ConfigError, TokenizerError
 from core.objectives.span_corruption import SpanCorruption, compute_input_and_target_lengths
 from core.records.events import Reporter
 from core.shards.build import build
 from core.shards.layout import layout_for
-from core.tokenizer import train as train_tokenizer
+from core.tokenizer.training import train as train_tokenizer
 from core.training.inputs import open_inputs
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.core.training.test_trainer import make_inputs
 from tests.engines import ENGINES, OFTEN, run_on
 

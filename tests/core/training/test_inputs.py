@@ -11,13 +11,15 @@ import pytest
 from core.__main__ import build_parser
 from core.artifacts.finding import with_family
 from core.cli.fields import stage_values
-from core.config import PreflightConfig, TrainConfig
+from core.config.preflight import PreflightConfig
+from core.config.train import TrainConfig
 from core.errors import ConfigError
 from core.families.gpt2 import Gpt2Architecture
 from core.models import hf
-from core.tokenizer import StudioTokenizer, load
+from core.tokenizer.loading import StudioTokenizer, load
 from core.training.inputs import TrainingInputs, open_inputs, resolve_checkpoint
-from core.workspace import Manifest, Workspace, write_manifest
+from core.workspace.manifests import Manifest, write_manifest
+from core.workspace.workspace import Workspace
 from tests.checkpoints import write_checkpoint, write_writer
 from tests.core.training.test_trainer import make_inputs
 

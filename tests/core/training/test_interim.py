@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from core.artifacts.subject import find_run_checkpoint
-from core.config import CorpusConfig, EvaluateConfig, ShardConfig, TrainConfig
+from core.config.corpus import CorpusConfig
+from core.config.evaluate import EvaluateConfig
+from core.config.shards import ShardConfig
+from core.config.train import TrainConfig
 from core.errors import ConfigError, CorpusError, StudioError
 from core.evaluation.stage import run as evaluate
 from core.records.events import FolderReporter, Reporter
@@ -19,7 +22,7 @@ from core.shards.build import build
 from core.training.interim import InterimEvaluation
 from core.training.interim_options import check_used, evaluation_configs
 from core.training.trainer import train
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint
 from tests.engines import run_on
 from tests.hub_server import HubServer, run_with_hub

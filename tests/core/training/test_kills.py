@@ -12,7 +12,7 @@ import pytest
 
 from core.artifacts.checkpoint import verify
 from core.records.events import read_events, read_last_events
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests import child_processes
 from tests.child_processes import Child
 from tests.core.training.test_trainer import make_inputs

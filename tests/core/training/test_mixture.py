@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.config import TrainConfig
+from core.config.train import TrainConfig
 from core.errors import ConfigError
 from core.training.batches import ShuffledOrder, TrainBatches
 from core.training.mixture import (

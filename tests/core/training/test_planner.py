@@ -15,7 +15,7 @@ from core.__main__ import build_parser, main
 from core.architecture.architecture import Architecture
 from core.architecture.family import Size
 from core.backends.devices import Devices, memory_per_device
-from core.config import TrainConfig
+from core.config.train import TrainConfig
 from core.errors import ConfigError
 from core.models.registry import count_parameters, resolve_architecture
 from core.training import planner, recipe

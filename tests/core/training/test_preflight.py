@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core.config import PreflightConfig
+from core.config.preflight import PreflightConfig
 from core.config.topologies import TOPOLOGIES, find_topology
 from core.errors import ConfigError
 from core.training.preflight.report import UTILISATION, step_seconds
 from core.training.preflight.stage import next_guess, settled_for
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.core.training.test_trainer import make_inputs
 from tests.engines import run_on
 

@@ -9,7 +9,7 @@ import pytest
 
 from core.architecture.architecture import Architecture
 from core.backends.schedule import LearningRateSchedule
-from core.config import TrainConfig
+from core.config.train import TrainConfig
 from core.errors import ConfigError
 from core.families.roberta import RobertaArchitecture
 from core.models.registry import resolve_architecture

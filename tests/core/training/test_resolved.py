@@ -9,7 +9,9 @@ import pytest
 
 from core.__main__ import main
 from core.api import build_shards, train_tokenizer
-from core.config import CorpusConfig, ShardConfig, TokenizerConfig
+from core.config.corpus import CorpusConfig
+from core.config.shards import ShardConfig
+from core.config.tokenizer import TokenizerConfig
 from core.publishing.card_notes import CardNotes
 from core.publishing.cards import model_card
 from core.publishing.facts import gather_facts
@@ -18,7 +20,7 @@ from core.report import list_settings, report_page
 from core.runs.client import config_of
 from core.runs.duration import run_seconds
 from core.store import Store
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.core.runs.support import stop_worker
 from tests.engines import run_anew
 from tests.texts import write_sentences

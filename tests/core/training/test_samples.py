@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
-from core.config import CorpusConfig, ShardConfig, TokenizerConfig
+from core.config.corpus import CorpusConfig
+from core.config.shards import ShardConfig
+from core.config.tokenizer import TokenizerConfig
 from core.records.events import Reporter
 from core.records.utilisation import UtilisationMeter
 from core.shards.build import build
-from core.tokenizer import train as train_tokenizer
-from core.workspace import Workspace
+from core.tokenizer.training import train as train_tokenizer
+from core.workspace.workspace import Workspace
 from tests.core.training.test_trainer import make_inputs
 from tests.engines import OFTEN, run_on
 

@@ -13,7 +13,9 @@ import pytest
 
 from core.__main__ import build_parser
 from core.cli.fields import stage_values
-from core.config import CorpusConfig, ShardConfig, TrainConfig
+from core.config.corpus import CorpusConfig
+from core.config.shards import ShardConfig
+from core.config.train import TrainConfig
 from core.errors import ConfigError, MissingDataError, ShardError, StudioError
 from core.records.events import Reporter
 from core.shards.build import build
@@ -27,7 +29,7 @@ from core.training.sources import (
     describe_epochs,
     find_most_sequences,
 )
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.core.training.test_trainer import make_inputs
 from tests.texts import write_sentences
 

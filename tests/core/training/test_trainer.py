@@ -15,13 +15,17 @@ import numpy as np
 import pytest
 
 from core.artifacts.checkpoint import Checkpoints, EvalResults, verify
-from core.config import CorpusConfig, ShardConfig, TokenizerConfig, TrainConfig
+from core.config.corpus import CorpusConfig
+from core.config.shards import ShardConfig
+from core.config.tokenizer import TokenizerConfig
+from core.config.train import TrainConfig
 from core.errors import ConfigError, TokenizerError
 from core.records.events import Reporter
 from core.shards.build import build
-from core.tokenizer import train as train_tokenizer
+from core.tokenizer.training import train as train_tokenizer
 from core.training.trainer import train
-from core.workspace import Workspace, read_manifest
+from core.workspace.manifests import read_manifest
+from core.workspace.workspace import Workspace
 from tests.core.training.scenarios import STEPS
 from tests.core.training.test_checkpoint import Listener
 from tests.damage import damages_of, leave, with_a_small_disk

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint
 from tests.engines import run_on
 

@@ -6,13 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from core.config import CorpusConfig, ShardConfig, TrainConfig
+from core.config.corpus import CorpusConfig
+from core.config.shards import ShardConfig
+from core.config.train import TrainConfig
 from core.config.word_marks import BABYLM_MARKS, parse_word_marks
 from core.errors import ConfigError
 from core.shards.build import build
 from core.shards.read import open_shards
 from core.training.words import WordRate, find_word_rate, mean_word_rate, steps_of_marks
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.checkpoints import make_tokenizer
 from tests.texts import write_sentences
 

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from core.config import CleanConfig, CorpusConfig
+from core.config.clean import CleanConfig
+from core.config.corpus import CorpusConfig
 from core.corpus.cleaning.parts import TRAIN, Batch
 from core.corpus.cleaning.report import Tally
 from core.corpus.cleaning.steps import filter_texts
-from core.workspace import Artifact
+from core.workspace.manifests import Artifact
 from tests.texts import sentences
 
 

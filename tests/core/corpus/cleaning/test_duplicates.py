@@ -13,7 +13,7 @@ from core.corpus.cleaning.duplicates import DuplicateGroups
 from core.corpus.cleaning.minhash import NO_KEY, band_keys
 from core.corpus.cleaning.stage import clean
 from core.corpus.cleaning.steps import near_keys, text_keys
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.core.corpus.cleaning.support import (
     clean_config,
     documents_of,

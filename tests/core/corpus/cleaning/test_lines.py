@@ -12,7 +12,7 @@ from core.corpus.cleaning import lines
 from core.corpus.cleaning.blocks import hash_words
 from core.corpus.cleaning.lines import count_lines, frequent_lines
 from core.corpus.cleaning.stage import clean
-from core.workspace import Workspace
+from core.workspace.workspace import Workspace
 from tests.core.corpus.cleaning.support import (
     all_documents,
     clean_config,

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from core import Workspace
-from core.config import CleanConfig
+from core.config.clean import CleanConfig
 from core.corpus.cleaning import parts, work_folder
 from core.corpus.cleaning.part_task import SPOOLED, PartResult, PartTask, run_once
 from core.corpus.cleaning.parts import write_batch
@@ -26,7 +26,7 @@ from core.corpus.cleaning.work_folder import open_work_folder
 from core.errors import CorpusError, RunError
 from core.records.events import Reporter, RunStopped, StopMode
 from core.runs.disk_usage import measure_disk_usage
-from core.workspace import Artifact
+from core.workspace.manifests import Artifact
 from tests.core.corpus.cleaning.support import (
     all_documents,
     batch_of,

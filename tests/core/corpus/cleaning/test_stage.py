@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 
 from core import CleanConfig, CorpusConfig, Workspace
-from core.config import ShardConfig, TokenizerConfig
-from core.corpus import open_corpus
+from core.config.shards import ShardConfig
+from core.config.tokenizer import TokenizerConfig
 from core.corpus.cleaning import parts
 from core.corpus.cleaning.stage import REPORT_FILE, clean, derive_name
 from core.corpus.previewing import preview_apart
+from core.corpus.reading import open_corpus
 from core.errors import ConfigError, CorpusError, RunError
 from core.parts.pool import count_workers, open_pool
 from core.publishing.card_cleaning import describe_cleaning
@@ -27,8 +28,8 @@ from core.publishing.card_notes import CardNotes
 from core.publishing.cards import shards_card
 from core.records.events import Reporter, RunStopped
 from core.shards.build import build
-from core.tokenizer import train as train_tokenizer
-from core.workspace import hash_file
+from core.tokenizer.training import train as train_tokenizer
+from core.workspace.manifests import hash_file
 from tests.core.corpus.cleaning.support import (
     all_documents,
     clean_config,
