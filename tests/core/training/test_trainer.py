@@ -26,8 +26,8 @@ from core.tokenizer.training import train as train_tokenizer
 from core.training.trainer import train
 from core.workspace.manifests import read_manifest
 from core.workspace.workspace import Workspace
+from tests.core.artifacts.test_checkpoint import Listener
 from tests.core.training.scenarios import STEPS
-from tests.core.training.test_checkpoint import Listener
 from tests.damage import damages_of, leave, with_a_small_disk
 from tests.engines import ENGINES, run_anew
 from tests.texts import write_sentences

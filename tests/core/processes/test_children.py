@@ -14,7 +14,7 @@ from core.records.events import Reporter
 from core.workspace.workspace import Workspace
 from tests.core.runs.support import stop_worker
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 # What children import sooner or later, and what Python itself imports first.
 SHADOWS = (
     "alembic", "argparse", "multiprocessing", "numpy", "orjson", "pydantic", "secrets",

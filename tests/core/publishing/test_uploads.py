@@ -11,7 +11,7 @@ from core.training.uploads import Uploads
 from core.workspace.manifests import Artifact, Manifest
 from core.workspace.workspace import Workspace
 from tests.checkpoints import write_checkpoint
-from tests.core.hub.conftest import Listener
+from tests.core.publishing.conftest import Listener
 from tests.hub_server import HubServer
 
 CONFIG = TrainConfig(push_to_hub=True, hub_model_id="me/held", hub_every_saves=2)

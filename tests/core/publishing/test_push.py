@@ -37,7 +37,7 @@ from core.tokenizer.loading import load
 from core.workspace.manifests import Manifest
 from core.workspace.workspace import Workspace
 from tests.checkpoints import write_checkpoint
-from tests.core.hub.conftest import READ_TOKEN, TOKEN, Listener
+from tests.core.publishing.conftest import READ_TOKEN, TOKEN, Listener
 from tests.core.runs.support import stop_worker
 from tests.hub_server import HubServer
 from tests.ui.browser import running_app
