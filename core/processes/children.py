@@ -13,7 +13,7 @@ from pathlib import Path
 
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 # The folder that holds this program.
-HOME = Path(__file__).parent.parent
+HOME = Path(__file__).parents[2]
 
 
 def module_command(module: str, *arguments: str | Path) -> list[str]:
