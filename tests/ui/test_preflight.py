@@ -23,7 +23,7 @@ from core.store import RunRow, Store
 from core.training.preflight.report import Report
 from core.workspace.manifests import Artifact
 from core.workspace.workspace import Workspace
-from tests.ui.browser import Visitor, find_chromium, running_app, visiting
+from tests.ui.browser import START_SECONDS, Visitor, find_chromium, running_app, visiting
 from ui import layout, runs, train
 from ui.forms import Form
 from ui.parts import preflight
@@ -379,6 +379,8 @@ def test_preflight_runs_from_the_web_app(workspace: Workspace, store: Store) -> 
             visitor.expand("preflight-section")
             see_an_earlier_one_and_use_its_batch(visitor)
             fill_in(visitor)
+            # Until the values are checked, the button asks for the missing one.
+            visitor.settle(START_SECONDS)
             visitor.page.locator("#preflight-start").click()
             card = visitor.page.locator("#preflight-report")
             card.locator(".ps-preflight-progress").wait_for()
