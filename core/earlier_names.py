@@ -159,9 +159,9 @@ class EarlierNames(MetaPathFinder, Loader):
 
 
 def find_earlier_names() -> None:
-    """Lets imports that fail look for earlier names."""
+    """Lets imports look for earlier names, before a package's folder is searched for them."""
     if not any(isinstance(finder, EarlierNames) for finder in sys.meta_path):
-        sys.meta_path.append(EarlierNames())
+        sys.meta_path.insert(0, EarlierNames())
 
 
 def members_of(package: str) -> Callable[[str], Any]:
