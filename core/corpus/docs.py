@@ -5,25 +5,22 @@ from __future__ import annotations
 import copy
 import json
 import os
-import queue
-import subprocess
 import sys
 import sysconfig
-import threading
+import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from importlib import metadata, util
 from pathlib import Path
 from typing import Any
 
 from core.config.base import fingerprint_of
+from core.corpus.docstrings import docstrings
 from core.corpus.finding import TextFile
 from core.corpus.holdout import document_hash
 from core.corpus.source import SourcePart
 from core.corpus.stretches import Range, Stretch, cut_lines
 from core.errors import CorpusError
-from core.processes.children import script_command
-from core.processes.cores import usable_cores
-from core.processes.environment import for_anonymous_users
 from core.records.events import Reporter
 from core.workspace.atomic import writing_whole_file
 from core.workspace.places import make_folder
@@ -71,10 +68,8 @@ SHORTEST_CHARACTERS = 64
 
 _SKIPPED_FOLDERS = {"tests", "test", "_vendor", "__pycache__", "site-packages", "dist-packages",
                     "idlelib", "lib2to3"}  # fmt: skip
-_SCRIPT = Path(__file__).with_name("docstrings.py")
 # Increment when the same packages yield other texts.
-_EXTRACTION = 2
-_POLL_SECONDS = 0.1
+_EXTRACTION = 3
 
 
 class DocsSource:
@@ -137,8 +132,7 @@ def _source_files(versions: dict[str, str]) -> list[Path]:
     for name in versions.keys() & PACKAGES.keys():
         spec = util.find_spec(PACKAGES[name])  # without importing it
         folders += [Path(folder) for folder in (spec and spec.submodule_search_locations) or []]
-    files = (path for folder in folders for path in _python_files(folder) if path.is_file())
-    return sorted(files, key=lambda path: (-path.stat().st_size, path))
+    return [path for folder in folders for path in _python_files(folder) if path.is_file()]
 
 
 def _python_files(folder: Path) -> Iterator[Path]:
@@ -148,72 +142,20 @@ def _python_files(folder: Path) -> Iterator[Path]:
 
 
 def _extract(files: Sequence[Path], reporter: Reporter) -> list[str]:
-    """Returns distinct docstrings, ordered by hash.
-
-    Plain subprocesses need no main guard and don't fork the threaded web app.
-    """
-    answers: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-    count = max(1, min(usable_cores(), len(files)))
-    workers = [_start_worker(files[number::count], answers) for number in range(count)]
+    """Returns distinct docstrings, ordered by hash."""
     texts: set[str] = set()
-    done, running = 0, count
-    try:
-        while running:
+    with warnings.catch_warnings(action="ignore"):  # of invalid escapes
+        for done, path in enumerate(files, 1):
             reporter.raise_if_stopped()
-            try:
-                answer = answers.get(timeout=_POLL_SECONDS)
-            except queue.Empty:
-                continue
-            if answer is None:
-                running -= 1
-                continue
-            texts.update(json.loads(answer))
-            done += 1
+            with suppress(OSError):
+                texts.update(docstrings(path.read_bytes(), SHORTEST_CHARACTERS))
             reporter.progress(done, len(files), "files", "reading the installed documentation")
-    finally:
-        for worker in workers:
-            worker.kill()
-            worker.wait()
-    if done < len(files):
-        raise CorpusError(
-            "Reading the installed documentation failed",
-            expected=f"the text of {len(files)} files", received=f"{done} files",
-            fix="check whether the machine ran out of memory, then start again",
-        )  # fmt: skip
     return sorted(texts, key=_place)
 
 
 def _place(text: str) -> int:
     """Returns a sort key unrelated to the split's hash, which would put validation first."""
     return document_hash(b"place " + text.encode("utf-8"))
-
-
-def _start_worker(
-    files: Sequence[Path], answers: queue.SimpleQueue[bytes | None]
-) -> subprocess.Popen[bytes]:
-    worker = subprocess.Popen(
-        script_command(_SCRIPT, str(SHORTEST_CHARACTERS)),
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        env=for_anonymous_users(os.environ),
-    )  # fmt: skip
-    threading.Thread(target=_converse, args=(worker, files, answers), daemon=True).start()
-    return worker
-
-
-def _converse(
-    worker: subprocess.Popen[bytes], files: Sequence[Path],
-    answers: queue.SimpleQueue[bytes | None],
-) -> None:  # fmt: skip
-    assert worker.stdin and worker.stdout
-    try:
-        worker.stdin.write("\n".join(map(str, files)).encode("utf-8", "surrogateescape"))
-        worker.stdin.close()
-        for line in worker.stdout:
-            answers.put(line)
-    except OSError:
-        pass  # killed; the caller counts answers
-    finally:
-        answers.put(None)
 
 
 def _write_documents(path: Path, texts: Sequence[str]) -> None:
