@@ -175,7 +175,7 @@ def _show_run(options: argparse.Namespace) -> int:
 
 def run_summary(row: RunRow, workspace: Workspace) -> dict[str, Any]:
     """Builds the JSON of `runs show`."""
-    from core.artifacts.subject import list_run_checkpoints
+    from core.artifacts.locating import list_run_checkpoints
     from core.records.folder import RunFolder
     from core.runs.duration import run_seconds
 

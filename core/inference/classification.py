@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.architecture.architecture import Architecture
+from core.artifacts.locating import locate_model
 from core.artifacts.model_tokenizer import load_tokenizer, longest_sequence
-from core.artifacts.subject import locate_model
 from core.config.options import Dtype
 from core.errors import ConfigError
 from core.finetuning.batches import LabelledSequences, collate, ordered_batches

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from core.artifacts.subject import locate_model
+from core.artifacts.locating import locate_model
 from core.config.options import Dtype
 from core.errors import ConfigError
 from core.inference.generation import TextGenerator

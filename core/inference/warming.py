@@ -6,7 +6,7 @@ import time
 from collections.abc import Generator
 from pathlib import Path
 
-from core.artifacts.subject import locate_model
+from core.artifacts.locating import locate_model
 from core.config.options import Dtype
 from core.inference.generation import TextGenerator
 from core.inference.masks import FillMask

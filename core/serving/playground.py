@@ -34,7 +34,7 @@ from typing import Any
 
 import core.errors
 from core.artifacts.finding import find_here
-from core.artifacts.subject import find_checkpoint
+from core.artifacts.locating import find_checkpoint
 from core.config.options import Dtype
 from core.errors import ConfigError, RunError, StudioError
 from core.finetuning.saving import is_classifier

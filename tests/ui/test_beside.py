@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from core.artifacts.subject import find_checkpoint
+from core.artifacts.locating import find_checkpoint
 from core.errors import ConfigError
 from core.records.events import read_samples
 from core.records.folder import RunFolder

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from core.architecture.architecture import Architecture
 from core.artifacts.finding import is_on_hub, must_be_fetched
-from core.artifacts.subject import find_checkpoint
+from core.artifacts.locating import find_checkpoint
 from core.config.corpus import CorpusConfig
 from core.config.finetune import FinetuneConfig
 from core.errors import CheckpointError, StudioError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from typing import Any
 
-from core.artifacts.subject import has_checkpoint
+from core.artifacts.locating import has_checkpoint
 from core.runs.duration import earlier_seconds
 from core.stages.registry import STAGES, artifact_kind_of, title_of_stage
 from core.store import RunRow, Store

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from core.artifacts.checkpoint import CHECKPOINTS_FOLDER
 from core.artifacts.finding import find_model, must_be_fetched
-from core.artifacts.subject import find_run_checkpoint, list_run_checkpoints
+from core.artifacts.locating import find_run_checkpoint, list_run_checkpoints
 from core.errors import ConfigError
 from core.finetuning.names import is_of_finetuning
 from core.records.folder import RunFolder

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from core.artifacts.subject import find_run_checkpoint
+from core.artifacts.locating import find_run_checkpoint
 from core.config.corpus import CorpusConfig
 from core.config.evaluate import EvaluateConfig
 from core.config.shards import ShardConfig
