@@ -452,7 +452,7 @@ def test_restarted_job_gives_up_after_its_launch_has_claimed(folder: Path, tmp_p
     wait_for_state(target, machine, "ended")
     lines = target.log(machine).splitlines()
     phases = [one for one in lines if one.startswith("studio: ")]
-    assert phases[0] == "studio: fetching the code" and "studio: starting" in phases
+    assert phases[0] == "studio: fetching the code" and "studio: starting the program" in phases
     assert "studio: training" not in phases
     assert any("a claim of launch 1; this is launch 1" in one for one in lines)
     assert mirror.look().newest == 1
