@@ -10,7 +10,7 @@ import pytest
 from core.workspace.workspace import Workspace
 from tests.checkpoints import make_tokenizer
 from tests.core.runs.support import stop_worker
-from tests.ui.browser import Visitor, find_chromium, running_app, visiting
+from tests.ui.browser import START_SECONDS, Visitor, find_chromium, running_app, visiting
 
 pytestmark = pytest.mark.long
 
@@ -35,6 +35,7 @@ def test_changed_values_are_marked_found_and_reset(address: str) -> None:
         page = visitor.page
         height = "document.documentElement.scrollHeight"
         assert page.evaluate(height) <= 1600
+        visitor.settle(START_SECONDS)
         page.locator("#train-view").get_by_text("Advanced", exact=True).click()
         assert page.evaluate(height) <= 2200
         dropout, seed = visitor.field("train-hidden_dropout_prob"), visitor.field("train-seed")

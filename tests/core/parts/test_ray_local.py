@@ -225,7 +225,10 @@ def test_ray_ends_with_the_process_that_started_it(short_folder: Path) -> None:
 
 
 INTERRUPTED = """
+import signal
 import time
+# A shell ignores the signal in what it starts in the background.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from core.records.events import Reporter
 from core.parts.workers import open_workers
 try:

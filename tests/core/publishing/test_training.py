@@ -35,6 +35,8 @@ TRAIN = [
         "6",
         "--save-steps",
         "2",
+        "--dtype-policy",  # "auto" is measured: another process may decide otherwise.
+        "float32",
     ),
     *("--num-hidden-layers", "1", "--hidden-size", "16", "--num-attention-heads", "2"),
     *("--intermediate-size", "32", "--logging-steps", "1", "--per-replica-batch-size", "4"),
@@ -203,6 +205,7 @@ def test_run_can_start_from_a_model_on_the_hub(scene: Scene) -> None:
     result = scene.core(
         *("train", "--shards", "rows", "--evaluate-only", "--checkpoint", "me/words"),
         *("--max-eval-examples", "4", "--per-replica-batch-size", "4"),
+        *("--dtype-policy", "float32"),
     )
     model = scene.workspace.find("model", "words")
     assert result["metrics"]["eval_loss"] == pytest.approx(model.manifest.counts["eval_loss"])
