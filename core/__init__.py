@@ -5,12 +5,11 @@ Names load on first use, so `import core` imports no backend.
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from core.earlier_names import find_earlier_names
+from core.earlier_names import find_earlier_names, imported_on_use
 
 if TYPE_CHECKING:
     from core.api import (
@@ -132,12 +131,7 @@ __all__ = [
 
 
 find_earlier_names()
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'core' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+__getattr__ = imported_on_use(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -167,6 +167,11 @@ def find_earlier_names() -> None:
 def members_of(package: str) -> Callable[[str], Any]:
     """Returns a package's `__getattr__`, which finds its earlier members."""
     homes = {name: home for home, names in _MEMBERS[package].items() for name in names.split()}
+    return imported_on_use(package, homes)
+
+
+def imported_on_use(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+    """Returns a package's `__getattr__`, which imports members from their modules."""
 
     def find(name: str) -> Any:
         if name not in homes:

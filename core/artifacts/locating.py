@@ -37,13 +37,18 @@ class RunCheckpoint:
     label: str
 
 
+def find_run(reference: str, workspace: Workspace) -> RunFolder | None:
+    """Finds the run of a reference; None if it names no run, or a model."""
+    return None if find_here(reference, workspace) else _run_named(reference, workspace)
+
+
 def find_run_checkpoint(reference: str, workspace: Workspace) -> RunCheckpoint | None:
     """Finds a run's checkpoint; None if the reference names no run, or a model.
 
     Raises:
         CheckpointError, ConfigError: The run has no such checkpoint.
     """
-    run = None if find_here(reference, workspace) else find_run(reference, workspace)
+    run = find_run(reference, workspace)
     return _find_checkpoint(run, reference.partition("@")[2] or NEWEST) if run else None
 
 
@@ -98,7 +103,7 @@ def has_checkpoint(run: str, workspace: Workspace) -> bool:
 
 
 def _checkpoint_of(reference: str, workspace: Workspace) -> Path | None:
-    run = find_run(reference, workspace)
+    run = _run_named(reference, workspace)
     if run is None:
         return None
     folder, wanted = run.path / CHECKPOINTS_FOLDER, reference.partition("@")[2]
@@ -107,7 +112,7 @@ def _checkpoint_of(reference: str, workspace: Workspace) -> Path | None:
     return _find_checkpoint(run, wanted or NEWEST).folder
 
 
-def find_run(reference: str, workspace: Workspace) -> RunFolder | None:
+def _run_named(reference: str, workspace: Workspace) -> RunFolder | None:
     try:
         run = RunFolder.of(workspace, reference.partition("@")[0])
     except RunError:

@@ -14,7 +14,7 @@ from core.artifacts.checkpoint import (
     verify,
 )
 from core.artifacts.evaluations import fingerprint_of_weights
-from core.artifacts.finding import find_here, find_model
+from core.artifacts.finding import find_model
 from core.artifacts.locating import find_run, find_run_checkpoint
 from core.backends.devices import find_hardware
 from core.config.evaluate import EvaluateConfig
@@ -77,7 +77,7 @@ def is_of_running_run(config: EvaluateConfig | FinetuneConfig, workspace: Worksp
 
     A TPU serves one process: there, the evaluation has to wait.
     """
-    run = None if find_here(config.model, workspace) else find_run(config.model, workspace)
+    run = find_run(config.model, workspace)
     return run is not None and run.is_running() and not find_hardware().tpus
 
 

@@ -11,7 +11,7 @@ _BLANK = rb"[ \t]{0,99}(?:#[^\n]{0,200})?\r?\n"
 # The first statement of a file, or after a line that ends with a colon.
 _DOCSTRING = re.compile(
     rb"(?:\A(?:%(blank)b){0,99}|:%(blank)b(?:%(blank)b){0,9})"
-    rb"[ \t]{0,99}([rRuU]?)(\"\"\"|''')(.*?)(?<!\\)\2" % {b"blank": _BLANK},
+    rb"[ \t]{0,99}([rRuU]?)(\"\"\"|''')(.*?(?<!\\)(?:\\\\)*)\2" % {b"blank": _BLANK},
     re.DOTALL,
 )
 

@@ -53,7 +53,8 @@ _SCAN_SECONDS = 10.0
 _CHECK_SECONDS = 1.0
 _SAMPLE_CHARACTERS = 2000
 _MOST_COLUMNS = 1000
-_READ_APART = ("files", "corpus")
+# Reading the documentation takes seconds of a processor that the web app needs.
+_READ_APART = ("files", "corpus", "docs")
 
 
 @dataclass(frozen=True)

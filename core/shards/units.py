@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.tokenizer.pre_tokenizers import (
-    describe_sentencepiece_normalizer,
-    describe_sentencepiece_pre_tokenizer,
-    describe_unigram_pre_tokenizer,
+    describe,
+    sentencepiece_normalizer,
+    sentencepiece_pre_tokenizer,
+    unigram_pre_tokenizer,
 )
 
 Bytes = NDArray[np.uint8]
@@ -117,10 +118,10 @@ def unit_rule(specification: dict[str, Any]) -> UnitRule | None:
         return UnitRule(starts_at_spaces, added)
     if _is_plain_byte_level(splitter) and _keeps_words_apart(normalizer, _LOCAL_NORMALIZERS):
         return UnitRule(starts_at_whitespace, added, other_whitespace)
-    if splitter == describe_sentencepiece_pre_tokenizer() and _is_of_sentencepiece(normalizer):
+    if splitter == describe(sentencepiece_pre_tokenizer()) and _is_of_sentencepiece(normalizer):
         texts = {_SENTINELS if text.startswith(_SENTINELS) else text for text in added}
         return UnitRule(starts_at_spaces, (*sorted(texts), b"  "), _find_new_spaces())
-    if splitter == describe_unigram_pre_tokenizer() and _keeps_words_apart(normalizer, set()):
+    if splitter == describe(unigram_pre_tokenizer()) and _keeps_words_apart(normalizer, set()):
         return _words_and_newlines_rule(added, _replacements(normalizer))
     return None
 
@@ -280,7 +281,7 @@ def _keeps_words_apart(normalizer: dict[str, Any] | None, known: set[str]) -> bo
 
 
 def _is_of_sentencepiece(normalizer: dict[str, Any] | None) -> bool:
-    known = [describe_sentencepiece_normalizer(lowercase=lower) for lower in (False, True)]
+    known = [describe(sentencepiece_normalizer(lower)) for lower in (False, True)]
     return normalizer in known
 
 

@@ -161,7 +161,7 @@ class Follower:
             waited = time.monotonic() - max(self._round_began, self._reported_at)
         limit = limit_of(phase)
         if phase in (CHECKING, UPLOADING) and limit and waited > limit:
-            raise _no_answer(phase, str(self._record.config.get("target")))
+            raise _no_answer(str(self._record.config.get("target")), phase, limit)
 
     def _pause(self, seconds: float) -> None:
         """Waits, until a stop is requested."""
@@ -564,8 +564,7 @@ class Follower:
             self._finish("failed", error.reason or "target", error.exit_code, error=error.to_dict())
 
 
-def _no_answer(phase: str, target: str) -> UnavailableError:
-    limit = limit_of(phase) or 0.0
+def _no_answer(target: str, phase: str, limit: float) -> UnavailableError:
     return UnavailableError(
         f"{target} or its mirror doesn't answer ({phase})",
         expected=f"an answer within {limit / 60:.0f} minutes",

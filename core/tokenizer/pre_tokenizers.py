@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -54,19 +53,6 @@ def unigram_pre_tokenizer() -> PreTokenizer:
     )
 
 
-# Descriptions in the form of `tokenizer.json`.
-
-
-@cache
-def describe_sentencepiece_normalizer(*, lowercase: bool) -> dict[str, Any]:
-    return dict(json.loads(sentencepiece_normalizer(lowercase).__getstate__()))
-
-
-@cache
-def describe_sentencepiece_pre_tokenizer() -> dict[str, Any]:
-    return dict(json.loads(sentencepiece_pre_tokenizer().__getstate__()))
-
-
-@cache
-def describe_unigram_pre_tokenizer() -> dict[str, Any]:
-    return dict(json.loads(unigram_pre_tokenizer().__getstate__()))
+def describe(component: Normalizer | PreTokenizer) -> dict[str, Any]:
+    """Describes a component as `tokenizer.json` does."""
+    return dict(json.loads(component.__getstate__()))

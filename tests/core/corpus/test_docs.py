@@ -68,6 +68,11 @@ not_one = """A string that is no docstring, however long."""
     assert found[0] == "Class: long enough to be kept.\n\nA list:\n    Indented further."
 
 
+def test_escaped_backslash_does_not_escape_the_closing_quotes() -> None:
+    source = b'def f():\n    """This path ends with a backslash: C:\\\\"""\n    return """, """\n'
+    assert list(docstrings(source, 20)) == ["This path ends with a backslash: C:\\"]
+
+
 @pytest.mark.parametrize("source", [b"def f(:", b'"""\xff\xfe"""', b'x = """a\0b"""', b""])
 def test_file_that_cannot_be_read_has_no_docstrings(source: bytes) -> None:
     assert list(docstrings(source, 1)) == []
