@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from core.config.train import TrainConfig
 from core.stages.registry import load_further_stages
 from core.store import Store
 from core.sweeps.client import create_sweep, parse_sweep
@@ -19,6 +21,8 @@ from tests.core.runs.support import stop_worker
 from tests.core.sweeps.support import make_sweep
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting
 from ui import sweeps
+from ui.parts import sweep_form
+from ui.parts.stage import Forecast
 
 
 @pytest.fixture
@@ -98,6 +102,25 @@ def test_a_machine_without_a_passed_check_starts_no_sweep(workspace: Workspace) 
     for one in (text, named):
         assert "gpu-box has not passed a check" in start({"text": one})["problem"]["problem"]
     assert not workspace.sweeps.exists()
+
+
+def test_a_base_may_name_a_saved_machine_beside_the_form(workspace: Workspace) -> None:
+    save_machine(workspace, "ssh://box", "gpu-box")
+    check_target(workspace, "ssh://box", ask=lambda: "one GPU")
+    question = {
+        "base": {"shards": "rows", "target": "gpu-box", "size": "tiny"},
+        "vary": {"seed": {"values": "1, 2"}},
+    }
+    targets = []
+
+    def foresee(config: TrainConfig) -> Forecast:
+        targets.append(config.target)
+        return Forecast("Start")
+
+    form = SimpleNamespace(components={}, check=lambda config: targets.append(config.target))
+    answer = sweep_form.compose(question, form, foresee, workspace)  # type: ignore[arg-type]
+    assert "problem" not in answer, answer
+    assert targets == ["ssh://box", "ssh://box"]
 
 
 def test_a_wrong_text_is_a_problem_with_its_key(workspace: Workspace) -> None:

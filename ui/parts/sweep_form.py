@@ -117,7 +117,7 @@ def compose(
         return {"problem": _problem(error)}
     answer: Answer = {"text": text}
     try:
-        checked(config, workspace)
+        config = checked(config, workspace)
         middle = _middle(config)
         form.check(middle)
         require_check(middle, workspace)
