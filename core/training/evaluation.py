@@ -14,11 +14,16 @@ from numpy.typing import NDArray
 
 from core.artifacts.checkpoint import EvalResults
 from core.backends.base import Backend
+from core.backends.devices import Devices
+from core.config.options import settled
+from core.config.train import TrainConfig
 from core.errors import ShardError
 from core.objectives.mlm import unigram_baseline
 from core.objectives.objective import Batch
 from core.records.events import Reporter
 from core.training.batches import BatchPrefetcher, EvalBatches
+from core.training.inputs import TrainingInputs, tolerate_damage
+from core.training.mixture import BLOCK
 
 _PROGRESS_SECONDS = 0.5
 
@@ -54,12 +59,12 @@ class Evaluation:
 
     def __init__(
         self,
-        engine: Backend,
+        backend: Backend,
         sources: Sequence[ValidationSource],
         token_counts: NDArray[np.int64],
         reporter: Reporter,
     ) -> None:
-        self._engine = engine
+        self._backend = backend
         self._sources = list(sources)
         self._token_counts = token_counts
         self._reporter = reporter
@@ -68,28 +73,28 @@ class Evaluation:
         """Takes the unigram baselines from an earlier validation."""
         if results is None:
             return
-        for one in self._sources:
-            own = results.sources.get(one.name, {})
-            total = None if one.name else results.frequency_baseline_loss
-            one.baseline = own.get("frequency_baseline_loss", total)
+        for source in self._sources:
+            own = results.sources.get(source.name, {})
+            total = None if source.name else results.frequency_baseline_loss
+            source.baseline = own.get("frequency_baseline_loss", total)
 
     def run(self, step: int, report_progress: Callable[[int, int], None]) -> EvalResults | None:
         """Evaluates the current weights; None after a stop request."""
-        found: dict[str, dict[str, float]] = {}
-        total = sum(len(one.batches) for one in self._sources)
+        by_source: dict[str, dict[str, float]] = {}
+        total = sum(len(source.batches) for source in self._sources)
         done = 0
-        for one in self._sources:
-            figures = self._run_one(one, report_progress, done, total)
+        for source in self._sources:
+            figures = self._run_one(source, report_progress, done, total)
             if figures is None:
                 return None
-            found[one.name] = figures
-            done += len(one.batches)
-        figures = self._total(found)
+            by_source[source.name] = figures
+            done += len(source.batches)
+        figures = self._total(by_source)
         return EvalResults(
             step=step,
             eval_perplexity=_exp(figures["eval_loss"]),
             **figures,
-            sources=found if len(found) > 1 else {},
+            sources=by_source if len(by_source) > 1 else {},
         )
 
     def _run_one(
@@ -109,8 +114,8 @@ class Evaluation:
                 if time.monotonic() - reported >= _PROGRESS_SECONDS:
                     reported = time.monotonic()
                     report_progress(done + number, total)
-                sums.append(self._engine.evaluate_step(batch))
-            losses, right, weight = self._engine.fetch(sums).astype(np.float64).sum(axis=0)
+                sums.append(self._backend.evaluate_step(batch))
+            losses, right, weight = self._backend.fetch(sums).astype(np.float64).sum(axis=0)
         if not weight:
             raise _nothing_to_predict(source.name)
         return {
@@ -119,13 +124,15 @@ class Evaluation:
             "frequency_baseline_loss": self._unigram_baseline(source),
         }
 
-    def _total(self, found: dict[str, dict[str, float]]) -> dict[str, float]:
-        if len(found) == 1:
-            return next(iter(found.values()))
-        names = next(iter(found.values()))
+    def _total(self, by_source: dict[str, dict[str, float]]) -> dict[str, float]:
+        first = next(iter(by_source.values()))
+        if len(by_source) == 1:
+            return first
         return {
-            name: float(sum(one.weight * found[one.name][name] for one in self._sources))
-            for name in names
+            name: float(
+                sum(source.weight * by_source[source.name][name] for source in self._sources)
+            )
+            for name in first
         }
 
     def _prepare(self, source: ValidationSource, numbers: range) -> list[Mapping[str, Any]]:
@@ -135,8 +142,8 @@ class Evaluation:
         batch = source.batches(number)
         if source.baseline is None:
             source.count_labels(batch, len(self._token_counts))
-        mine = self._engine.part(source.batches.batch_size)
-        return self._engine.put({name: values[mine] for name, values in batch.items()})
+        own_rows = self._backend.part(source.batches.batch_size)
+        return self._backend.put({name: values[own_rows] for name, values in batch.items()})
 
     def _unigram_baseline(self, source: ValidationSource) -> float:
         if source.baseline is None:
@@ -145,6 +152,36 @@ class Evaluation:
             weights = source.label_counts.astype(np.float32)
             source.baseline = unigram_baseline(self._token_counts, ids, weights)
         return source.baseline
+
+
+def create_evaluation(
+    config: TrainConfig,
+    inputs: TrainingInputs,
+    backend: Backend,
+    devices: Devices,
+    reporter: Reporter,
+) -> Evaluation:
+    """Creates the evaluation of a run's model on all its sources."""
+    sources = inputs.sources
+    wanted = config.per_replica_eval_batch_size or settled(config.per_replica_batch_size)
+    # The same for all sources, because each shape is compiled.
+    longest = max(len(source.validation_rows) for source in sources.all)
+    batch_size = min(wanted, -(-longest // devices.count)) * devices.count
+    validation = [
+        ValidationSource(
+            EvalBatches(
+                tolerate_damage(source.validation_rows, config, inputs, reporter),
+                inputs.eval_objective,
+                batch_size,
+            ),
+            source.name if sources.is_mixture else "",
+            source.share / BLOCK,
+        )
+        for source in sources.all
+    ]
+    # Several processes could not all stop at the same batch.
+    listener = reporter if devices.processes == 1 else Reporter()
+    return Evaluation(backend, validation, inputs.label_counts, listener)
 
 
 def _exp(loss: float) -> float:

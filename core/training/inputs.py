@@ -23,7 +23,7 @@ from core.objectives.registry import create_objective, stored_sequence_length
 from core.objectives.span_corruption import SpanCorruption
 from core.records.events import Reporter
 from core.shards.layout import with_noise
-from core.training.batches import SequenceSource
+from core.training.batches import SequenceSource, TolerantSequences
 from core.training.compatibility import LAID_OUT_ALIKE, check_layout
 from core.training.sources import TrainingSources, open_sources
 from core.workspace.manifests import MANIFEST_FILE, read_manifest
@@ -153,6 +153,19 @@ def with_architecture(inputs: TrainingInputs, config: TrainConfig) -> TrainingIn
     architecture = _architecture(config, inputs.shards, inputs.tokenizer, None)
     check_family(config, architecture)
     return replace(inputs, architecture=architecture)
+
+
+def tolerate_damage(
+    rows: SequenceSource, config: TrainConfig, inputs: TrainingInputs, reporter: Reporter
+) -> SequenceSource:
+    """Returns sequences whose damaged records are skipped with a warning, if the config says so."""
+    if config.damaged_records == "stop":
+        return rows
+
+    def report(count: int, problem: str) -> None:
+        reporter.warn(f"Skipped a record, {count} so far: {problem}", alert="damaged_record")
+
+    return TolerantSequences(rows, int(inputs.tokenizer.special_ids[0]), report)
 
 
 def resolve_checkpoint(config: TrainConfig, workspace: Workspace) -> TrainConfig:
