@@ -66,7 +66,7 @@ def choose_sequence_length(stored_bytes: int | None) -> Choice:
     """
     if not stored_bytes:
         return Choice(USUAL_LENGTH, f"{USUAL_LENGTH} tokens, usual for text of unknown size")
-    length = max(one for least, one in _SEQUENCE_LENGTHS.items() if stored_bytes >= least)
+    length = max(tokens for least, tokens in _SEQUENCE_LENGTHS.items() if stored_bytes >= least)
     return Choice(length, f"{length} tokens for {_kilobytes(stored_bytes)} of text")
 
 

@@ -62,9 +62,9 @@ def draw_random_bits(
     steps = step if isinstance(step, range) else range(step, step + 1)
     words, random_raw = counts * _WORDS_PER_COUNT, _of_thread.generator.random_raw
     drawn = np.empty((len(steps), rows // len(steps) * words), np.uint64)
-    for one, place in zip(steps, drawn, strict=True):
-        _of_thread.begin_at((seed, one), (first_row * counts, 0, 0, domain))
-        place[:] = random_raw(len(place))
+    for number, numbers in zip(steps, drawn, strict=True):
+        _of_thread.begin_at((seed, number), (first_row * counts, 0, 0, domain))
+        numbers[:] = random_raw(len(numbers))
     return drawn.reshape(rows, words)
 
 

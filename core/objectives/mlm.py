@@ -192,14 +192,14 @@ class MaskedLanguageModel:
 
     def _replace(self, labels: NDArray[np.int32], words: NDArray[np.uint32]) -> NDArray[np.int32]:
         stand_ins = np.full(labels.shape, self.mask_id, np.int32)
-        kept = np.flatnonzero(words >= _MASKED_BELOW)
-        left = words.reshape(-1)[kept] - _MASKED_BELOW
-        tokens = labels.reshape(-1)[kept]
+        replaced = np.flatnonzero(words >= _MASKED_BELOW)
+        left = words.reshape(-1)[replaced] - _MASKED_BELOW
+        tokens = labels.reshape(-1)[replaced]
         is_random = np.flatnonzero(left < _RANDOM_BELOW - _MASKED_BELOW)
         count = np.uint64(len(self._replacements))
         index = left[is_random] * count // np.uint64(_RANDOM_BELOW - _MASKED_BELOW)
         tokens[is_random] = self._replacements[index]
-        stand_ins.reshape(-1)[kept] = tokens
+        stand_ins.reshape(-1)[replaced] = tokens
         return stand_ins
 
 

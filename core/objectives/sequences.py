@@ -34,12 +34,12 @@ def trailing_padding(rows: NDArray[np.int32], pad_id: int) -> NDArray[np.bool_]:
 
 
 def pack_left(
-    rows: NDArray[np.int32], kept: NDArray[np.bool_], fill: int
+    rows: NDArray[np.int32], is_kept: NDArray[np.bool_], fill: int
 ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
     """Moves the kept tokens to the left end; returns a mask of them, too."""
-    real = np.arange(rows.shape[1]) < kept.sum(axis=1)[:, None]
+    real = np.arange(rows.shape[1]) < is_kept.sum(axis=1)[:, None]
     packed = np.full_like(rows, fill)
-    packed[real] = rows[kept]
+    packed[real] = rows[is_kept]
     return packed, real
 
 

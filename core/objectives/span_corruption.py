@@ -141,9 +141,9 @@ class SpanCorruption:
 
     def label_counts(self, token_counts: NDArray[np.int64], rows: int) -> NDArray[np.int64]:
         """Estimates how often each id is a label in `rows` examples."""
-        found = self.counts
-        labels = np.rint(token_counts * (found.noise_tokens / found.tokens)).astype(np.int64)
-        labels[self.sentinel_ids[: found.spans]] += rows
+        counts = self.counts
+        labels = np.rint(token_counts * (counts.noise_tokens / counts.tokens)).astype(np.int64)
+        labels[self.sentinel_ids[: counts.spans]] += rows
         labels[self.eos_id] += rows
         return labels
 

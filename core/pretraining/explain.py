@@ -97,7 +97,9 @@ def _more_steps(config: TrainConfig, planned: Plan) -> dict[str, Any]:
 
 
 def _settings(stage: str, choices: dict[str, Choice]) -> tuple[Setting, ...]:
-    return tuple(Setting(stage, name, one.value, one.reason) for name, one in choices.items())
+    return tuple(
+        Setting(stage, name, choice.value, choice.reason) for name, choice in choices.items()
+    )
 
 
 def _too_large(size: int, fitting: Choice) -> PlanWarning:
@@ -116,7 +118,7 @@ def _look(corpus: str, state: str, root: str) -> CorpusLook:
 
 def _state_of(corpus: CorpusConfig) -> str:
     try:
-        found = Path(corpus.path).stat()
+        status = Path(corpus.path).stat()
     except (OSError, ValueError):
         return ""  # The text has its own check.
-    return f"{found.st_size} {found.st_mtime_ns}"
+    return f"{status.st_size} {status.st_mtime_ns}"

@@ -72,12 +72,12 @@ def look_at(config: CorpusConfig, workspace: Workspace) -> CorpusLook:
         total = round(sum(size / (share or 1) for size, share in zip(sizes, shares, strict=True)))
     scale = None if total is None else total / max(1, sum(sizes))
     letters = Counter("".join(texts))
-    for space in [one for one in letters if one.isspace()]:
+    for space in [letter for letter in letters if letter.isspace()]:
         del letters[space]
     is_random = _is_random(texts, letters)
     copies = 1 - len(set(texts)) / len(texts)
     languages = [] if is_random else _languages(texts)
-    scripts = [one.name for one in count_scripts(texts) if one.name != SYMBOLS]
+    scripts = [script.name for script in count_scripts(texts) if script.name != SYMBOLS]
     return CorpusLook(
         total_bytes=total,
         documents=_scaled(len(texts), scale),
@@ -101,7 +101,7 @@ def _languages(texts: Sequence[str]) -> list[tuple[str, float]]:
     text = "\n".join(texts)
     step = max(_PASSAGE, len(text) // _PASSAGES)
     passages = [text[start : start + _PASSAGE] for start in range(0, len(text), step)]
-    names = Counter(name_of_language(identify_language(one)[0]) for one in passages)
+    names = Counter(name_of_language(identify_language(passage)[0]) for passage in passages)
     del names[""]
     return [(name, count / len(passages)) for name, count in names.most_common()]
 
@@ -114,7 +114,7 @@ def _remarks(
         remarks.append("Little about a letter follows from those before it")
     if copies >= _MANY_COPIES:
         remarks.append(f"{copies:.0%} of the documents are copies of others, and are left out")
-    several = [one for one in languages if one[1] >= _ANOTHER_LANGUAGE]
+    several = [(name, share) for name, share in languages if share >= _ANOTHER_LANGUAGE]
     if len(several) > 1:
         shown = ", ".join(f"{share:.0%} {name}" for name, share in several)
         remarks.append(f"It is in several languages: {shown}")

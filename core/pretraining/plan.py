@@ -83,8 +83,8 @@ class PretrainPlan:
             f"{words}{about}",
             *(f"note: {remark}" for remark in look.remarks),
             self.describe(),
-            *(f"  {one.field} {one.value}: {one.reason}" for one in self.settings),
-            *(f"warning: {one.sentence}" for one in self.warnings),
+            *(f"  {setting.field} {setting.value}: {setting.reason}" for setting in self.settings),
+            *(f"warning: {warning.sentence}" for warning in self.warnings),
         ]
 
     def to_dict(self) -> dict[str, Any]:
@@ -115,11 +115,13 @@ def plan_pretraining(config: PretrainConfig, workspace: Workspace) -> PretrainPl
     tokens = _tokens_of(look, size)
     held_out = round(tokens * percent.value / 100)
     training = next(
-        one for stage, one in pretrain_stages(config, workspace, {}) if stage == "train"
+        stage_config
+        for stage, stage_config in pretrain_stages(config, workspace, {})
+        if stage == "train"
     )
     assert isinstance(training, TrainConfig)
     sequences = max(1, (tokens - held_out) // length.value)
-    found = forecast(
+    prediction = forecast(
         training, workspace, vocab_size=vocabulary.value, row_length=length.value,
         sequences=sequences, documents=look.documents or 0,
     )  # fmt: skip
@@ -129,16 +131,18 @@ def plan_pretraining(config: PretrainConfig, workspace: Workspace) -> PretrainPl
         Setting("shards", "max_seq_length", length.value, length.reason),
         *(
             Setting("train", name, choice.value, choice.reason)
-            for name, choice in found.choices.items()
+            for name, choice in prediction.choices.items()
         ),
     )
     return PretrainPlan(
         look,
         settings,
-        found.size,
-        found.num_train_steps,
-        _START_SECONDS + size / _BYTES_PER_SECOND + found.seconds,
-        tuple(_warnings(look, tokens, held_out // length.value, found.num_train_steps, config)),
+        prediction.size,
+        prediction.num_train_steps,
+        _START_SECONDS + size / _BYTES_PER_SECOND + prediction.seconds,
+        tuple(
+            _warnings(look, tokens, held_out // length.value, prediction.num_train_steps, config)
+        ),
     )
 
 
@@ -165,9 +169,9 @@ def _percent(config: PretrainConfig, look: CorpusLook) -> Choice:
 def _warnings(
     look: CorpusLook, tokens: int, held_out: int, steps: int, config: PretrainConfig
 ) -> list[PlanWarning]:
-    found = []
+    warnings = []
     if tokens < _LEAST_TOKENS:
-        found.append(
+        warnings.append(
             PlanWarning(
                 f"The text is too small to learn a language from: about {tokens:,} tokens. Add "
                 "text: 50 kB, about 10 pages, give a first result",
@@ -175,14 +179,14 @@ def _warnings(
             )
         )
     elif steps < LEAST_STEPS:
-        found.append(few_steps(steps, {"minutes": enough_minutes(steps, config.minutes)}))
+        warnings.append(few_steps(steps, {"minutes": enough_minutes(steps, config.minutes)}))
     if tokens >= _LEAST_TOKENS and held_out < LEAST_VALIDATION_SEQUENCES:
-        found.append(few_validation_sequences(held_out))
+        warnings.append(few_validation_sequences(held_out))
     if look.is_random:
-        found.append(
+        warnings.append(
             PlanWarning("The letters look random, so that no model can learn from their order", {})
         )
-    return found
+    return warnings
 
 
 def few_steps(steps: int, changes: Mapping[str, Any]) -> PlanWarning:

@@ -49,7 +49,7 @@ def submit_pretraining(workspace: Workspace, config: PretrainConfig) -> list[str
 def run_pretraining(workspace: Workspace, config: PretrainConfig) -> Artifact:
     """Runs the stages in this process; returns the model."""
     stages = pretrain_stages(config, workspace, reserved_names(workspace))
-    return [run_here(stage, one, workspace) for stage, one in stages][-1]
+    return [run_here(stage, stage_config, workspace) for stage, stage_config in stages][-1]
 
 
 def try_command(model: str, workspace: Workspace) -> list[str]:

@@ -98,8 +98,8 @@ def build(config: ShardConfig, workspace: Workspace, reporter: Reporter | None =
             draft.fingerprint = destination.publish(draft, reporter)
         # Not before: when an upload fails, the finished parts are still there.
         store.remove()
-        for name, one in draft.counts.get("sources", {}).items():
-            reporter.note(f"Source {name}: {_describe_source(one)}", reading=True)
+        for name, counts in draft.counts.get("sources", {}).items():
+            reporter.note(f"Source {name}: {_describe_source(counts)}", reading=True)
         reporter.metrics(0, {name: draft.counts[name] for name in _REPORTED_COUNTS})
     assert draft.artifact
     return draft.artifact
@@ -208,7 +208,7 @@ def _merge(
     counts = [PartCounts.from_json(result.values["read"]) for _, result in read]
     skipped = count_skipped(results)
     corpus.record_parts(
-        [(part.split, one) for (part, _), one in zip(read, counts, strict=True)],
+        [(part.split, part_counts) for (part, _), part_counts in zip(read, counts, strict=True)],
         are_all=not skipped,
     )
     sources = _count_sources(packing.splits, corpus, [result for _, result in read], counts)
@@ -236,20 +236,20 @@ def _count_sources(
 ) -> dict[str, dict[str, int]]:
     """Counts documents, bytes and tokens of named sources; raises ShardError for an empty one."""
     units = [f"{split}_{unit}" for split in splits for unit in ("documents", "tokens")]
-    found = {name: dict.fromkeys(["bytes", *units], 0) for name in corpus.source_names}
-    for result, one in zip(results, read, strict=True):
-        if not one.source:
+    by_source = {name: dict.fromkeys(["bytes", *units], 0) for name in corpus.source_names}
+    for result, part_counts in zip(results, read, strict=True):
+        if not part_counts.source:
             continue
-        counts = found[one.source]
+        counts = by_source[part_counts.source]
         for split in splits:
-            documents, size = one.kept(split)
+            documents, size = part_counts.kept(split)
             counts["bytes"] += size
             counts[f"{split}_documents"] += documents
             counts[f"{split}_tokens"] += result.values["packed"][split]["tokens"]
-    for name, counts in found.items():
+    for name, counts in by_source.items():
         if not counts.get(f"{TRAIN}_documents", 1):
             raise _empty_source(name, counts.get(f"{VALIDATION}_documents", 0))
-    return found
+    return by_source
 
 
 def _empty_source(name: str, held_out: int) -> ShardError:
@@ -289,11 +289,11 @@ def _merge_split(
     for result in results:
         for path in sorted((result.folder / split).glob("*.tfrecord")):
             _link(path, folder / split / path.name)
-        found = result.values["packed"][split]
-        total.rows += found["rows"]
-        total.tokens += found["tokens"]
-        total.words += found["words"]
-        total.dropped += found["truncated"]
+        packed = result.values["packed"][split]
+        total.rows += packed["rows"]
+        total.tokens += packed["tokens"]
+        total.words += packed["words"]
+        total.dropped += packed["truncated"]
         # Adds their counts, if they fill a sequence.
         last.add(np.load(result.folder / tail_file(split), allow_pickle=False))
         total.token_counts += np.load(result.folder / token_counts_file(split), allow_pickle=False)
@@ -346,12 +346,14 @@ def _counts(
     packing: Packing, packed: Mapping[Split, PackedSplit], read: Sequence[PartCounts]
 ) -> dict[str, int]:
     row_length = packing.layout.row_length
-    kept = {split: [one.kept(split) for one in read] for split in packing.splits}
+    kept_documents = {
+        split: [part_counts.kept(split) for part_counts in read] for split in packing.splits
+    }
     counts = {
         "row_length": row_length,
         "vocab_size": packing.open_tokenizer().vocab_size,
-        "bytes": sum(size for some in kept.values() for _, size in some),
-        "tokens_dropped": sum(one.dropped for one in packed.values()),
+        "bytes": sum(size for some in kept_documents.values() for _, size in some),
+        "tokens_dropped": sum(split_total.dropped for split_total in packed.values()),
     }
     for split in SPLITS:
         rows = packed[split].rows if split in packed else 0
@@ -359,6 +361,6 @@ def _counts(
             f"{split}_rows": rows,
             f"{split}_tokens": rows * row_length,
             f"{split}_words": packed[split].words if split in packed else 0,
-            f"{split}_documents": sum(number for number, _ in kept.get(split, [])),
+            f"{split}_documents": sum(number for number, _ in kept_documents.get(split, [])),
         }
     return counts

@@ -149,7 +149,7 @@ class RemoteDestination(Destination):
 
     def collect(self, results: Sequence[PartResult]) -> None:
         if self._keeps_parts:
-            self._uploaded = check_uploaded([one.values for one in results], self._remote)
+            self._uploaded = check_uploaded([result.values for result in results], self._remote)
 
     def folder(self, draft: Draft) -> Path:
         self._draft = DraftFolder(self._staging, "upload")

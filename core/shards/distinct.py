@@ -94,8 +94,8 @@ class CachingEncoder:
         if memory.has_room:
             self._memory = memory
         else:
-            kept = Lists(memory.lists.take(numbers), memory.lists.counts[numbers])
-            self._memory = self._nothing.with_more(pieces, kept)
+            newest = Lists(memory.lists.take(numbers), memory.lists.counts[numbers])
+            self._memory = self._nothing.with_more(pieces, newest)
         return numbers, memory.lists
 
 
@@ -218,8 +218,8 @@ def _find(pieces: Pieces, known: Pieces) -> NDArray[np.int64]:
 
     number = pa.py_buffer(np.array([_UNKNOWN], np.int32))
     unknown = pa.Array.from_buffers(pa.int32(), 1, [None, number])[0]
-    found = pc.fill_null(pc.index_in(pieces, value_set=known), unknown)
-    return _numbers(found).astype(np.int64)
+    indices = pc.fill_null(pc.index_in(pieces, value_set=known), unknown)
+    return _numbers(indices).astype(np.int64)
 
 
 def _distinct_units(text: bytes | Bytes, starts: Places) -> tuple[Pieces, NDArray[np.int32]]:
@@ -228,9 +228,9 @@ def _distinct_units(text: bytes | Bytes, starts: Places) -> tuple[Pieces, NDArra
     return units.dictionary, _numbers(units.indices)
 
 
-def _numbers(found: Any) -> NDArray[np.int32]:
-    _, numbers = found.buffers()
-    return np.frombuffer(numbers, np.int32, len(found), found.offset * 4)
+def _numbers(array: Any) -> NDArray[np.int32]:
+    _, numbers = array.buffers()
+    return np.frombuffer(numbers, np.int32, len(array), array.offset * 4)
 
 
 def _model_alone(specification: dict[str, Any]) -> Tokenizer:

@@ -131,11 +131,11 @@ class DocumentEncoder:
             with native_calls():
                 encodings = encode(shown, add_special_tokens=False)
             for n, encoding in zip(group, encodings, strict=True):
-                found = ids_of(encoding).astype(self._dtype)
+                text_ids = ids_of(encoding).astype(self._dtype)
                 before = "" if parts[n].begins else delimiter.decode()
                 if parts[n].marks:
-                    found = self._with_marks(found, encoding, parts[n].marks, len(before))
-                ids.append(found[1:] if before else found)
+                    text_ids = self._with_marks(text_ids, encoding, parts[n].marks, len(before))
+                ids.append(text_ids[1:] if before else text_ids)
         return ids
 
     def _with_marks(

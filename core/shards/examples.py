@@ -34,11 +34,14 @@ def example_sentences(
             return []
         opened = open_shards(shards, workspace)
         tokenizer = load(str(opened.tokenizer_folder), workspace)
-        found = validation_sentences(opened, tokenizer, _SENTENCES_TRIED)
+        sentences = validation_sentences(opened, tokenizer, _SENTENCES_TRIED)
     except StudioError:
         return []
     # Each kind in its order.
-    ordered = sorted((one for one in found if HOLE not in one), key=lambda one: not is_fluent(one))
+    ordered = sorted(
+        (sentence for sentence in sentences if HOLE not in sentence),
+        key=lambda sentence: not is_fluent(sentence),
+    )
     return list(filter(None, map(cut, ordered)))[:most]
 
 
@@ -48,21 +51,21 @@ def is_fluent(sentence: str) -> bool:
     if not all(map(_PLAIN_WORD.fullmatch, words)) or _INNER_CAPITAL.search(sentence):
         return False
     # Scripts without spaces have few and long words.
-    return len(words) >= _FEWEST_WORDS or any(ord(one) >= 0x2E80 for one in sentence)
+    return len(words) >= _FEWEST_WORDS or any(ord(character) >= 0x2E80 for character in sentence)
 
 
 def with_hole(sentence: str) -> str:
     """Masks a word in the middle; "" if there is none."""
-    found = [one for one in _WORD.finditer(sentence) if len(one[0]) >= _SHORTEST_WORD]
+    words = [match for match in _WORD.finditer(sentence) if len(match[0]) >= _SHORTEST_WORD]
     # Outer words say least about themselves.
-    inner = found[1:-1] or found
+    inner = words[1:-1] or words
     middle = len(sentence) / 2
     if len(inner) > 1 or (inner and " " in sentence):
-        chosen = min(inner, key=lambda one: abs((one.start() + one.end()) / 2 - middle))
+        chosen = min(inner, key=lambda match: abs((match.start() + match.end()) / 2 - middle))
         return f"{sentence[: chosen.start()]}{HOLE}{sentence[chosen.end() :]}"
-    if not found or " " in sentence:
+    if not words or " " in sentence:
         return ""
     # No spaces: mask one character.
-    longest = max(found, key=lambda one: len(one[0]))
-    place = (longest.start() + longest.end()) // 2
-    return f"{sentence[:place]}{HOLE}{sentence[place + 1 :]}"
+    longest = max(words, key=lambda match: len(match[0]))
+    index = (longest.start() + longest.end()) // 2
+    return f"{sentence[:index]}{HOLE}{sentence[index + 1 :]}"

@@ -112,14 +112,15 @@ def line_sequences(
     Source:
     https://github.com/huggingface/transformers/blob/v4.57.0/examples/flax/language-modeling/run_mlm_flax.py
     """
-    kept = np.minimum(lengths, row_length)
+    kept_lengths = np.minimum(lengths, row_length)
+    excess = lengths - kept_lengths
     columns = np.arange(row_length)
     places = (np.cumsum(lengths) - lengths)[:, None] + columns
-    places += (columns >= (kept - suffix_length)[:, None]) * (lengths - kept)[:, None]
+    places += (columns >= (kept_lengths - suffix_length)[:, None]) * excess[:, None]
     rows = np.full(places.shape, pad_id, tokens.dtype)
-    real = columns < kept[:, None]
+    real = columns < kept_lengths[:, None]
     rows[real] = tokens[places[real]]
-    return rows, int((lengths - kept).sum())
+    return rows, int(excess.sum())
 
 
 @dataclass

@@ -128,11 +128,13 @@ def pack_part(
     counts = PartCounts()
     encoder = packing.open_encoder()
     first = part.number * FILES_PER_PART
-    packers = {one: packing.new_packer(folder / one, encoder, first) for one in packing.splits}
+    packers = {
+        split: packing.new_packer(folder / split, encoder, first) for split in packing.splits
+    }
     progress = DocumentProgress(counts, reporter, total)
     words: dict[Split, int] = dict.fromkeys(packing.splits, 0)
-    found = _counting_words(part.documents(counts), words)
-    documents = _lines(found) if packing.layout.line_by_line else found
+    counted = _counting_words(part.documents(counts), words)
+    documents = _lines(counted) if packing.layout.line_by_line else counted
     batches = _batches(documents, encoder, packing.splits)
     for split, tokens in _encode_ahead(batches, encoder, packing.threads):
         packers[split].add(tokens)

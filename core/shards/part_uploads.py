@@ -74,7 +74,9 @@ def check_uploaded(
     results: Iterable[Mapping[str, Any]], remote: RemoteFolder
 ) -> dict[str, dict[str, Any]]:
     """Returns the files of all parts as entries of a manifest; raises ShardError for a lost one."""
-    entries = {name: entry for one in results for name, entry in one.get(UPLOADED, {}).items()}
+    entries = {
+        name: entry for values in results for name, entry in values.get(UPLOADED, {}).items()
+    }
     stored = {name: file.bytes for name, file in remote.files().items()}
     if lost := missing_files(entries, stored):
         raise ShardError(

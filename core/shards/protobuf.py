@@ -34,13 +34,13 @@ def serialize_feature(kind: int, content: bytes) -> bytes:
 
 def parse_example(example: bytes) -> dict[str, tuple[int, list[bytes]]]:
     """Parses features' kinds and raw lists; raises ValueError if invalid."""
-    found: dict[str, tuple[int, list[bytes]]] = {}
+    parsed: dict[str, tuple[int, list[bytes]]] = {}
     for features in _parts(example, 1):
         for entry in _parts(features, 1):
             name = b"".join(_parts(entry, 1)).decode("utf-8", "replace")
             for kind, content in _fields(b"".join(_parts(entry, 2))):
-                found[name] = (kind, _parts(content, 1))
-    return found
+                parsed[name] = (kind, _parts(content, 1))
+    return parsed
 
 
 def encode_varints(values: NDArray) -> tuple[bytes, NDArray[np.int64]]:
@@ -73,7 +73,7 @@ def decode_varint_lists(lists: Sequence[bytes]) -> tuple[NDArray[np.int64], NDAr
 
 
 def _parts(message: bytes, number: int) -> list[bytes]:
-    return [content for found, content in _fields(message) if found == number]
+    return [content for field_number, content in _fields(message) if field_number == number]
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:

@@ -88,14 +88,14 @@ class Rows:
         wanted = np.asarray(indices).astype(np.int64)
         if len(wanted) and (wanted.min() < 0 or wanted.max() >= len(self)):
             raise IndexError(f"sequences are numbered 0 to {len(self) - 1}")
-        found = np.empty((len(wanted), self.row_length), np.int32)
+        sequences = np.empty((len(wanted), self.row_length), np.int32)
         files = np.searchsorted(self._ends, wanted, side="right")
         order = np.argsort(files, kind="stable")
         for chosen in np.split(order, np.flatnonzero(np.diff(files[order])) + 1):
             if len(chosen):
                 file = int(files[chosen[0]])
-                found[chosen] = self._mapped(file).read(wanted[chosen] - self._start_of(file))
-        return found
+                sequences[chosen] = self._mapped(file).read(wanted[chosen] - self._start_of(file))
+        return sequences
 
     def chunks(self, rows: int = _ROWS_AT_ONCE) -> Iterator[NDArray[np.int32]]:
         """Yields all sequences in chunks."""
@@ -216,12 +216,12 @@ class Shards:
             ) from error
 
 
-def _are_counts(found: Any, vocab_size: int) -> bool:
+def _are_counts(values: Any, vocab_size: int) -> bool:
     return (
-        isinstance(found, np.ndarray)
-        and found.dtype == np.int64
-        and found.shape == (vocab_size,)
-        and bool((found >= 0).all())
+        isinstance(values, np.ndarray)
+        and values.dtype == np.int64
+        and values.shape == (vocab_size,)
+        and bool((values >= 0).all())
     )
 
 
@@ -398,9 +398,11 @@ def _check_size(path: Path, size: int, records: int, layout: RecordLayout) -> No
 
 
 def _open_bare(folder: Path) -> Shards:
-    found = _find_files(folder)
+    files_by_split = _find_files(folder)
     layouts = {
-        split: detect_record_layout(files[0].path) for split, files in found.items() if files
+        split: detect_record_layout(files[0].path)
+        for split, files in files_by_split.items()
+        if files
     }
     if not layouts:
         raise ShardError(
@@ -418,7 +420,7 @@ def _open_bare(folder: Path) -> Shards:
             received=str(layouts[VALIDATION]),
             fix="build both splits with the same sequence length and format",
         )
-    splits = {split: Rows(found.get(split, []), layout) for split in SPLITS}
+    splits = {split: Rows(files_by_split.get(split, []), layout) for split in SPLITS}
     if isinstance(layout, FixedRecords):
         for file in (file for rows in splits.values() for file in rows.files):
             layout.map(file.path, file.records)
@@ -426,10 +428,10 @@ def _open_bare(folder: Path) -> Shards:
 
 
 def _find_files(folder: Path) -> dict[str, list[ShardFile]]:
-    found = {split: _files_in(folder / split) for split in SPLITS}
-    if not any(found.values()):
-        found = {TRAIN: _files_in(folder)}
-    return {split: files for split, files in found.items() if files}
+    files_by_split = {split: _files_in(folder / split) for split in SPLITS}
+    if not any(files_by_split.values()):
+        files_by_split = {TRAIN: _files_in(folder)}
+    return {split: files for split, files in files_by_split.items() if files}
 
 
 def _files_in(folder: Path) -> list[ShardFile]:

@@ -166,12 +166,17 @@ class Int64Records:
         starts = ends - np.diff(ends, prepend=0)
         tokens = self._tokens(rows)
         masks = {
-            kept: serialize_feature(INT64, b"\x01" * kept + b"\x00" * (self.row_length - kept))
-            for kept in set(tokens)
+            length: serialize_feature(
+                INT64, b"\x01" * length + b"\x00" * (self.row_length - length)
+            )
+            for length in set(tokens)
         }
         features = (
-            {INPUT_IDS: serialize_feature(INT64, values[start:end]), ATTENTION_MASK: masks[kept]}
-            for start, end, kept in zip(starts.tolist(), ends.tolist(), tokens, strict=True)
+            {
+                INPUT_IDS: serialize_feature(INT64, values[start:end]),
+                ATTENTION_MASK: masks[length],
+            }
+            for start, end, length in zip(starts.tolist(), ends.tolist(), tokens, strict=True)
         )
         return b"".join(frame(serialize_example(row)) for row in features)
 
@@ -323,19 +328,19 @@ def find_padding(path: Path, records: int, layout: RecordLayout) -> int | None:
     if not isinstance(layout, Int64Records) or not records:
         return None
     mapped = layout.map(path, records)
-    found: set[int] = set()
+    padding_ids: set[int] = set()
     for number in np.unique(np.linspace(0, records - 1, _SAMPLED_RECORDS).astype(int)).tolist():
         features = mapped._features(number)
         if ATTENTION_MASK not in features:
             return None
         parts = [b"".join(features[name][1]) for name in (ATTENTION_MASK, INPUT_IDS)]
         mask, ids = (decode_varint_lists([part])[0] for part in parts)
-        kept = int(np.count_nonzero(mask))
-        excluded = set(ids[kept:].tolist())
-        if len(mask) != len(ids) or not mask[:kept].all() or len(found | excluded) > 1:
+        real_tokens = int(np.count_nonzero(mask))
+        excluded = set(ids[real_tokens:].tolist())
+        if len(mask) != len(ids) or not mask[:real_tokens].all() or len(padding_ids | excluded) > 1:
             raise _other_mask(path, number)
-        found |= excluded
-    return int(found.pop()) if found else None
+        padding_ids |= excluded
+    return int(padding_ids.pop()) if padding_ids else None
 
 
 def walk(path: Path, records: int | None = None) -> Iterator[int]:

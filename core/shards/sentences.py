@@ -40,14 +40,20 @@ def validation_sentences(shards: Shards, tokenizer: StudioTokenizer, most: int) 
     places = [list(pieces) for pieces in _places(shards, tokenizer)]
     for choose in (_marked, _unmarked, _beginnings):
         chosen = [list(filter(None, choose(pieces))) for pieces in places]
-        found = [some[number] for number in range(most) for some in chosen if len(some) > number]
-        if found := list(dict.fromkeys(found)):
-            return found[:most]
+        sentences = [
+            some[number] for number in range(most) for some in chosen if len(some) > number
+        ]
+        if sentences := list(dict.fromkeys(sentences)):
+            return sentences[:most]
     return []
 
 
 def _marked(pieces: list[_Piece]) -> Iterator[str]:
-    return (one for one in _sentences(pieces) if _ENDS_WITH_A_MARK.search(one) and _is_plain(one))
+    return (
+        sentence
+        for sentence in _sentences(pieces)
+        if _ENDS_WITH_A_MARK.search(sentence) and _is_plain(sentence)
+    )
 
 
 def _unmarked(pieces: list[_Piece]) -> Iterator[str]:
@@ -66,7 +72,7 @@ def _sentences(pieces: list[_Piece]) -> Iterator[str]:
     for piece in pieces:
         sentences = _split(piece.text)
         first, last = int(not piece.begins), len(sentences) - int(not piece.ends)
-        yield from (" ".join(one.split()) for one in sentences[first:last])
+        yield from (" ".join(sentence.split()) for sentence in sentences[first:last])
 
 
 def _split(text: str) -> list[str]:
@@ -77,19 +83,22 @@ def _split(text: str) -> list[str]:
     return [text[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
-def _capital(found: re.Match[str]) -> str:
-    letter = found[0].upper()
-    return letter if len(letter) == 1 else found[0]
+def _capital(match: re.Match[str]) -> str:
+    letter = match[0].upper()
+    return letter if len(letter) == 1 else match[0]
 
 
 def _is_plain(sentence: str) -> bool:
     words = sentence.split()
-    letters = sum(one.isalpha() or one.isspace() or one in ".,;:!?'-。、，！？" for one in sentence)
+    letters = sum(
+        character.isalpha() or character.isspace() or character in ".,;:!?'-。、，！？"
+        for character in sentence
+    )
     if not words or len(sentence) > _MOST_CHARACTERS or letters < _PLAIN_SHARE * len(sentence):
         return False
     if not (sentence[0].isalnum() or sentence[0] in "\"'“‘«„「『¿¡"):
         return False
-    has_spaces = all(ord(one) < 0x2E80 or "가" <= one <= "힣" for one in sentence)
+    has_spaces = all(ord(character) < 0x2E80 or "가" <= character <= "힣" for character in sentence)
     if has_spaces:
         return _FEWEST_WORDS <= len(words) <= _MOST_WORDS
     return len(sentence) >= _FEWEST_CHARACTERS
@@ -100,15 +109,17 @@ def _places(shards: Shards, tokenizer: StudioTokenizer) -> Iterator[Iterator[_Pi
     together = max(1, -(-_TOKENS_AT_A_PLACE // rows.row_length))
     starts = np.linspace(0, max(0, len(rows) - together), _PLACES).astype(int)
     for start in np.unique(starts):
-        taken = rows.take(np.arange(start, min(start + together, len(rows))))
-        yield _pieces(taken, tokenizer, line_by_line=shards.line_by_line)
+        sampled = rows.take(np.arange(start, min(start + together, len(rows))))
+        yield _pieces(sampled, tokenizer, line_by_line=shards.line_by_line)
 
 
 def _pieces(
     rows: NDArray[np.int32], tokenizer: StudioTokenizer, *, line_by_line: bool
 ) -> Iterator[_Piece]:
     within = (tokenizer.unk_id, tokenizer.mask_id)
-    between = np.setdiff1d(tokenizer.special_ids, [one for one in within if one is not None])
+    between = np.setdiff1d(
+        tokenizer.special_ids, [token_id for token_id in within if token_id is not None]
+    )
     is_wrapped = len(rows) > 1 and bool(np.isin(rows[:, 0], between).all())
     # Unless sequences are lines, special tokens around them mark no documents.
     for stream in rows if is_wrapped else rows.reshape(1, -1):

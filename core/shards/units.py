@@ -79,12 +79,12 @@ class UnitRule:
         places = [_find_all(joined, part) for part in self.uncertain_texts]
         if self.uncertain_places is not None:
             places.append(self.uncertain_places(np.frombuffer(joined, np.uint8)))
-        found = np.concatenate([np.empty(0, np.int64), *places])
+        uncertain_places = np.concatenate([np.empty(0, np.int64), *places])
         numbers = {n for n, text in enumerate(texts) if self._begins_uncertainly(text)}
-        if not len(found):
+        if not len(uncertain_places):
             return numbers
         seams = np.flatnonzero(np.frombuffer(joined, np.uint8) == SEAM)
-        return numbers | set(np.searchsorted(seams, found).tolist())
+        return numbers | set(np.searchsorted(seams, uncertain_places).tolist())
 
     def splits_units(self, texts: Sequence[bytes], places: Sequence[Places]) -> set[int]:
         """Returns the indices of texts with a place within a unit."""
@@ -211,10 +211,10 @@ class _Finder:
             return places
         padded = np.concatenate((text, np.zeros(2, np.uint8)))
         first, second, third = (padded[places + shift].astype(np.uint32) for shift in range(3))
-        found = np.isin(first, self._codes[0])
-        found |= np.isin(first << 8 | second, self._codes[1])
-        found |= np.isin(first << 16 | second << 8 | third, self._codes[2])
-        return places[found]
+        is_match = np.isin(first, self._codes[0])
+        is_match |= np.isin(first << 8 | second, self._codes[1])
+        is_match |= np.isin(first << 16 | second << 8 | third, self._codes[2])
+        return places[is_match]
 
 
 _find_other_whitespace = _Finder(_OTHER_WHITESPACE)
@@ -224,10 +224,10 @@ _find_other_whitespace = _Finder(_OTHER_WHITESPACE)
 def _find_new_spaces() -> _Finder:
     """NMT and NFKC turn these into spaces, or remove them."""
     codes = [code for code in range(0x10000) if not 0xD800 <= code < 0xE000]
-    found = [code for code in codes if " " in unicodedata.normalize("NFKC", chr(code))]
+    space_codes = [code for code in codes if " " in unicodedata.normalize("NFKC", chr(code))]
     control = [*range(0x20), *range(0x7F, 0xA0)]
     made_spaces = [0x1680, *range(0x200B, 0x2010), 0x2028, 0x2029, 0x2581, 0xFEFF, 0xFFFD]
-    every = {*found, *control, *made_spaces} - {ord(" ")}
+    every = {*space_codes, *control, *made_spaces} - {ord(" ")}
     return _Finder([chr(code).encode() for code in sorted(every)])
 
 

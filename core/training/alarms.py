@@ -40,7 +40,7 @@ class LossAlarm:
 
     def _judge(self, step: int, loss: float) -> None:
         usual = statistics.median(self._losses)
-        deviation = statistics.median(abs(one - usual) for one in self._losses)
+        deviation = statistics.median(abs(earlier - usual) for earlier in self._losses)
         jumped = loss - usual > max(_SPIKE_NATS, _SPIKE_DEVIATIONS * deviation)
         if jumped and not self._raised:
             self._reporter.warn(

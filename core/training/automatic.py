@@ -214,18 +214,18 @@ def _derived(
 ) -> tuple[dict[str, Choice], Size]:
     """Returns the values and reasons by setting, and the size that they are for."""
     first = next(iter(inputs.values()))
-    found = _suggest(config, inputs, names, device)
+    suggestion = _suggest(config, inputs, names, device)
     if device.kind != "cpu":
-        found.values.pop(_MASKING, None)  # Accelerators lose their fused attention by it.
-    batch = found.values[_BATCH] * found.values.get(_ACCUMULATION, 1) * device.replicas
-    epochs = round(found.values["num_train_steps"] * batch / first.epoch_length + 0.005, 2)
+        suggestion.values.pop(_MASKING, None)  # Accelerators lose their fused attention by it.
+    batch = suggestion.values[_BATCH] * suggestion.values.get(_ACCUMULATION, 1) * device.replicas
+    epochs = round(suggestion.values["num_train_steps"] * batch / first.epoch_length + 0.005, 2)
     usual = f"usual for {epochs:.3g} epochs"
-    reasons = {name: sentence.removesuffix(".") for name, sentence in found.reasons.items()}
+    reasons = {name: sentence.removesuffix(".") for name, sentence in suggestion.reasons.items()}
     choices = {
         **{name: Choice(0.0, usual) for name in DROPOUTS},
         _MASKING: Choice(False, "sequences hold few documents"),
         _EPOCHS: Choice(epochs, reasons["num_train_steps"]),
-        **{name: Choice(value, reasons[name]) for name, value in found.values.items()},
+        **{name: Choice(value, reasons[name]) for name, value in suggestion.values.items()},
     }
     wanted = [*names, *([_ACCUMULATION] if _BATCH in names else [])]
     size = choices[_SIZE].value if _SIZE in names else next(iter(inputs))
@@ -279,9 +279,9 @@ def _batch_for(steps: int, sequences: int, shares: int) -> int:
 
 def _measured_device(config: TrainConfig, workspace: Workspace) -> Device:
     """Times this process's device, unless earlier runs did; several processes aren't timed."""
-    found = estimated_device(config, workspace)
-    if found.kind == "cpu":
-        return found
+    device = estimated_device(config, workspace)
+    if device.kind == "cpu":
+        return device
     if is_multi_process(config):
         devices = select_backend(config)
         flops = _ACCELERATOR_FLOPS * devices.count

@@ -18,13 +18,13 @@ def incompatibilities(shards: Shards, tokenizer: StudioTokenizer) -> dict[str, s
     """Maps each family to its incompatibility, or ""."""
     from core.tokenizer.vocabulary import missing_for
 
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for family in list_families():
         missing = missing_for(tokenizer, family.name)
-        found[family.name] = f"the tokenizer lacks {missing}" if missing else ""
+        reasons[family.name] = f"the tokenizer lacks {missing}" if missing else ""
         if not missing and not any(reads(name, shards.objective) for name in family.objectives):
-            found[family.name] = f"the shards were built for the objective {shards.objective}"
-    return found
+            reasons[family.name] = f"the shards were built for the objective {shards.objective}"
+    return reasons
 
 
 def check_layout(objective: str, laid_out_for: str, name: str = "to come") -> None:

@@ -108,7 +108,9 @@ def set_token_embeddings(table: keras.Variable, vectors: NDArray[np.float32]) ->
 
 def find_token_embeddings(model: keras.Model) -> keras.Variable:
     """Returns the embedding matrix, (V, H)."""
-    return next(one for one in model.trainable_variables if one.path.endswith("words/table"))
+    return next(
+        variable for variable in model.trainable_variables if variable.path.endswith("words/table")
+    )
 
 
 def _count_neighbours(
@@ -133,14 +135,14 @@ def _count_neighbours(
 
 
 def _mutual_information(counts: csr_array) -> csr_array:
-    found = counts.tocoo()
-    first, second = found.coords
+    pairs = counts.tocoo()
+    first, second = pairs.coords
     of_word = np.asarray(counts.sum(axis=1)).ravel()
     of_context = of_word**_CONTEXT_POWER
     expected = of_word[first] * of_context[second] + of_context[first] * of_word[second]
-    ratios = 2 * found.data * of_context.sum() / expected
-    found.data = np.maximum(np.log(ratios), 0).astype(np.float32)
-    information = found.tocsr()
+    ratios = 2 * pairs.data * of_context.sum() / expected
+    pairs.data = np.maximum(np.log(ratios), 0).astype(np.float32)
+    information = pairs.tocsr()
     information.eliminate_zeros()
     return information
 

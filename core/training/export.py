@@ -167,8 +167,8 @@ def _output_of(config: TrainConfig) -> Path:
 def _check_output(output: Path) -> None:
     inside = output.iterdir() if output.is_dir() else iter(())
     # A freshly formatted disk has lost+found.
-    kept = (_draft_for(output), output / "lost+found")
-    held = [path for path in inside if path not in kept]
+    ignored = (_draft_for(output), output / "lost+found")
+    held = [path for path in inside if path not in ignored]
     if held or output.is_file():
         raise ConfigError(
             f"The output folder {output} isn't empty",

@@ -37,10 +37,10 @@ def hours_by_size(tokens: float, vocab_size: int, workspace: Workspace) -> dict[
     speed = measure_cpu_speed()
     hours = {}
     for size in sizes_of(FAMILY):
-        one = PreflightConfig(
+        preflight = PreflightConfig(
             family=FAMILY, size=size, vocab_size=vocab_size, max_seq_length=SEQUENCE_LENGTH
         )
-        architecture = open_subject(one, workspace, Reporter()).architecture
-        flops = stack_flops_per_token(one, architecture, SEQUENCE_LENGTH)
+        architecture = open_subject(preflight, workspace, Reporter()).architecture
+        flops = stack_flops_per_token(preflight, architecture, SEQUENCE_LENGTH)
         hours[str(size)] = seconds_for(tokens, flops, speed) / 3600
     return hours

@@ -114,8 +114,8 @@ def open_inputs(
     sources = open_sources(config, workspace, reporter)
     shards = sources.first.shards
     tokenizer = _open_tokenizer(config, shards, workspace)
-    for one in sources.all:
-        _check_vocabulary(one.shards, tokenizer)
+    for source in sources.all:
+        _check_vocabulary(source.shards, tokenizer)
     if not sources.is_mixture:  # Its sources were checked when they were opened.
         _check_validation(shards)
     checkpoint = None
@@ -230,17 +230,15 @@ def _architecture(
     reporter: Reporter | None = None,
 ) -> Architecture:
     if checkpoint is not None:
-        found = _checkpoint_architecture(config, shards, tokenizer, checkpoint, reporter)
-    else:
-        found = resolve_architecture(
-            config,
-            vocab_size=tokenizer.vocab_size,
-            row_length=shards.row_length,
-            pad_id=tokenizer.pad_id,
-            bos_id=tokenizer.cls_id,
-            eos_id=tokenizer.sep_id,
-        )
-    return found
+        return _checkpoint_architecture(config, shards, tokenizer, checkpoint, reporter)
+    return resolve_architecture(
+        config,
+        vocab_size=tokenizer.vocab_size,
+        row_length=shards.row_length,
+        pad_id=tokenizer.pad_id,
+        bos_id=tokenizer.cls_id,
+        eos_id=tokenizer.sep_id,
+    )
 
 
 def objective_name(config: TrainConfig, family: str) -> str:
@@ -331,12 +329,12 @@ def _checkpoint_architecture(
     checkpoint: Path,
     reporter: Reporter | None,
 ) -> Architecture:
-    found = read_architecture(checkpoint)
-    pad_id = padding_id(found.model_type, tokenizer.pad_id, tokenizer.sep_id)
+    architecture = read_architecture(checkpoint)
+    pad_id = padding_id(architecture.model_type, tokenizer.pad_id, tokenizer.sep_id)
     for name, ours, theirs, fits in (
-        ("vocabulary size", tokenizer.vocab_size, found.vocab_size, int.__le__),
-        ("padding token", pad_id, found.pad_token_id, int.__eq__),
-        ("positions", shards.max_seq_length, found.max_seq_length, int.__le__),
+        ("vocabulary size", tokenizer.vocab_size, architecture.vocab_size, int.__le__),
+        ("padding token", pad_id, architecture.pad_token_id, int.__eq__),
+        ("positions", shards.max_seq_length, architecture.max_seq_length, int.__le__),
     ):
         if ours is None or not fits(ours, theirs):
             raise ConfigError(
@@ -348,15 +346,15 @@ def _checkpoint_architecture(
             )
     _check_tokens(shards, tokenizer, checkpoint, reporter)
     return replace(
-        found,
+        architecture,
         hidden_dropout_prob=config.hidden_dropout_prob or 0.0,
         attention_probs_dropout_prob=config.attention_probs_dropout_prob or 0.0,
     )
 
 
-def _check_no_other_dimensions(config: TrainConfig, found: Architecture) -> None:
+def _check_no_other_dimensions(config: TrainConfig, architecture: Architecture) -> None:
     for name in _DIMENSIONS:
-        wanted, own = getattr(config, name), getattr(found, name, None)
+        wanted, own = getattr(config, name), getattr(architecture, name, None)
         if wanted and wanted != own:
             raise ConfigError(
                 f"{name} contradicts the checkpoint, which sets the model's dimensions",

@@ -55,18 +55,18 @@ class InterimEvaluation:
         if config.path:
             check_text(config)
             return None
-        found = [(name, self._read_all(texts)) for name, texts in read_documents(config)]
-        if not any(texts for _, texts in found):
+        documents = [(name, self._read_all(texts)) for name, texts in read_documents(config)]
+        if not any(texts for _, texts in documents):
             raise no_text_error(config)
-        return found
+        return documents
 
     def _read_all(self, texts: Iterator[str]) -> list[str]:
-        found = []
+        read_texts = []
         for number, text in enumerate(texts):
             if number % _DOCUMENTS_BETWEEN_REPORTS == 0:
                 self._reporter.raise_if_stopped()
-            found.append(text)
-        return found
+            read_texts.append(text)
+        return read_texts
 
     def run(
         self, folder: Path, write_model: Callable[[Path], None], note: Callable[[str], None]
@@ -95,31 +95,31 @@ class InterimEvaluation:
         scorer = self._open(folder)
         metrics: dict[str, float] = {}
         if self._pairs:
-            found = summarize_pairs(score_pairs(scorer, self._pairs, self._reporter))
-            metrics |= {f"pairs_{name}": found[name] for name in _PAIRS if name in found}
-            metrics |= self._by_part("pairs", ["accuracy"], found["by_phenomenon"])
+            results = summarize_pairs(score_pairs(scorer, self._pairs, self._reporter))
+            metrics |= {f"pairs_{name}": results[name] for name in _PAIRS if name in results}
+            metrics |= self._by_part("pairs", ["accuracy"], results["by_phenomenon"])
         if self._text_config:
-            found = evaluate_text(self._text_config, scorer, self._reporter, self._documents)
-            metrics |= {f"text_{name}": found[name] for name in _TEXT}
-            metrics |= self._by_source(found["by_source"])
+            results = evaluate_text(self._text_config, scorer, self._reporter, self._documents)
+            metrics |= {f"text_{name}": results[name] for name in _TEXT}
+            metrics |= self._by_source(results["by_source"])
         return metrics
 
-    def _by_source(self, found: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    def _by_source(self, by_source: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
         """Returns the figures of each source, if there are several."""
-        names = short_names(list(found))
-        named = {names[source]: figures for source, figures in found.items()}
-        return self._by_part("text", _TEXT, named) if len(found) > 1 else {}
+        names = short_names(list(by_source))
+        named = {names[source]: figures for source, figures in by_source.items()}
+        return self._by_part("text", _TEXT, named) if len(by_source) > 1 else {}
 
     def _by_part(
-        self, prefix: str, figures: Sequence[str], found: Mapping[str, Mapping[str, Any]]
+        self, prefix: str, figures: Sequence[str], by_part: Mapping[str, Mapping[str, Any]]
     ) -> dict[str, float]:
-        parts = list(found)[:_MOST_CURVES]
-        if len(found) > len(parts):
+        parts = list(by_part)[:_MOST_CURVES]
+        if len(by_part) > len(parts):
             self._reporter.note(
-                f"Of {len(found):,} parts of the {prefix}, the first {len(parts)} have curves"
+                f"Of {len(by_part):,} parts of the {prefix}, the first {len(parts)} have curves"
             )
         return {
-            metric: found[part][figure]
+            metric: by_part[part][figure]
             for figure in figures
             for part, metric in metric_names(f"{prefix}_{figure}", parts).items()
         }

@@ -68,24 +68,26 @@ def check_used(config: TrainConfig) -> None:
 def _reasons(config: TrainConfig) -> dict[str, str]:
     """Returns the options without effect, and some that have their default, with reasons."""
     pairs, text = evaluation_configs(config)
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     if pairs is None:
         reason = "on held-out text; beside it, minimal pairs are read from evaluate_pairs_path"
-        found |= {f"{_PREFIX}{name}": reason for name in OF_DATASETS}
+        reasons |= {f"{_PREFIX}{name}": reason for name in OF_DATASETS}
     if text is None:
         reason = "without evaluate_text_dataset_name"
-        found |= {f"{_TEXT_PREFIX}{name}": reason for name in OF_DATASETS}
+        reasons |= {f"{_TEXT_PREFIX}{name}": reason for name in OF_DATASETS}
     unused = []
-    for one in filter(None, (pairs, text)):
-        names = names_in_training(one)
-        with naming_options(one):
-            unused.append(find_unused(one))
-        if one.path:
+    for evaluation in filter(None, (pairs, text)):
+        names = names_in_training(evaluation)
+        with naming_options(evaluation):
+            unused.append(find_unused(evaluation))
+        if evaluation.path:
             reason = f"together with {names['path']}, whose files are read instead"
-            found |= {names[name]: reason for name in OF_DATASETS}
+            reasons |= {names[name]: reason for name in OF_DATASETS}
     for name in set.intersection(*map(set, unused)) - set(OF_DATASETS):
-        found[f"{_PREFIX}{name}"] = " and ".join(dict.fromkeys(one[name] for one in unused))
-    return found
+        reasons[f"{_PREFIX}{name}"] = " and ".join(
+            dict.fromkeys(of_evaluation[name] for of_evaluation in unused)
+        )
+    return reasons
 
 
 def names_in_training(config: EvaluateConfig) -> dict[str, str]:

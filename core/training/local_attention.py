@@ -37,20 +37,20 @@ def local_attention_weights(
     """Computes initial weights by path; padding's zero vectors stay."""
     weights = variables_by_path(model, None)
     word_length = float(np.sqrt(np.square(find_token_embeddings(model)).sum(axis=1).mean()))
-    found: dict[str, NDArray[np.float32]] = {}
+    initial: dict[str, NDArray[np.float32]] = {}
     for path, positions in weights.items():
         if path.endswith(_TABLE) and positions.shape[1] >= 2 * heads:
             stack, (count, width) = path.removesuffix(_TABLE), positions.shape
             sides = (-1, -1) if "decoder" in stack else (-1, 1)
             waves = PositionWaves(count, width, width // heads, reach=row_length)
-            found[path] = np.where(np.any(positions, axis=1, keepdims=True), waves.table(), 0)
+            initial[path] = np.where(np.any(positions, axis=1, keepdims=True), waves.table(), 0)
             # Length of the position's part of normalised inputs.
             share = _LENGTH / math.hypot(_LENGTH, word_length) * math.sqrt(width)
             for name, kernel in weights.items():
                 if name.startswith(stack) and _KERNEL.fullmatch(name.removeprefix(stack)):
                     drawn = np.asarray(kernel).reshape(width, 3, heads, -1)
-                    found[name] = _with_heads(drawn, waves, share, sides).reshape(width, -1)
-    return found
+                    initial[name] = _with_heads(drawn, waves, share, sides).reshape(width, -1)
+    return initial
 
 
 def _with_heads(
@@ -113,8 +113,8 @@ class PositionWaves:
 
     def _draw(self, width: int) -> NDArray[np.float64]:
         """Returns orthogonal directions, (width, 2 · number)."""
-        found = self._generator.standard_normal((width, self._head_size // 2 * 2))
-        return np.linalg.qr(found)[0]
+        directions = self._generator.standard_normal((width, self._head_size // 2 * 2))
+        return np.linalg.qr(directions)[0]
 
     def _fit(self) -> NDArray[np.float64]:
         """Fits cosine and sine weights, (2, number).

@@ -85,11 +85,11 @@ class ConcatenatedSequences:
     def take(self, indices: NDArray[np.int64]) -> NDArray[np.int32]:
         """Returns int32 (n, row_length)."""
         numbers = np.searchsorted(self.starts, indices, side="right") - 1
-        found = np.empty((len(indices), self.row_length), np.int32)
+        sequences = np.empty((len(indices), self.row_length), np.int32)
         for number in np.unique(numbers):
             chosen = numbers == number
-            found[chosen] = self.parts[number].take(indices[chosen] - self.starts[number])
-        return found
+            sequences[chosen] = self.parts[number].take(indices[chosen] - self.starts[number])
+        return sequences
 
 
 @dataclass(frozen=True)
@@ -114,17 +114,17 @@ class MixtureOrder:
         block, within = np.divmod(positions, BLOCK)
         sources, ranks = self._block
         chosen = sources[within]
-        places = block * np.asarray(self.shares)[chosen] + ranks[within]
+        indices_in_source = block * np.asarray(self.shares)[chosen] + ranks[within]
         starts = np.cumsum([0, *self.lengths])
         indices = np.empty(len(positions), np.int64)
         for source in np.unique(chosen):
-            mine = np.flatnonzero(chosen == source)
-            epochs, rest = np.divmod(places[mine], self.lengths[source])
+            own_positions = np.flatnonzero(chosen == source)
+            epochs, rest = np.divmod(indices_in_source[own_positions], self.lengths[source])
             for epoch in np.unique(epochs):
                 now = epochs == epoch
                 key = int(epoch) + (int(source) << _SOURCE_BITS)
                 shuffled = permute(rest[now], self.lengths[source], self.seed, key)
-                indices[mine[now]] = shuffled + starts[source]
+                indices[own_positions[now]] = shuffled + starts[source]
         return indices
 
     def indices(self, first: int, stop: int) -> NDArray[np.int64]:

@@ -125,17 +125,19 @@ def suggest(
     smallest = config.model_copy(update={"per_replica_batch_size": 1, "num_train_steps": 1})
     fewest_tokens = plan(smallest, train_rows, row_length, replicas).tokens_per_step
     budgets = {
-        size: tokens if tokens is not None else _tokens_in(hours or 0.0, flops or 0.0, config, one)
-        for size, one in inputs.items()
+        size: tokens
+        if tokens is not None
+        else _tokens_in(hours or 0.0, flops or 0.0, config, opened)
+        for size, opened in inputs.items()
     }
     corpus_tokens = train_rows * row_length
     allowed = _find_allowed_tokens(config, rows)
     most = min(allowed, MOST_EPOCHS * corpus_tokens)
     reads = {size: min(budget, most) for size, budget in budgets.items()}
     held = {
-        size: one
-        for size, one in inputs.items()
-        if _fits_in_memory(config, one.architecture, 1, row_length, memory_bytes)
+        size: opened
+        for size, opened in inputs.items()
+        if _fits_in_memory(config, opened.architecture, 1, row_length, memory_bytes)
     }
     wished, size = _choose_size(reads, inputs), _choose_size(reads, held or inputs)
     wanted, read = budgets[size], reads[size]
@@ -197,13 +199,13 @@ def open_sizes(
     """Opens the shards once, for each of some sizes or of all possible ones; raises ConfigError."""
     if has_dimensions(config):
         return {sizes_of(config.family)[0]: open_inputs(config, workspace)}
-    found: dict[Size, TrainingInputs] = {}
+    by_size: dict[Size, TrainingInputs] = {}
     refused: list[ConfigError] = []
     for size in sizes or sizes_of(config.family):
         try:
             sized = config.model_copy(update={"size": size})
-            opened = next(iter(found.values()), None)
-            found[size] = (
+            opened = next(iter(by_size.values()), None)
+            by_size[size] = (
                 open_inputs(sized, workspace)
                 if opened is None
                 else with_architecture(opened, sized)
@@ -212,9 +214,9 @@ def open_sizes(
             if error.field not in _SIZE_FIELDS:
                 raise
             refused.append(error)
-    if not found:
+    if not by_size:
         raise refused[0]
-    return found
+    return by_size
 
 
 def flops_per_token(config: TrainConfig, inputs: PlannedInputs) -> float:
@@ -224,38 +226,45 @@ def flops_per_token(config: TrainConfig, inputs: PlannedInputs) -> float:
 
     Source: Kaplan et al., https://arxiv.org/abs/2001.08361, section 2.1.
     """
-    found, length = inputs.architecture, inputs.shards.row_length
-    if isinstance(found, EncoderDecoderArchitecture):
-        return _encoder_decoder_flops(found, inputs) / length
-    return stack_flops_per_token(config, found, length)
+    architecture, length = inputs.architecture, inputs.shards.row_length
+    if isinstance(architecture, EncoderDecoderArchitecture):
+        return _encoder_decoder_flops(architecture, inputs) / length
+    return stack_flops_per_token(config, architecture, length)
 
 
-def stack_flops_per_token(config: TrainConfig, found: Architecture, length: int) -> float:
+def stack_flops_per_token(config: TrainConfig, architecture: Architecture, length: int) -> float:
     """Returns the FLOPs of an encoder or a decoder, as `flops_per_token`.
 
     Args:
         length: Tokens per sequence.
     """
-    depth = found.num_hidden_layers
+    depth = architecture.num_hidden_layers
     share = 1.0
-    if found.kind == "encoder":
+    if architecture.kind == "encoder":
         share = predictions_per_sequence(config.mlm_probability, length) / length
-    weights, attention = 6 * _body_parameters(found) / depth, 12 * length * found.hidden_size
+    weights = 6 * _body_parameters(architecture) / depth
+    attention = 12 * length * architecture.hidden_size
     # Keys and values are a sixth of a layer's weights.
     layers = depth * (weights + attention) - (1 - share) * (weights * 5 / 6 + attention)
-    return layers + 6 * found.vocab_size * found.hidden_size * share
+    return layers + 6 * architecture.vocab_size * architecture.hidden_size * share
 
 
-def _encoder_decoder_flops(found: EncoderDecoderArchitecture, inputs: PlannedInputs) -> float:
+def _encoder_decoder_flops(
+    architecture: EncoderDecoderArchitecture, inputs: PlannedInputs
+) -> float:
     encoded, decoded = inputs.shards.max_seq_length, inputs.objective.predictions_per_sequence
     weights = sum(
         math.prod(tie.shape) * (decoded if _is_for_decoded(tie) else encoded)
-        for tie in _non_embedding_weights(found)
+        for tie in _non_embedding_weights(architecture)
     )
-    attention = found.num_hidden_layers * encoded**2
-    attention += found.num_decoder_layers * decoded * (decoded + encoded)
-    width = found.num_attention_heads * found.head_size
-    return 6 * weights + 12 * width * attention + 6 * found.vocab_size * found.hidden_size * decoded
+    attention = architecture.num_hidden_layers * encoded**2
+    attention += architecture.num_decoder_layers * decoded * (decoded + encoded)
+    width = architecture.num_attention_heads * architecture.head_size
+    return (
+        6 * weights
+        + 12 * width * attention
+        + 6 * architecture.vocab_size * architecture.hidden_size * decoded
+    )
 
 
 def _is_for_decoded(tie: WeightMapping) -> bool:
@@ -272,10 +281,10 @@ def measure_speed(config: TrainConfig) -> tuple[float, Devices]:
         policy, _ = choose_precision(devices)
     dtype = "bfloat16" if policy == "mixed_bfloat16" else "float32"
     side = 1024 if devices.kind == "cpu" else 8192
-    one = _time_matmul(side, dtype)
+    matmul_seconds = _time_matmul(side, dtype)
     # Several devices of one CPU share its cores.
     together = devices.processes if devices.kind == "cpu" else devices.count
-    return 2 * side**3 / one * _SHARE_OF_PRODUCTS * together, devices
+    return 2 * side**3 / matmul_seconds * _SHARE_OF_PRODUCTS * together, devices
 
 
 def _time_matmul(side: int, dtype: str) -> float:
@@ -384,7 +393,9 @@ def _choose_size(budgets: Mapping[Size, int], inputs: Mapping[Size, PlannedInput
 
 
 def _choose_batch(rows: int, train_rows: int) -> int:
-    fitting = [one for one in _BATCHES if one <= train_rows and rows // one >= _FEWEST_STEPS]
+    fitting = [
+        batch for batch in _BATCHES if batch <= train_rows and rows // batch >= _FEWEST_STEPS
+    ]
     return max(fitting, default=min(_BATCHES[0], train_rows, rows))
 
 

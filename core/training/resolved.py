@@ -24,7 +24,7 @@ def resolved_settings(
 ) -> dict[str, Any]:
     """Returns resolved values by `TrainConfig` field."""
     per_device = plan.global_batch_size // (devices.count * micro_batches)
-    found: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "objective": inputs.objective.name,
         "learning_rate": config.learning_rate,
         "num_train_steps": plan.num_train_steps,
@@ -52,7 +52,7 @@ def resolved_settings(
         "max_eval_examples": len(inputs.validation_rows),
         **{name: getattr(inputs.architecture, name, None) for name in _DIMENSIONS},
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def _first_attribute(holder: object, names: tuple[str, ...]) -> float | None:

@@ -61,26 +61,27 @@ class SamplePredictions:
         batch: Batch = {"input_ids": input_ids, "masked_positions": positions.astype(np.int32)}
         given = self._inputs.eval_objective.batch(rows, EVAL_SEED, 0)
         batch |= {name: given[name] for name in ("attention_mask", "text_starts") if name in given}
-        found = self._logits(batch).argmax(axis=-1)
+        predictions = self._logits(batch).argmax(axis=-1)
         return [
-            {"parts": self._parts(*one)} for one in zip(rows, positions, found, real, strict=True)
+            {"parts": self._parts(*sequence)}
+            for sequence in zip(rows, positions, predictions, real, strict=True)
         ]
 
     def _parts(
         self,
         row: NDArray[np.int32],
         positions: NDArray[np.int64],
-        found: NDArray[np.int64],
+        predictions: NDArray[np.int64],
         real: NDArray[np.bool_],
     ) -> list[str | list[str]]:
         parts: list[str | list[str]] = []
         start = 0
-        for place, token in zip(positions[real], found[real], strict=True):
+        for index, token in zip(positions[real], predictions[real], strict=True):
             parts += [
-                self._decode(row[start:place]),
-                [self._decode([row[place]]), self._decode([token])],
+                self._decode(row[start:index]),
+                [self._decode([row[index]]), self._decode([token])],
             ]
-            start = place + 1
+            start = index + 1
         return [*parts, self._decode(row[start : self._shown])]
 
     def _continue(self) -> list[dict[str, Any]]:
@@ -100,13 +101,13 @@ class SamplePredictions:
         if not count:
             return []
         batch = {name: values[:count] for name, values in batch.items()}
-        found = self._logits(batch).argmax(axis=-1)
+        predictions = self._logits(batch).argmax(axis=-1)
         shown = batch["label_weights"] > 0
         return [
             {
                 "given": self._decode(batch["input_ids"][row], keep=True),
                 "wanted": self._decode(batch["labels"][row][shown[row]], keep=True),
-                "text": self._decode(found[row][shown[row]], keep=True),
+                "text": self._decode(predictions[row][shown[row]], keep=True),
             }
             for row in range(count)
         ]
@@ -125,7 +126,7 @@ class SamplePredictions:
 
     def _decode(self, ids: Any, *, keep: bool = False) -> str:
         pad = self._inputs.tokenizer.pad_id
-        ids = [int(one) for one in ids if int(one) != pad]
+        ids = [int(token_id) for token_id in ids if int(token_id) != pad]
         return self._inputs.tokenizer.decode(ids, skip_special=not keep)
 
 

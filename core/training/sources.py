@@ -76,7 +76,7 @@ class TrainingSources:
     @property
     def train_rows(self) -> SequenceSource:
         """All training sequences, in the order of the sources."""
-        return _concatenated(one.train_rows for one in self.all)
+        return _concatenated(source.train_rows for source in self.all)
 
     @property
     def epoch_rows(self) -> SequenceSource:
@@ -87,7 +87,7 @@ class TrainingSources:
 
     @property
     def validation_rows(self) -> SequenceSource:
-        return _concatenated(one.validation_rows for one in self.all)
+        return _concatenated(source.validation_rows for source in self.all)
 
     def order(self, seed: int) -> SequenceOrder:
         """Returns the order in which training takes `train_rows`."""
@@ -98,15 +98,15 @@ class TrainingSources:
     def epochs(self, sequences: int) -> dict[str, float]:
         """Returns how often each source is read in a number of training sequences."""
         epochs = self._mixture_order(0).epochs(sequences)
-        return {one.name: epoch for one, epoch in zip(self.all, epochs, strict=True)}
+        return {source.name: epoch for source, epoch in zip(self.all, epochs, strict=True)}
 
     def token_counts(self, vocab_size: int) -> NDArray[np.int64]:
         """Counts ids in the training split, or in one epoch of a mixture, int64 (vocab_size,)."""
         counts = np.zeros(vocab_size, np.float64)
-        for one in self.all:
-            own = one.shards.token_counts
+        for source in self.all:
+            own = source.shards.token_counts
             counts = np.pad(counts, (0, max(0, len(own) - len(counts))))
-            counts[: len(own)] += own * self._times_read(one)
+            counts[: len(own)] += own * self._times_read(source)
         return np.rint(counts).astype(np.int64)
 
     @property
@@ -119,8 +119,8 @@ class TrainingSources:
         """Returns the fingerprint of the whole as `shards`, and of a mixture's sources."""
         if not self.is_mixture:
             return {"shards": self.first.shards.fingerprint}
-        parts = [[one.shards.fingerprint, one.share] for one in self.all]
-        named = {f"shards/{one.name}": one.shards.fingerprint for one in self.all}
+        parts = [[source.shards.fingerprint, source.share] for source in self.all]
+        named = {f"shards/{source.name}": source.shards.fingerprint for source in self.all}
         return {"shards": fingerprint_of([parts, self.epoch_length]), **named}
 
     def _times_read(self, source: TrainingSource) -> float:
@@ -130,8 +130,8 @@ class TrainingSources:
 
     def _mixture_order(self, seed: int) -> MixtureOrder:
         return MixtureOrder(
-            tuple(one.share for one in self.all),
-            tuple(len(one.train_rows) for one in self.all),
+            tuple(source.share for source in self.all),
+            tuple(len(source.train_rows) for source in self.all),
             seed,
             self.epoch_length,
         )
@@ -155,7 +155,7 @@ def open_sources(
         only = TrainingSource(shards.path.name, shards, BLOCK, rows, validation)
         return TrainingSources((only,), len(rows))
     wanted = parse_mixture(config.mixture)
-    opened = [open_shards(one.reference, workspace, reporter) for one in wanted]
+    opened = [open_shards(source.reference, workspace, reporter) for source in wanted]
     names = distinct_names(wanted)
     for name, shards in zip(names, opened, strict=True):
         _check_is_alike(names[0], opened[0], name, shards)
@@ -179,13 +179,13 @@ def check_unchanged(sources: TrainingSources, workspace: Workspace) -> None:
 
     Raises ShardError for a changed or missing file.
     """
-    for one in sources.all if sources.from_mixture else ():
-        shards = one.shards
+    for source in sources.all if sources.from_mixture else ():
+        shards = source.shards
         if not (shards.path / MANIFEST_FILE).is_file():
             continue  # Nothing states the hashes.
         if problems := find_damage(shards.path, shards.manifest, workspace.cache):
             raise ShardError(
-                f"The source {one.name} of the mixture has changed",
+                f"The source {source.name} of the mixture has changed",
                 expected=f"the files that its manifest in {shards.path} lists",
                 received=", ".join(problems[:3]),
                 fix="restore the files from a copy, or build the shards again",
@@ -219,7 +219,7 @@ def find_most_sequences(config: TrainConfig, sources: TrainingSources) -> int | 
     """Returns how many sequences a run may read of a mixture; None: any number."""
     if not sources.from_mixture:
         return None
-    lengths = sum(len(one.train_rows) + 2 * _SPREAD for one in sources.all)
+    lengths = sum(len(source.train_rows) + 2 * _SPREAD for source in sources.all)
     too_many = int((config.max_source_epochs + 1) * lengths) + 1
     return -1 + bisect_left(
         range(too_many + 1),
@@ -240,10 +240,10 @@ def _find_excess(config: TrainConfig, sources: TrainingSources, sequences: int) 
     spread = 2 * _SPREAD if sources.is_mixture else 0
     epochs = sources.epochs(sequences)
     excess = {
-        one.name: epochs[one.name] - most - min(spread / len(one.train_rows), most / 100)
-        for one in sources.all
+        source.name: epochs[source.name] - most - min(spread / len(source.train_rows), most / 100)
+        for source in sources.all
     }
-    name = max(excess, key=lambda one: excess[one])
+    name = max(excess, key=lambda source: excess[source])
     return name if excess[name] > 0 else None
 
 
@@ -254,29 +254,31 @@ def describe_epochs(epochs: dict[str, float], digits: int = 3) -> str:
     return ", ".join([f"{number} epochs {rest}", *others])
 
 
-def _concatenated(parts: Iterable[SequenceSource]) -> SequenceSource:
-    found = tuple(parts)
-    return found[0] if len(found) == 1 else ConcatenatedSequences(found)
+def _concatenated(sequences: Iterable[SequenceSource]) -> SequenceSource:
+    sources = tuple(sequences)
+    return sources[0] if len(sources) == 1 else ConcatenatedSequences(sources)
 
 
 def _weights(
     config: TrainConfig, wanted: Sequence[MixtureSource], opened: Sequence[Shards]
 ) -> list[float]:
-    given = [one.weight for one in wanted if one.weight is not None]
+    given = [source.weight for source in wanted if source.weight is not None]
     if given:
         return given
-    return temperature_weights([len(one.train) for one in opened], config.mixture_temperature or 1)
+    return temperature_weights(
+        [len(shards.train) for shards in opened], config.mixture_temperature or 1
+    )
 
 
 def _validation(config: TrainConfig, opened: Sequence[Shards]) -> list[SequenceSource]:
     """Limits the validation sequences of all sources in proportion."""
     most = config.max_eval_examples
-    total = sum(len(one.validation) for one in opened)
+    total = sum(len(shards.validation) for shards in opened)
     if most is None or most >= total:
-        return [one.validation for one in opened]
+        return [shards.validation for shards in opened]
     return [
-        limit_sequences(one.validation, max(1, most * len(one.validation) // total))
-        for one in opened
+        limit_sequences(shards.validation, max(1, most * len(shards.validation) // total))
+        for shards in opened
     ]
 
 
@@ -284,8 +286,8 @@ def _epoch_length(config: TrainConfig, sources: Sequence[TrainingSource]) -> int
     if len(sources) == 1:
         return len(sources[0].train_rows)
     if config.mixture_stop == "all_exhausted":
-        return max(_surely_read(len(one.train_rows), one.share) for one in sources)
-    return max(1, int(min(len(one.train_rows) * BLOCK / one.share for one in sources)))
+        return max(_surely_read(len(source.train_rows), source.share) for source in sources)
+    return max(1, int(min(len(source.train_rows) * BLOCK / source.share for source in sources)))
 
 
 def _surely_read(length: int, share: int) -> int:
@@ -295,7 +297,7 @@ def _surely_read(length: int, share: int) -> int:
 
 
 def _check_is_alike(first: str, expected: Shards, name: str, shards: Shards) -> None:
-    for what, wanted, found in (
+    for what, wanted, received in (
         ("tokenizer", expected.tokenizer_fingerprint, shards.tokenizer_fingerprint),
         ("sequence length", expected.row_length, shards.row_length),
         ("model sequence length", expected.max_seq_length, shards.max_seq_length),
@@ -303,11 +305,11 @@ def _check_is_alike(first: str, expected: Shards, name: str, shards: Shards) -> 
         ("line_by_line", expected.line_by_line, shards.line_by_line),
         ("masking settings", expected.noise, shards.noise),
     ):
-        if wanted != found:
+        if wanted != received:
             raise ConfigError(
                 f"The shards {first} and {name} can't be mixed: they differ in the {what}",
                 expected=f"{wanted}, as in {first}",
-                received=f"{found or 'unknown'} in {name}",
+                received=f"{received or 'unknown'} in {name}",
                 fix=f"build {name} again with the settings and the tokenizer of {first}",
                 field="mixture",
             )
@@ -343,7 +345,7 @@ def _check_are_different(names: Sequence[str], opened: Sequence[Shards]) -> None
 def _warn_of_other_splits(
     names: Sequence[str], opened: Sequence[Shards], reporter: Reporter
 ) -> None:
-    shares = {name: _held_out(one) for name, one in zip(names, opened, strict=True)}
+    shares = {name: _held_out(shards) for name, shards in zip(names, opened, strict=True)}
     if len({round(share, 3) for share in shares.values()}) > 1:
         stated = ", ".join(f"{share:.1%} of {name}" for name, share in shares.items())
         reporter.note(f"The sources of the mixture hold out different shares: {stated}")

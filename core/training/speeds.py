@@ -58,16 +58,16 @@ def find_speed(
         device: cpu, gpu or tpu.
         hidden_size: Runs of the nearest hidden size count; None: of any.
     """
-    found = [
-        one
-        for one in _read(_path(workspace))
-        if one["device"] == device and config.engine in ("auto", one["engine"])
+    runs = [
+        run
+        for run in _read(_path(workspace))
+        if run["device"] == device and config.engine in ("auto", run["engine"])
     ]
-    found = [one for one in found if one["family"] == config.family] or found
-    if hidden_size and found:
-        nearest = min(abs(one["hidden_size"] - hidden_size) for one in found)
-        found = [one for one in found if abs(one["hidden_size"] - hidden_size) == nearest]
-    return median(one["flops"] for one in found[-_COMPARED:]) if found else None
+    runs = [run for run in runs if run["family"] == config.family] or runs
+    if hidden_size and runs:
+        nearest = min(abs(run["hidden_size"] - hidden_size) for run in runs)
+        runs = [run for run in runs if abs(run["hidden_size"] - hidden_size) == nearest]
+    return median(run["flops"] for run in runs[-_COMPARED:]) if runs else None
 
 
 def _path(workspace: Workspace) -> Path:
@@ -76,15 +76,15 @@ def _path(workspace: Workspace) -> Path:
 
 def _read(path: Path) -> list[dict[str, Any]]:
     try:
-        entries = parse_bounded_json(path.read_bytes())
-        return [one for one in entries if _is_entry(one)]
+        runs = parse_bounded_json(path.read_bytes())
+        return [run for run in runs if _is_run(run)]
     except (OSError, ValueError, TypeError, RecursionError):
         return []
 
 
-def _is_entry(one: Any) -> bool:
+def _is_run(run: Any) -> bool:
     try:
-        names = all(isinstance(one[name], str) for name in ("family", "device", "engine"))
-        return names and float(one["flops"]) > 0 and int(one["hidden_size"]) > 0
+        names = all(isinstance(run[name], str) for name in ("family", "device", "engine"))
+        return names and float(run["flops"]) > 0 and int(run["hidden_size"]) > 0
     except (KeyError, TypeError, ValueError, OverflowError):
         return False

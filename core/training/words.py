@@ -57,7 +57,7 @@ def _sample(shards: Shards, tokenizer: StudioTokenizer) -> float:
     pieces = np.split(ids, np.flatnonzero(special))
     with native_calls():
         texts = tokenizer.backend.decode_batch(
-            [one.tolist() for one in pieces if len(one)], skip_special_tokens=True
+            [piece.tolist() for piece in pieces if len(piece)], skip_special_tokens=True
         )
     return max(1, sum(len(text.split()) for text in texts)) / max(1, rows.size)
 

@@ -132,13 +132,13 @@ class Lowered:
 
 def _uncounted(subject: Subject, batch_size: int) -> Costs:
     """Computes the costs of all chunks of the logits but the first, which the compiler misses."""
-    found = subject.architecture
-    pieces = count_chunks(batch_size, subject.predictions, found.vocab_size)
-    table = found.vocab_size * found.hidden_size
+    architecture = subject.architecture
+    pieces = count_chunks(batch_size, subject.predictions, architecture.vocab_size)
+    table = architecture.vocab_size * architecture.hidden_size
     tokens = batch_size * -(-subject.predictions // pieces)
     # Three matmuls; bfloat16 matrix read twice, float32 gradient accumulated; softmax and logits'
     # gradient written and read.
-    flops, accessed = 6.0 * tokens * table, 12.0 * table + 16.0 * tokens * found.vocab_size
+    flops, accessed = 6.0 * tokens * table, 12.0 * table + 16.0 * tokens * architecture.vocab_size
     return Costs((pieces - 1) * flops, (pieces - 1) * accessed)
 
 

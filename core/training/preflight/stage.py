@@ -207,14 +207,17 @@ class _Preflight:
     def _find_largest(self, tried: dict[int, Compiled]) -> int | None:
         for _ in range(_MOST_PROBES):
             guess = next_guess(
-                {size: (one.bytes_per_core, one.fits) for size, one in tried.items()},
+                {
+                    size: (compiled.bytes_per_core, compiled.fits)
+                    for size, compiled in tried.items()
+                },
                 self._state_bytes,
                 next(iter(tried.values())).bytes_available_per_core,
             )
             if guess is None:
                 break
             tried[guess] = self._compile(guess)
-        return max((size for size, one in tried.items() if one.fits), default=None)
+        return max((size for size, compiled in tried.items() if compiled.fits), default=None)
 
     def _report(
         self, wanted: Compiled | None, tried: dict[int, Compiled], largest: int | None
@@ -238,8 +241,12 @@ class _Preflight:
         rows = settled(config.per_replica_batch_size) * cores * config.gradient_accumulation_steps
         seconds = step_seconds(topology, flops, accessed)
         steps, epochs = self._length(rows)
-        hours = [one * steps / 3600 for one in seconds] if seconds and steps else None
-        chip_hours = [one * topology.chips for one in hours] if hours else None
+        hours = (
+            [seconds_per_step * steps / 3600 for seconds_per_step in seconds]
+            if seconds and steps
+            else None
+        )
+        chip_hours = [run_hours * topology.chips for run_hours in hours] if hours else None
         price = config.price_per_chip_hour
         return Report(
             topology=topology.name,
@@ -254,8 +261,12 @@ class _Preflight:
             compiler_message=wanted.message if wanted else "",
             largest_per_replica_batch_size=largest,
             tried_batch_sizes=[
-                {"batch_size": size, "fits": one.fits, "bytes_per_core": one.bytes_per_core}
-                for size, one in sorted(tried.items())
+                {
+                    "batch_size": size,
+                    "fits": compiled.fits,
+                    "bytes_per_core": compiled.bytes_per_core,
+                }
+                for size, compiled in sorted(tried.items())
             ],
             parameters=parameters,
             per_replica_batch_size=settled(config.per_replica_batch_size),
@@ -265,7 +276,9 @@ class _Preflight:
             bytes_accessed_per_step_per_core=accessed,
             utilisation=list(UTILISATION),
             step_seconds=seconds,
-            tokens_per_second=[rows * length / one for one in reversed(seconds)]
+            tokens_per_second=[
+                rows * length / seconds_per_step for seconds_per_step in reversed(seconds)
+            ]
             if seconds
             else None,
             num_train_steps=steps,
@@ -273,10 +286,12 @@ class _Preflight:
             tokens_per_parameter=steps * rows * length / parameters if steps else None,
             hours=hours,
             chip_hours=chip_hours,
-            cost=[one * price for one in chip_hours] if chip_hours and price else None,
+            cost=[run_chip_hours * price for run_chip_hours in chip_hours]
+            if chip_hours and price
+            else None,
             price_per_chip_hour=price,
             checkpoint_disk_bytes=checkpoint_disk_bytes(config, parameters),
-            compile_seconds=sum(one.compile_seconds for one in tried.values()),
+            compile_seconds=sum(compiled.compile_seconds for compiled in tried.values()),
             cached=bool(tried) and self._cached,
         )
 
@@ -296,8 +311,8 @@ class _Preflight:
             return f"Set per_replica_batch_size to {largest}, which fits, or set remat"
         spread = "" if self._config.sharding == "fsdp" else "set sharding to fsdp, "
         smaller = "" if self._config.largest_batch else "lower per_replica_batch_size, "
-        found = "No batch size fits: " if self._config.largest_batch else ""
-        advice = f"{found}{smaller}{spread}set remat, or choose a TPU with more memory"
+        verdict = "No batch size fits: " if self._config.largest_batch else ""
+        advice = f"{verdict}{smaller}{spread}set remat, or choose a TPU with more memory"
         return advice[0].upper() + advice[1:]
 
     def _say(self, report: Report) -> None:
@@ -321,7 +336,10 @@ class _Preflight:
                 done += batches.at_once
                 self._check_stop()
         rows = done * rows_per_host / (time.perf_counter() - started)
-        needed = [rows_per_host / one for one in reversed(report.step_seconds or [])] or None
+        needed = [
+            rows_per_host / seconds_per_step
+            for seconds_per_step in reversed(report.step_seconds or [])
+        ] or None
         return {
             "measured_on_shards": self._subject.train_rows is not None,
             "rows_per_second": rows,
