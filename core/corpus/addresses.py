@@ -81,13 +81,13 @@ def _local(
     sample: bool,
 ) -> Path:
     try:
-        found = _list(address, field, config.file_format != "auto")
-        names = sorted(found.files)
+        listing = _list(address, field, config.file_format != "auto")
+        names = sorted(listing.files)
         if sample:
             names = names[:1]
-            _check_sample(address, found.files[names[0]], field)
-        folder = _folder(address, found.files, workspace)
-        _download(found, names, folder, address, reporter)
+            _check_sample(address, listing.files[names[0]], field)
+        folder = _folder(address, listing.files, workspace)
+        _download(listing, names, folder, address, reporter)
     except ShardError as error:
         raise CorpusError(
             f"{address} can't be read: {error.problem}", expected=error.expected,
@@ -162,12 +162,12 @@ def _folder(address: str, files: Mapping[str, StoredFile], workspace: Workspace)
 
 
 def _download(
-    found: _Listing, names: Sequence[str], folder: Path, address: str, reporter: Reporter
+    listing: _Listing, names: Sequence[str], folder: Path, address: str, reporter: Reporter
 ) -> None:
     places = {name: path_inside(folder, name, f"The listing of {address}") for name in names}
     missing = [name for name in names if not places[name].is_file()]
     room = shutil.disk_usage(folder).free - _KEPT_FREE_BYTES
-    total = sum(max(0, found.files[name].bytes) for name in missing)
+    total = sum(max(0, listing.files[name].bytes) for name in missing)
     if total > room:
         raise CorpusError(
             f"There is too little disk space for the text at {address}",
@@ -177,10 +177,12 @@ def _download(
     done = 0
     for name in missing:
         reporter.raise_if_stopped()
-        size = found.files[name].bytes
+        size = listing.files[name].bytes
         make_folder(places[name].parent)
         with writing_whole_file(places[name]) as draft:
-            found.remote.download(found.paths[name], draft, most_bytes=size if size >= 0 else room)
+            listing.remote.download(
+                listing.paths[name], draft, most_bytes=size if size >= 0 else room
+            )
             _check_size(address, name, size, draft.stat().st_size)
             done += draft.stat().st_size
         reporter.progress(done, total or None, "bytes", f"downloading {address}")

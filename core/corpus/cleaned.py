@@ -37,7 +37,7 @@ class CleanedSource:
         self._check_files()
         self.has_validation = (artifact.path / "validation").is_dir()
         self._files = [self._open(name) for name in names or self.names or [""]]
-        self.report = ReadingReport(found=1)
+        self.report = ReadingReport(file_count=1)
         self.report.add(artifact.name, Facts("cleaned corpus"))
 
     def _open(self, name: str) -> FilesSource:
@@ -61,20 +61,20 @@ class CleanedSource:
     @property
     def stored_bytes(self) -> int:
         """Size of the files with training documents."""
-        return sum(one.stored_bytes for one in self._files)
+        return sum(files.stored_bytes for files in self._files)
 
     def columns(self) -> tuple[list[str], str]:
         return [], ""
 
     def documents(self, part: Split) -> Iterator[str]:
-        return itertools.chain.from_iterable(one.documents(part) for one in self._with(part))
+        return itertools.chain.from_iterable(files.documents(part) for files in self._with(part))
 
     def parts(self, part: Split, target_bytes: int) -> Iterator[SourcePart]:
-        for one in self._with(part):
-            yield from one.parts(part, target_bytes)
+        for files in self._with(part):
+            yield from files.parts(part, target_bytes)
 
     def _with(self, part: Split) -> list[FilesSource]:
-        return [one for one in self._files if part == "train" or one.has_validation]
+        return [files for files in self._files if part == "train" or files.has_validation]
 
     def all_documents(self) -> Iterator[str]:
         yield from self.documents("train")
@@ -109,11 +109,11 @@ class CleanedSource:
             for name, entry in self.artifact.manifest.files.items()
             if name.partition("/")[0] in _SPLITS
         }
-        found = {str(path.relative_to(folder)): path for path in _files_below(folder)}
-        for name in sorted(listed.keys() ^ found.keys()):
+        stored = {str(path.relative_to(folder)): path for path in _files_below(folder)}
+        for name in sorted(listed.keys() ^ stored.keys()):
             problem = "is missing" if name in listed else "is not one of its files"
             raise _damaged(self.artifact, f"{name} {problem}")
-        for name, path in found.items():
+        for name, path in stored.items():
             if path.stat().st_size != listed[name]:
                 size = path.stat().st_size
                 raise _damaged(self.artifact, f"{name} has {size:,} bytes, not {listed[name]:,}")
@@ -121,8 +121,8 @@ class CleanedSource:
 
 def _source_names(artifact: Artifact) -> list[str]:
     """Returns the names of the sources of which it was made, in order."""
-    found = artifact.manifest.counts.get("sources")
-    names = list(found) if isinstance(found, dict) else []
+    by_source = artifact.manifest.counts.get("sources")
+    names = list(by_source) if isinstance(by_source, dict) else []
     for name in names:
         check_name(name)
     return names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -58,10 +59,10 @@ def no_such_column(wanted: str, columns: Sequence[str], where: str) -> ConfigErr
 def texts_within(name: str, value: Any, levels: int = _DEEPEST_SUGGESTED) -> list[str]:
     """Lists the column names of nested texts, at most `levels` deep."""
     if isinstance(value, Mapping) and levels:
-        found = [texts_within(f"{name}.{key}", one, levels - 1) for key, one in value.items()]
-        strings = [f"{name}.{key}" for key, one in value.items() if isinstance(one, str)]
-        return [*strings, *(one for names in found for one in names)]
-    if isinstance(value, list) and value and all(isinstance(one, str) for one in value):
+        columns = [texts_within(f"{name}.{key}", field, levels - 1) for key, field in value.items()]
+        strings = [f"{name}.{key}" for key, field in value.items() if isinstance(field, str)]
+        return [*strings, *itertools.chain.from_iterable(columns)]
+    if isinstance(value, list) and value and all(isinstance(text, str) for text in value):
         return [name + JOINED]
     return []
 
@@ -81,8 +82,8 @@ def value_at(row: Mapping[str, Any], column: str) -> tuple[bool, Any]:
         value = value[part]
     if not column.endswith(JOINED):
         return True, value
-    is_list = isinstance(value, list) and all(isinstance(one, str | None) for one in value)
-    return True, "\n".join(one or "" for one in value) if is_list else value
+    is_list = isinstance(value, list) and all(isinstance(text, str | None) for text in value)
+    return True, "\n".join(text or "" for text in value) if is_list else value
 
 
 def decode_text(value: Any, column: str, shown: str) -> Any:
@@ -91,8 +92,8 @@ def decode_text(value: Any, column: str, shown: str) -> Any:
     Raises:
         CorpusError: The bytes aren't UTF-8.
     """
-    if isinstance(value, list) and any(isinstance(one, bytes) for one in value):
-        return "\n".join(decode_text(one, column, shown) or "" for one in value)
+    if isinstance(value, list) and any(isinstance(data, bytes) for data in value):
+        return "\n".join(decode_text(data, column, shown) or "" for data in value)
     if not isinstance(value, bytes):
         return value
     try:

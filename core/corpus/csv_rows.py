@@ -127,8 +127,8 @@ def find_delimiter(shown: str, lines: Sequence[str], config: CorpusConfig, *, is
 
 def _named_delimiter(lines: Sequence[str]) -> str:
     """Returns the delimiter of a first line like sep=; which spreadsheets write; "" if none."""
-    found = _NAMED_DELIMITER.fullmatch(lines[0]) if lines else None
-    return found[1] if found and found[1] in DELIMITERS.values() else ""
+    match = _NAMED_DELIMITER.fullmatch(lines[0]) if lines else None
+    return match[1] if match and match[1] in DELIMITERS.values() else ""
 
 
 def _split(line: str, mark: str) -> list[str]:
@@ -253,8 +253,8 @@ class _Reader:
         """True if each line has the expected cells, with numbers in columns of numbers."""
         plain, figures = self._sample_facts(cells)
         # A list of millions of short lines takes a gigabyte.
-        found = _LINE.finditer(self._delimiter.join(row))
-        lines = (line[0].split(self._delimiter) for line in found)
+        matches = _LINE.finditer(self._delimiter.join(row))
+        lines = (line[0].split(self._delimiter) for line in matches)
         return (plain or bool(figures)) and all(
             len(line) == cells and all(_is_figure(line[place]) for place in figures)
             for line in lines

@@ -98,26 +98,26 @@ class DocsSource:
 
     def parts(self, part: str, target_bytes: int) -> Iterator[SourcePart]:
         whole = Stretch.whole(TextFile(self._path, "jsonl"))
-        for one in cut_lines(whole, "line", "utf-8", target_bytes):
+        for stretch in cut_lines(whole, "line", "utf-8", target_bytes):
             limited = copy.copy(self)
-            limited._range = (one.start, one.stop)
-            unit = f" (bytes {one.start:,} on)" if one.is_cut else ""
+            limited._range = (stretch.start, stretch.stop)
+            unit = f" (bytes {stretch.start:,} on)" if stretch.is_cut else ""
             yield SourcePart(
-                limited, f"the documentation of the installed packages{unit}", one.bytes
+                limited, f"the documentation of the installed packages{unit}", stretch.bytes
             )
 
 
 def installed_versions() -> dict[str, str]:
     """Returns the versions of Python and the installed packages."""
-    found = {name: version for name in PACKAGES if (version := _version(name))}
-    if not found:
+    versions = {name: version for name in PACKAGES if (version := _version(name))}
+    if not versions:
         raise CorpusError(
             "No installed documentation was found",
             expected="the packages of requirements.txt in this Python environment",
             received="none of them", field="source",
             fix="install requirements.txt (make setup), or set source to files or hub",
         )  # fmt: skip
-    return {"python": sys.version.split()[0], **found}
+    return {"python": sys.version.split()[0], **versions}
 
 
 def _version(distribution: str) -> str:

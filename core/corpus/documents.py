@@ -37,11 +37,11 @@ class Tally:
 
 def sum_tallies(tallies: Iterable[Tally]) -> Tally:
     total = Tally()
-    for one in tallies:
-        total.documents += one.documents
-        total.bytes += one.bytes
-        total.characters += one.characters
-        total.longest_characters = max(total.longest_characters, one.longest_characters)
+    for tally in tallies:
+        total.documents += tally.documents
+        total.bytes += tally.bytes
+        total.characters += tally.characters
+        total.longest_characters = max(total.longest_characters, tally.longest_characters)
     return total
 
 

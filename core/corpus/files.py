@@ -110,27 +110,28 @@ class FilesSource:
         self.report = ReadingReport()
         self._hashes: dict[Path, list[str]] = {}
         self._with_lone_returns: set[Path] = set()
-        found = self._find(config.path, "path", by_split=by_split)
-        self._files = {"train": found.files}
+        matching = self._find(config.path, "path", by_split=by_split)
+        self._files = {"train": matching.files}
         if config.validation_path:
             validation = self._find(config.validation_path, "validation_path").files
             self._files["validation"] = validation
-            self._files["train"] = _without(found.files, set(map(_place_of, validation)))
-        elif found.validation:
-            self._files["validation"] = found.validation
+            self._files["train"] = _without(matching.files, set(map(_place_of, validation)))
+        elif matching.validation:
+            self._files["validation"] = matching.validation
             self.report.splits = {split: len(files) for split, files in self._files.items()}
         self.has_validation = "validation" in self._files
-        self.report.found = sum(map(len, self._files.values()))
+        self.report.file_count = sum(map(len, self._files.values()))
 
     def _find(self, pattern: str, field: str, *, by_split: bool = False) -> Found:
         config = self._config
-        found = find_files(
+        matching = find_files(
             pattern, field=field, file_format=config.file_format,
             skip_unreadable=config.skip_unreadable, keep_unreadable=self._keep_unreadable,
             by_split=by_split, max_unpack_ratio=config.max_unpack_ratio,
         )  # fmt: skip
-        self.report.skipped += [one for one in found.skipped if one not in self.report.skipped]
-        return found
+        known = self.report.skipped
+        known += [skipped for skipped in matching.skipped if skipped not in known]
+        return matching
 
     @property
     def validation_places(self) -> set[Place]:
@@ -145,7 +146,7 @@ class FilesSource:
         before = self._files["train"]
         self._files["train"] = _without(before, held_out)
         left_out = len(before) - len(self._files["train"])
-        self.report.found -= left_out
+        self.report.file_count -= left_out
         return left_out
 
     @property
@@ -162,7 +163,7 @@ class FilesSource:
     def identity(self) -> Any:
         by_content = sum(map(_size, itertools.chain(*self._files.values()))) <= _HASHED_BYTES
         parts = self._files.items()
-        return {part: [self._identity(one, by_content) for one in files] for part, files in parts}
+        return {part: [self._identity(file, by_content) for file in files] for part, files in parts}
 
     def column_names(self) -> list[str]:
         """Returns the columns of the first table with rows."""
@@ -170,8 +171,7 @@ class FilesSource:
 
     def columns(self) -> tuple[list[str], str]:
         """Returns the first table's columns, and the text column."""
-        found = self._of_first_table(lambda table: (table.columns, table.text_column()))
-        return found or ([], "")
+        return self._of_first_table(lambda table: (table.columns, table.text_column())) or ([], "")
 
     def _of_first_table(self, read: Callable[[_Table], T]) -> T | None:
         for file in self._files["train"]:
@@ -187,9 +187,9 @@ class FilesSource:
 
     def parts(self, part: str, target_bytes: int) -> Iterator[SourcePart]:
         for stretches in self._grouped(part, target_bytes):
-            names = [one.describe() for one in stretches]
+            names = [stretch.describe() for stretch in stretches]
             shown = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
-            size = sum(one.bytes for one in stretches)
+            size = sum(stretch.bytes for stretch in stretches)
             yield SourcePart(self._limited_to(stretches, part), shown, size)
 
     def beginning(self, part: str, target_bytes: int) -> SourcePart | None:
@@ -204,7 +204,7 @@ class FilesSource:
 
     def apart(self, part: str) -> list[FilesSource]:
         """Returns a source for each file of a part."""
-        return [self._limited_to([_stretch(one)], part) for one in self._files[part]]
+        return [self._limited_to([_stretch(file)], part) for file in self._files[part]]
 
     def without(self, part: str, failing: Collection[int]) -> FilesSource:
         """Returns a source of a part's other files.
@@ -212,8 +212,8 @@ class FilesSource:
         Args:
             failing: Places in `apart`.
         """
-        files = [_stretch(one) for place, one in enumerate(self._files[part])
-                 if place not in failing]  # fmt: skip
+        files = [_stretch(file) for number, file in enumerate(self._files[part])
+                 if number not in failing]  # fmt: skip
         return self._limited_to(files, part)
 
     def _grouped(self, part: str, target_bytes: int) -> Iterator[list[Stretch]]:
@@ -239,7 +239,7 @@ class FilesSource:
         limited = copy.copy(self)
         limited._files = {part: list(stretches)}
         limited._hashes, limited._with_lone_returns = {}, set()
-        limited.report = ReadingReport(found=len(stretches))
+        limited.report = ReadingReport(file_count=len(stretches))
         limited.__dict__.pop("identity", None)
         return limited
 
@@ -272,11 +272,11 @@ class FilesSource:
             return cut_groups(whole, table.group_bytes, target_bytes)
 
     def _cut_json(self, whole: Stretch, target_bytes: int) -> Iterator[Stretch]:
-        found = self._lenient()._find_lines_of_json(whole)
-        if found is None:
+        chosen = self._lenient()._find_lines_of_json(whole)
+        if chosen is None:
             yield whole
             return
-        column, columns = found
+        column, columns = chosen
         for stretch in cut_lines(whole, "line", self._encoding, target_bytes):
             yield replace(stretch, column=column, columns=columns) if stretch.start else stretch
 
@@ -350,12 +350,12 @@ class FilesSource:
                 return
             decoder = self._decoder(file)
             lines = decoder.lines(decoder.blocks(stream))
-            found = read_csv(
+            rows = read_csv(
                 file.shown, lines, config, is_tsv=file.format == "tsv", count=Findings().count
             )
-            check_distinct(file.shown, found.columns)
-            cells = itertools.chain(found.sample, found.rows)
-            pairs = (dict(zip(found.columns, row, strict=False)) for row in cells if any(row))
+            check_distinct(file.shown, rows.columns)
+            cells = itertools.chain(rows.sample, rows.rows)
+            pairs = (dict(zip(rows.columns, row, strict=False)) for row in cells if any(row))
             yield from _numbered(file, pairs)
 
     def _rows_of(self, file: TextFile) -> Iterator[Row]:
@@ -391,7 +391,7 @@ class FilesSource:
 
     def _texts_of(self, file: TextFile, table: _Table, column: str) -> Iterator[str]:
         """Yields a table's texts, and counts the rows without any."""
-        found = Findings()
+        findings = Findings()
         rows = 0
         try:
             for value in table.texts(column):
@@ -400,13 +400,13 @@ class FilesSource:
                     yield value
                     continue
                 reason = _REASONS.get(value, BLANK)
-                found.skip(reason, column, f"row {rows:,} of {table.shown}")
+                findings.skip(reason, column, f"row {rows:,} of {table.shown}")
                 yield value if isinstance(value, str) else ""
         finally:
-            found.rows["rows"], found.columns = rows, table.columns
-            self.report.add_findings(file.shown, found)
+            findings.rows["rows"], findings.columns = rows, table.columns
+            self.report.add_findings(file.shown, findings)
         if not (isinstance(file, Stretch) and file.is_cut):
-            found.check_rows(file.shown, column)
+            findings.check_rows(file.shown, column)
 
     def _text_documents(self, file: TextFile) -> Iterator[str]:
         with self._opened(file) as (stream, compression):
@@ -561,9 +561,9 @@ class FilesSource:
         if file.path not in self._hashes:
             ends = [(0, _HASHED_END_BYTES), (size - _HASHED_END_BYTES, size)]
             parts = [(0, size)] if by_content else ends
-            found = [_hash(file.path, start, stop) for start, stop in parts]
-            self._hashes[file.path] = [one.hex for one in found]
-            if any(one.has_lone_return for one in found):
+            hashes = [_hash(file.path, start, stop) for start, stop in parts]
+            self._hashes[file.path] = [piece.hex for piece in hashes]
+            if any(piece.has_lone_return for piece in hashes):
                 self._with_lone_returns.add(file.path)
         return self._hashes[file.path]
 
@@ -581,8 +581,8 @@ class FilesSource:
             with unpacked(file.packed, self._config.max_unpack_ratio) as (stream, _):
                 decoder = self._lenient()._decoder(file)
                 lines = list(itertools.islice(decoder.lines(decoder.blocks(stream)), SAMPLED_LINES))
-            found = find_delimiter(file.shown, lines, self._config, is_tsv=False)
-            return [found] if found != _first_delimiter(lines) else []
+            delimiter = find_delimiter(file.shown, lines, self._config, is_tsv=False)
+            return [delimiter] if delimiter != _first_delimiter(lines) else []
         return []
 
     def _has_lone_return(self, file: TextFile) -> bool:
@@ -654,28 +654,28 @@ def _paragraphs(lines: Iterator[str], decoder: Decoder) -> Iterator[str]:
 
 
 def _up_to_marks(lines: Iterator[str], decoder: Decoder) -> Iterator[str]:
-    kept: list[str] = []
+    waiting: list[str] = []
     size = 0
     for line in lines:
         *ended, rest = line.split(DOCUMENT_END)
         for part in ended:
-            text = "\n".join([*kept, part]).strip()
+            text = "\n".join([*waiting, part]).strip()
             if text:
                 yield text
-            kept, size = [], 0
+            waiting, size = [], 0
         size = decoder.counted(size, rest) + 1
-        kept.append(rest)
-    if text := "\n".join(kept).strip():
+        waiting.append(rest)
+    if text := "\n".join(waiting).strip():
         yield text
 
 
 def _joined(lines: Iterator[str], decoder: Decoder) -> str:
-    kept: list[str] = []
+    texts: list[str] = []
     size = 0
     for line in lines:
         size = decoder.counted(size, line) + 1
-        kept.append(line)
-    return "\n".join(kept)
+        texts.append(line)
+    return "\n".join(texts)
 
 
 @contextmanager

@@ -132,8 +132,8 @@ def find_files(
     """
     _check_pattern(pattern, field)
     finder = _Finder(field, file_format, skip_unreadable, keep_unreadable, max_unpack_ratio)
-    found = finder.find(pattern)
-    return finder.divide(found, pattern) if by_split else found
+    files = finder.find(pattern)
+    return finder.divide(files, pattern) if by_split else files
 
 
 class _Finder:
@@ -178,18 +178,18 @@ class _Finder:
         alone = set() if ".json" in path.name else _ONLY_ALONE
         return self._found(self._chosen(paths, set(), alone) or paths, is_named=False)
 
-    def divide(self, found: Found, pattern: str) -> Found:
+    def divide(self, files: Found, pattern: str) -> Found:
         """Divides files by the splits in their names; files for testing are left out."""
-        names = [one.packed.shown for one in found.files]
+        names = [file.packed.shown for file in files.files]
         if len(names) < 2:
-            return found
+            return files
         splits = splits_of([self._below_root(Path(name)) for name in names])
-        train = [one for one, split in zip(found.files, splits, strict=True)
+        train = [file for file, split in zip(files.files, splits, strict=True)
                  if split in ("", TRAIN)]  # fmt: skip
         if not train:
             named = Path(pattern).parts[-2 if glob.has_magic(pattern) else -1 :]
             if any(map(names_split, named)):
-                return found
+                return files
             raise CorpusError(
                 f"{pattern} has no files for training",
                 expected="files without the word test or validation in their names",
@@ -205,7 +205,7 @@ class _Finder:
             elif split not in ("", TRAIN, VALIDATION):
                 self._skip(Path(name), f"it belongs to the split {split} by its name; only train "
                            "is trained on")  # fmt: skip
-        held_out = [one for one, split in zip(found.files, splits, strict=True)
+        held_out = [file for file, split in zip(files.files, splits, strict=True)
                     if split == VALIDATION]  # fmt: skip
         return Found(train, list(dict.fromkeys(self._skipped)), held_out)
 
@@ -217,8 +217,8 @@ class _Finder:
         visible = list(self._visible(folder))
         self._refuse_packed(visible)
         chosen = self._chosen(visible, _NOT_IN_FOLDERS, _ONLY_ALONE)
-        found = self._found(chosen, is_named=False)
-        if not found.files:
+        files = self._found(chosen, is_named=False)
+        if not files.files:
             raise CorpusError(
                 f"The folder {folder} contains no text files",
                 expected=f"files that end in {_KNOWN_IN_FOLDERS}",
@@ -226,7 +226,7 @@ class _Finder:
                 fix="choose another folder; or set file_format to the format of the files; or "
                 f"select .md files with a pattern: {folder}/*.md", field=self._field,
             )  # fmt: skip
-        return found
+        return files
 
     def _chosen(self, paths: list[Path], left_out: set[str], alone: set[str]) -> list[Path]:
         """Chooses the data.
@@ -306,14 +306,14 @@ class _Finder:
     def _without_links(self, paths: list[Path]) -> list[Path]:
         """Leaves out links to files that are read, too."""
         own = {os.path.realpath(path): path for path in paths if not path.is_symlink()}
-        kept = []
+        distinct = []
         for path in paths:
             first = own.setdefault(os.path.realpath(path), path)
             if first == path:
-                kept.append(path)
+                distinct.append(path)
             else:
                 self._skip(path, f"a link to {first.name}, which is read once")
-        return kept
+        return distinct
 
     def _unreadable(self, path: Path, problem: str, is_named: bool) -> list[TextFile]:
         """Returns the file if such files are kept; raises CorpusError unless they are skipped."""
@@ -477,10 +477,10 @@ def _matches(path: Path) -> list[Path]:
     if path.exists() or path.is_symlink():
         return [path]
     first, *rest = path.parts
-    found = set(_expanded(Path(first), rest)) if path.is_absolute() else set(
+    matches = set(_expanded(Path(first), rest)) if path.is_absolute() else set(
         _expanded(Path(), list(path.parts))
     )  # fmt: skip
-    return [one for one in sorted(found) if not one.is_dir()]
+    return [path for path in sorted(matches) if not path.is_dir()]
 
 
 def _expanded(base: Path, parts: list[str]) -> Iterator[Path]:
@@ -494,7 +494,7 @@ def _expanded(base: Path, parts: list[str]) -> Iterator[Path]:
     elif part == "**":
         below = glob.glob(str(Path(glob.escape(str(base)), *parts)), recursive=True)
         if not below:
-            quoted = [one.replace("[", "[[]") for one in parts]
+            quoted = [part.replace("[", "[[]") for part in parts]
             below = glob.glob(str(Path(glob.escape(str(base)), *quoted)), recursive=True)
         yield from map(Path, below)
     elif glob.has_magic(part) and base.is_dir():
@@ -520,10 +520,10 @@ def _is_about(path: Path, kind: str) -> bool:
 
 def _without_descriptions(files: list[TextFile]) -> list[TextFile]:
     """Leaves out members of an archive that describe the others, as in a folder."""
-    paths = {one: Path(one.member) for one in files}
-    data = [one for one, path in paths.items()
+    paths = {file: Path(file.member) for file in files}
+    data = [file for file, path in paths.items()
             if path.name not in _METADATA and not _is_about(path, _kind(path))]  # fmt: skip
-    main = [one for one in data if _is_main(paths[one], _kind(paths[one]), set(), _ONLY_ALONE)]
+    main = [file for file in data if _is_main(paths[file], _kind(paths[file]), set(), _ONLY_ALONE)]
     return main or data or files
 
 
@@ -531,12 +531,12 @@ def _is_unpacked(path: Path, files: list[TextFile], there: set[Path]) -> bool:
     """Returns whether the members of an archive are beside it, or in a folder of its name."""
     stem = path.name[: path.name.lower().rindex(_suffixes_of_archive(path))]
     folders = (path.parent, path.parent / stem)
-    return any(all(folder / one.member in there for one in files) for folder in folders)
+    return any(all(folder / file.member in there for file in files) for folder in folders)
 
 
 def _suffixes_of_archive(path: Path) -> str:
     name = path.name.lower()
-    known = (*_TAR_SUFFIXES, *(f".tar{one}" for one in SUFFIXES), *_ARCHIVES)
+    known = (*_TAR_SUFFIXES, *(f".tar{suffix}" for suffix in SUFFIXES), *_ARCHIVES)
     return next((suffix for suffix in known if name.endswith(suffix)), "")
 
 
@@ -545,7 +545,7 @@ def _saved_files(state: Path) -> set[str] | None:
     try:
         with state.open("rb") as file:
             values = parse_json(file.read(_MOST_STATE_BYTES))
-        return {str(one["filename"]) for one in values["_data_files"]}
+        return {str(file["filename"]) for file in values["_data_files"]}
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return None
 

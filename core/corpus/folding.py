@@ -45,7 +45,7 @@ def fold(text: str) -> bytes:
     text = unicodedata.normalize("NFC", text)
     codes = folding.table[_codes_of(text)]
     if (codes == _SEVERAL).any():
-        text = folding.several.sub(lambda found: folding.texts[found[0]], text)
+        text = folding.several.sub(lambda match: folding.texts[match[0]], text)
         codes = folding.table[_codes_of(text)]
     if not codes.all():
         codes = codes[codes != _DROPPED]
@@ -65,11 +65,11 @@ def _folding() -> _Folding:
         if 0x3400 <= code < 0xA000 or 0xAC00 <= code < 0xF900:
             continue  # Han, Hangul and private characters stay.
         character = chr(code)
-        found = _folded(character)
-        if len(found) > 1:
-            several[character], table[code] = found, _SEVERAL
+        folded = _folded(character)
+        if len(folded) > 1:
+            several[character], table[code] = folded, _SEVERAL
         else:
-            table[code] = ord(found) if found else _DROPPED
+            table[code] = ord(folded) if folded else _DROPPED
     table[[*_INVISIBLE, *_TAGS_AND_SELECTORS]] = _DROPPED
     pattern = re.compile("[" + re.escape("".join(several)) + "]")
     return _Folding(table, pattern, several)

@@ -294,10 +294,10 @@ def _character_codes() -> npt.NDArray[np.uint64]:
 
 def _has_no_spaces() -> npt.NDArray[np.bool_]:
     """Marks the code points of scripts without spaces, (65536,)."""
-    found = np.zeros(1 << 16, bool)
+    flags = np.zeros(1 << 16, bool)
     for first, last in _SCRIPTS_WITHOUT_SPACES:
-        found[first : last + 1] = True
-    return found
+        flags[first : last + 1] = True
+    return flags
 
 
 _CODES = _character_codes()

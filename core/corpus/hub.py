@@ -208,12 +208,14 @@ class HubSource:
             columns = list(dataset.features)
             strings = [name for name in columns if _is_string(dataset.features[name], name)]
             schema = dataset.features.arrow_schema
-            within = [name for one in schema for name in texts_within_type(one.name, one.type)]
+            within = [
+                name for field in schema for name in texts_within_type(field.name, field.type)
+            ]
         else:
             rows = list(itertools.islice(dataset, _SAMPLED_ROWS))
             strings, columns = string_columns(rows)
-            found = (texts_within(name, value) for row in rows for name, value in row.items())
-            within = list(dict.fromkeys(itertools.chain.from_iterable(found)))
+            nested = (texts_within(name, value) for row in rows for name, value in row.items())
+            within = list(dict.fromkeys(itertools.chain.from_iterable(nested)))
         chosen = choose_text_column(
             self._config.text_column, strings, columns, f"The dataset {self._name}", within
         )

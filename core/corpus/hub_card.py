@@ -90,16 +90,16 @@ def _named_files(name: str, values: dict[str, Any]) -> Iterator[object]:
 def _leaves(name: str, value: Any) -> Iterator[object]:
     left, count = [value], 0
     while left:
-        one = left.pop()
+        value = left.pop()
         count += 1
         if count > _MOST_VALUES:
             raise _refusal(name, "a card with too many data files, or with recursive values")
-        if isinstance(one, Mapping):
-            left += _flat(one.items())
-        elif isinstance(one, (list, tuple, set)):
-            left += one
-        elif one is not None:
-            yield one
+        if isinstance(value, Mapping):
+            left += _flat(value.items())
+        elif isinstance(value, (list, tuple, set)):
+            left += value
+        elif value is not None:
+            yield value
 
 
 def _flat(items: Iterable[tuple[Any, Any]]) -> list[Any]:

@@ -38,8 +38,8 @@ _CONTROLS = re.compile(r"[\x01-\x08\x0e-\x1f\x7f]")
 _LINE_END = re.compile(r"\r+\n?")
 
 
-def _line_feeds(found: re.Match[str]) -> str:
-    return "\n" if found[0].endswith("\n") else "\n" * len(found[0])
+def _line_feeds(match: re.Match[str]) -> str:
+    return "\n" if match[0].endswith("\n") else "\n" * len(match[0])
 
 
 def encoding_named(name: str, *, field: str = "encoding") -> str:
@@ -47,17 +47,17 @@ def encoding_named(name: str, *, field: str = "encoding") -> str:
     if not name.strip():
         return "utf-8"
     try:
-        found = codecs.lookup(name.strip())
+        codec = codecs.lookup(name.strip())
     except (LookupError, ValueError, UnicodeError):
-        found = None
-    is_text = found is not None and getattr(found, "_is_text_encoding", True)
-    if found is None or not is_text or found.name.replace("-", "_") in _NO_ENCODINGS:
+        codec = None
+    is_text = codec is not None and getattr(codec, "_is_text_encoding", True)
+    if codec is None or not is_text or codec.name.replace("-", "_") in _NO_ENCODINGS:
         raise ConfigError(
             "The character encoding is unknown", received=name,
             expected="a name such as utf-16, cp1252, cp949, cp932 or gb18030",
             fix=f"set {field} to one of these, or leave it empty for UTF-8", field=field,
         )  # fmt: skip
-    return found.name
+    return codec.name
 
 
 class Decoder:
@@ -160,8 +160,8 @@ class Decoder:
     def _with_byte_order(self, data: bytes) -> str:
         if self.encoding not in ("utf-16", "utf-32") or not data or _bom_of(data):
             return self.encoding
-        found = _byte_order(data[:_SAMPLE_BYTES], self.encoding)
-        if not found:
+        encoding = _byte_order(data[:_SAMPLE_BYTES], self.encoding)
+        if not encoding:
             raise CorpusError(
                 f"{self.shown} has no byte order mark",
                 expected=f"{self.encoding.upper()} text with a byte order mark or a detectable "
@@ -170,7 +170,7 @@ class Decoder:
                 fix=f"set encoding to {self.encoding}-le or {self.encoding}-be",
                 field="encoding",
             )
-        return found
+        return encoding
 
     def _without_nul(self, text: str, data: bytes) -> str:
         if self._errors != "strict":
@@ -252,13 +252,13 @@ def guess_encodings(sample: bytes) -> list[str]:
     """Returns possible encodings, most likely first."""
     from charset_normalizer import from_bytes
 
-    found = from_bytes(sample, cp_isolation=_GUESSED, enable_fallback=False)
+    matches = from_bytes(sample, cp_isolation=_GUESSED, enable_fallback=False)
     scores: dict[str, float] = {}
-    for one in found:
+    for match in matches:
         # charset_normalizer groups encodings that decode alike.
-        for name in {one.encoding, *one.could_be_from_charset} & set(_GUESSED):
+        for name in {match.encoding, *match.could_be_from_charset} & set(_GUESSED):
             bonus = _USUAL_BONUS if name == _GUESSED[0] else 0
-            scores[name] = one.chaos - _COHERENCE_WEIGHT * one.coherence - bonus
+            scores[name] = match.chaos - _COHERENCE_WEIGHT * match.coherence - bonus
     return sorted(scores, key=lambda name: (round(scores[name], 2), _GUESSED.index(name)))
 
 
@@ -270,8 +270,8 @@ def _unmarked_wide(sample: bytes) -> str:
     if b"\0" not in sample:
         return ""
     for encoding in ("utf-32", "utf-16"):
-        if found := _byte_order(sample, encoding):
-            return found
+        if marked := _byte_order(sample, encoding):
+            return marked
     return ""
 
 

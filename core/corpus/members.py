@@ -36,7 +36,7 @@ class Member:
     def report(self) -> ReadingReport:
         if isinstance(self.source, FilesSource | CleanedSource):
             return self.source.report
-        report = ReadingReport(found=1)
+        report = ReadingReport(file_count=1)
         if self.config.source == "hub":
             _, column = self.source.columns()
             report.add(self.config.dataset_name, Facts("dataset of the Hub", column=column))
@@ -76,10 +76,10 @@ def open_members(
 def choose_members(config: CorpusConfig, members: Sequence[Member]) -> list[Member]:
     """Returns the sources that `only` names, or all; raises ConfigError."""
     wanted = config.names_only
-    known = [one.name for one in members if one.name]
+    known = [member.name for member in members if member.name]
     if unknown := [name for name in wanted if name not in known]:
         raise unknown_source_error(unknown[0], known, config.corpus_name)
-    return [one for one in members if not wanted or one.name in wanted]
+    return [member for member in members if not wanted or member.name in wanted]
 
 
 def stored_bytes(members: Sequence[Member]) -> int | None:
@@ -111,7 +111,9 @@ def _open(
 
 def _leave_out_held_out_files(members: Sequence[Member], reporter: Reporter) -> None:
     """Removes files from training that another source holds out for validation."""
-    sources = [(one.name, one.source) for one in members if isinstance(one.source, FilesSource)]
+    sources = [
+        (member.name, member.source) for member in members if isinstance(member.source, FilesSource)
+    ]
     held_out = {place for _, source in sources for place in source.validation_places}
     for name, source in sources:
         with naming_source(name):
@@ -125,8 +127,8 @@ def _leave_out_held_out_files(members: Sequence[Member], reporter: Reporter) -> 
 
 def _find_cleaned(config: CorpusConfig, workspace: Workspace, sample: bool) -> CleanedSource:
     """Opens a cleaned corpus, and compares its files with their hashes, unless for a sample."""
-    found = workspace.find("corpus", config.corpus_name, field="corpus_name")
-    source = CleanedSource(config, found)
+    artifact = workspace.find("corpus", config.corpus_name, field="corpus_name")
+    source = CleanedSource(config, artifact)
     if not sample:
         source.check_content(workspace.cache)
     return source

@@ -72,7 +72,11 @@ def find_language(text: str) -> str:
 def find_corpora(language: str) -> list[OpenCorpus]:
     """Lists the open corpora in a language, given by code or name; raises ConfigError."""
     code = find_language(language)
-    return [_in_language(one, code) for one in _data()["corpora"] if code in one["configurations"]]
+    return [
+        _in_language(corpus, code)
+        for corpus in _data()["corpora"]
+        if code in corpus["configurations"]
+    ]
 
 
 def _in_language(corpus: dict[str, Any], code: str) -> OpenCorpus:

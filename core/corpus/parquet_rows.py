@@ -92,18 +92,18 @@ class ArrowTexts(_ColumnTexts):
             if is_file:
                 file = pa.ipc.open_file(stream)
                 schema = file.schema
-                found = (file.get_batch(number) for number in range(file.num_record_batches))
+                batches = (file.get_batch(number) for number in range(file.num_record_batches))
             else:
-                found = reader = pa.ipc.open_stream(stream)
+                batches = reader = pa.ipc.open_stream(stream)
                 schema = reader.schema
             super().__init__(shown, schema)
-            filled = (batch for batch in found if batch.num_rows)
+            filled = (batch for batch in batches if batch.num_rows)
             first = next(filled, None)
         self.has_rows = first is not None
-        self._found = itertools.chain([first], filled) if first is not None else filled
+        self._filled = itertools.chain([first], filled) if first is not None else filled
 
     def _batches(self, names: list[str]) -> Iterator[Any]:
-        for batch in self._found:
+        for batch in self._filled:
             whole = {name if name in self._kinds else name.partition(".")[0] for name in names}
             chosen = batch.select([name for name in self.columns if name in whole])
             # Otherwise wrong offsets would read other memory.
@@ -153,7 +153,7 @@ class ParquetTexts(_ColumnTexts):
         metadata = self._file.metadata.row_group(group)
         chunks = [metadata.column(number) for number in range(metadata.num_columns)]
         wanted = [
-            one for one in chunks if f"{one.path_in_schema}.".startswith(f"{name}.")
+            chunk for chunk in chunks if f"{chunk.path_in_schema}.".startswith(f"{name}.")
         ]  # fmt: skip
         rows = _MOST_ROWS_AT_ONCE
         for chunk in wanted:
@@ -240,5 +240,5 @@ def texts_within_type(name: str, kind: Any) -> list[str]:
     texts = [f"{name}.{field.name}" for field in fields if _is_text(field.type)]
     return [
         *texts,
-        *(one for f in fields for one in texts_within_type(f"{name}.{f.name}", f.type)),
+        *(nested for f in fields for nested in texts_within_type(f"{name}.{f.name}", f.type)),
     ]

@@ -72,7 +72,7 @@ class PartStep:
         except (ConfigError, CorpusError) as error:
             _empty(attempt)
             return {SKIPPED: _named(error, part).to_dict()}
-        return {**values, LEFT_OUT: [_named(one, part).to_dict() for one in errors]}
+        return {**values, LEFT_OUT: [_named(failure, part).to_dict() for failure in errors]}
 
 
 def is_complete(result: PartResult) -> bool:
@@ -85,11 +85,11 @@ def count_skipped(results: Sequence[PartResult]) -> dict[str, int]:
 
     Both are missing if nothing was.
     """
-    found = {
-        "parts_skipped": sum(SKIPPED in one.values for one in results),
-        "files_skipped": sum(len(one.values.get(LEFT_OUT, [])) for one in results),
+    counts = {
+        "parts_skipped": sum(SKIPPED in result.values for result in results),
+        "files_skipped": sum(len(result.values.get(LEFT_OUT, [])) for result in results),
     }
-    return {name: count for name, count in found.items() if count}
+    return {name: count for name, count in counts.items() if count}
 
 
 def _empty(folder: Path) -> None:
@@ -184,8 +184,8 @@ class PartProgress:
         self._is_new = [part.number not in finished for part in parts]
         self._reporter = reporter
         self._start = time.monotonic()
-        if kept := self._is_new.count(False):
-            reporter.note(f"{kept:,} of {len(parts):,} parts were finished before; they are kept")
+        if count := self._is_new.count(False):
+            reporter.note(f"{count:,} of {len(parts):,} parts were finished before; they are kept")
 
     def report(self, done: int) -> None:
         total = len(self._sizes)

@@ -72,7 +72,7 @@ class PartCounts:
         source: Name of its source; empty without named sources.
     """
 
-    splits: dict[Split, Tally] = field(default_factory=lambda: {one: Tally() for one in SPLITS})
+    splits: dict[Split, Tally] = field(default_factory=lambda: {split: Tally() for split in SPLITS})
     blank_skipped: int = 0
     dropped_documents: int = 0
     dropped_bytes: int = 0
@@ -156,13 +156,13 @@ class CorpusPart:
             return None, []
         left = sys.maxsize if self.limit is None else self.limit
         for place, source in enumerate(files):
-            found = 0
+            documents = 0
             try:
                 for text in source.documents(self.split):
-                    found += bool(text) and not text.isspace()
-                    if found >= left:
+                    documents += bool(text) and not text.isspace()
+                    if documents >= left:
                         break
-                left -= found
+                left -= documents
             except (ConfigError, CorpusError) as error:
                 if error.is_passing:
                     raise

@@ -23,7 +23,7 @@ def passages_of(texts: Iterable[str], longest: int) -> Iterator[str]:
 def _end_of_passage(text: str, start: int, longest: int) -> int:
     least, most = start + longest // 2, start + longest
     for pattern in _ENDS:
-        last = max((found.end() for found in pattern.finditer(text, least, most)), default=0)
+        last = max((match.end() for match in pattern.finditer(text, least, most)), default=0)
         if last:
             return last
     return most

@@ -103,13 +103,13 @@ def _preview_sources(
     chosen = chosen_sources(config)
     share = -(-documents // len(chosen))
     seen = []
-    for one in chosen:
-        with naming_source(one.name):
+    for source in chosen:
+        with naming_source(source.name):
             own = preview_apart(
-                config.of_source(one), workspace, share, memory_bytes=memory_bytes,
+                config.of_source(source), workspace, share, memory_bytes=memory_bytes,
                 timeout_seconds=timeout_seconds,
             )  # fmt: skip
-        seen.append(name_preview(own, one.name))
+        seen.append(name_preview(own, source.name))
     return merge_previews(seen)
 
 
@@ -122,7 +122,7 @@ def preview_cleaning_apart(
 ) -> CleaningPreview:
     """Previews cleaning in a subprocess and truncates documents; raises like `preview_cleaning`."""
     check_arguments(config, sample, workspace)
-    kinds: set[str] = {one.source for one in config.corpus.sources} or {config.corpus.source}
+    kinds: set[str] = {source.source for source in config.corpus.sources} or {config.corpus.source}
     if not kinds.issubset(_READ_APART):
         return _shortened(preview_cleaning(config, sample, workspace))
     question = {
@@ -130,9 +130,9 @@ def preview_cleaning_apart(
         "cleaning": config.model_dump(mode="json"),
         "documents": sample,
     }
-    found = _preview_in(_ask(question, timeout_seconds))
-    documents = [CleanedDocument(**one) for one in found["documents"]]
-    return CleaningPreview(documents, found["summary"])
+    answer = _preview_in(_ask(question, timeout_seconds))
+    documents = [CleanedDocument(**document) for document in answer["documents"]]
+    return CleaningPreview(documents, answer["summary"])
 
 
 def sample_apart(
@@ -151,8 +151,8 @@ def sample_apart(
     if has_address(config):
         # The subprocess has no credentials.
         here = with_local_files(config, workspace, Reporter(), sample=True)
-        found = sample_apart(here, workspace, limits, timeout_seconds=timeout_seconds)
-        return [replace(one, total_bytes=0, is_whole=False) for one in found]
+        samples = sample_apart(here, workspace, limits, timeout_seconds=timeout_seconds)
+        return [replace(sample, total_bytes=0, is_whole=False) for sample in samples]
     return _sample_in_child(config, workspace, limits, timeout_seconds, keep_failing)
 
 
@@ -167,7 +167,8 @@ def _sample_in_child(
         **_question(config, workspace, MEMORY_BYTES),
         "sample": asdict(limits), "keep_failing": keep_failing,
     }  # fmt: skip
-    return [SourceSample(**one) for one in _preview_in(_ask(question, timeout_seconds))["sources"]]
+    answer = _preview_in(_ask(question, timeout_seconds))
+    return [SourceSample(**sample) for sample in answer["sources"]]
 
 
 def _sample_sources(
@@ -180,17 +181,17 @@ def _sample_sources(
     chosen = chosen_sources(config)
     share = limits.share(len(chosen))
     samples = CollectedSamples(keep_failing)
-    for one in chosen:
-        with samples.collecting(one):
-            if one.source == "corpus":
-                alone = with_source_alone(config, one)
-                samples.found += _sample_in_child(alone, workspace, share, timeout_seconds, False)
+    for source in chosen:
+        with samples.collecting(source):
+            if source.source == "corpus":
+                alone = with_source_alone(config, source)
+                samples.samples += _sample_in_child(alone, workspace, share, timeout_seconds, False)
                 continue
-            with naming_source(one.name):
+            with naming_source(source.name):
                 [own] = sample_apart(
-                    config.of_source(one), workspace, share, timeout_seconds=timeout_seconds
+                    config.of_source(source), workspace, share, timeout_seconds=timeout_seconds
                 )
-            samples.found.append(replace(own, name=one.name))
+            samples.samples.append(replace(own, name=source.name))
     return samples.all()
 
 
@@ -206,13 +207,13 @@ def analyse_apart(
     )  # fmt: skip
     question = {
         **_question(config.corpus, workspace, MEMORY_BYTES),
-        "analyse": [asdict(one) for one in samples],
+        "analyse": [asdict(sample) for sample in samples],
         "tokenizer": config.tokenizer,
     }
-    found = _preview_in(_ask(question, timeout_seconds))
-    sources = [SourceStatistics(**one) for one in found.pop("sources")]
+    statistics = _preview_in(_ask(question, timeout_seconds))
+    sources = [SourceStatistics(**source) for source in statistics.pop("sources")]
     return replace(
-        CorpusStatistics(**found, sources=sources), seconds=round(time.monotonic() - began, 2)
+        CorpusStatistics(**statistics, sources=sources), seconds=round(time.monotonic() - began, 2)
     )
 
 
@@ -310,12 +311,12 @@ def _preview_cleaning(question: dict[str, Any]) -> dict[str, Any]:
 def _sample(question: dict[str, Any]) -> dict[str, Any]:
     config, workspace = CorpusConfig.parse(question["config"]), Workspace(Path(question["root"]))
     limits = Limits(**question["sample"])
-    found = sample_corpus(config, workspace, limits, keep_failing=question["keep_failing"])
-    return {"sources": [asdict(one) for one in found]}
+    samples = sample_corpus(config, workspace, limits, keep_failing=question["keep_failing"])
+    return {"sources": [asdict(sample) for sample in samples]}
 
 
 def _analyse(question: dict[str, Any]) -> dict[str, Any]:
-    samples = [SourceSample(**one) for one in question["analyse"]]
+    samples = [SourceSample(**sample) for sample in question["analyse"]]
     workspace = Workspace(Path(question["root"]))
     return analyse_samples(samples, workspace, question["tokenizer"]).to_dict()
 
@@ -328,7 +329,8 @@ _READERS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 def _shortened(seen: CleaningPreview) -> CleaningPreview:
     most = _SAMPLE_CHARACTERS
     documents = [
-        replace(one, before=one.before[:most], after=one.after[:most]) for one in seen.documents
+        replace(document, before=document.before[:most], after=document.after[:most])
+        for document in seen.documents
     ]
     return replace(seen, documents=documents)
 
@@ -338,8 +340,7 @@ def _check(paths: Sequence[str], config: CorpusConfig) -> dict[str, Any]:
         path: config.model_copy(update={"path": path, "validation_path": "", "source": "files"})
         for path in paths
     }
-    found = {path: _problem(path, alone[path]) for path in paths}
-    problems = {path: problem for path, problem in found.items() if problem}
+    problems = {path: problem for path in paths if (problem := _problem(path, alone[path]))}
     readable = [path for path in paths if path not in problems]
     columns = (_columns(alone[path]) for path in readable or paths)
     return {"problems": problems, "columns": next(filter(None, columns), [])}

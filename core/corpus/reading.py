@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections import deque
@@ -95,20 +96,20 @@ class PartReader:
         if self.skipped_bytes is None:
             yield from self.source.documents(self.part)
             return
-        found = False
+        has_text = False
         failed: ConfigError | CorpusError | None = None
-        for one in self.source.parts(self.part, self.skipped_bytes):
-            for source in files_of(one.source, self.part):
+        for part in self.source.parts(self.part, self.skipped_bytes):
+            for source in files_of(part.source, self.part):
                 try:
                     for text in source.documents(self.part):
-                        found = True
+                        has_text = True
                         yield text
                 except (ConfigError, CorpusError) as error:
                     if error.is_passing:
                         raise
                     self.files_skipped += 1
                     failed = failed or error
-        if failed and not found:
+        if failed and not has_text:
             raise failed
 
 
@@ -150,16 +151,16 @@ class Corpus:
 
     @property
     def reading(self) -> dict[str, Any]:
-        found = {
-            one.name: {**one.report.to_dict(), **self._documents_read.get(one.name, {})}
-            for one in self._chosen
+        by_source = {
+            member.name: {**member.report.to_dict(), **self._documents_read.get(member.name, {})}
+            for member in self._chosen
         }
-        return {"sources": found} if self.source_names else found[self._chosen[0].name]
+        return {"sources": by_source} if self.source_names else by_source[self._chosen[0].name]
 
     @property
     def source_names(self) -> list[str]:
         """The named sources that are read, in order."""
-        return [one.name for one in self._chosen if one.name]
+        return [member.name for member in self._chosen if member.name]
 
     @property
     def input_fingerprint(self) -> str:
@@ -184,7 +185,7 @@ class Corpus:
     @property
     def holds_out(self) -> bool:
         """Returns whether there are documents for validation."""
-        return self._threshold > 0 or any(one.source.has_validation for one in self._chosen)
+        return self._threshold > 0 or any(member.source.has_validation for member in self._chosen)
 
     def check_holds_out(self) -> None:
         """Raises CorpusError without validation text."""
@@ -192,17 +193,16 @@ class Corpus:
             raise self._no_validation_error()
 
     def _announce(self) -> None:
-        self._told = [
-            line for one in self._chosen for line in _lines_of(one, ReadingReport.describe_files)
-        ]
+        describe = ReadingReport.describe_files
+        self._told = [line for member in self._chosen for line in _lines_of(member, describe)]
         for line in self._told:
             self._reporter.note(line, reading=True)
-        for one in self._chosen:
-            if skipped := one.report.describe_skipped():
-                self._reporter.warn(f"Source {one.name}: {skipped}" if one.name else skipped)
+        for member in self._chosen:
+            if skipped := member.report.describe_skipped():
+                self._reporter.warn(f"Source {member.name}: {skipped}" if member.name else skipped)
 
     def _announce_rest(self) -> None:
-        for line in [line for one in self._chosen for line in _lines_of(one, _all_lines)]:
+        for line in [line for member in self._chosen for line in _lines_of(member, _all_lines)]:
             if line not in self._told:
                 self._told.append(line)
                 self._reporter.note(line, reading=True)
@@ -210,10 +210,9 @@ class Corpus:
     def _tell_counts(self, part: Split, counts: dict[str, dict[str, int]]) -> None:
         """Reports the documents of a split that were kept and skipped, once."""
         for member in self._chosen:
-            one = counts.get(member.name)
-            if not one:
+            if not (count := counts.get(member.name)):
                 continue
-            read = count_skipped(one["documents"], one["blank_skipped"], member.report.rows)
+            read = count_skipped(count["documents"], count["blank_skipped"], member.report.rows)
             own = self._documents_read.setdefault(member.name, {})
             if part not in own.setdefault("documents", {}):
                 own["documents"][part] = read
@@ -234,28 +233,28 @@ class Corpus:
     @property
     def source_counts(self) -> dict[str, dict[str, int]]:
         """Document counts by named source, as far as they are known."""
-        found = {
+        by_source = {
             name: self._counts_of(
                 [{name: counts[name]} for counts in self._known_passes.values() if name in counts]
             )
             for name in self.source_names
         }
-        return {name: counts for name, counts in found.items() if counts}
+        return {name: counts for name, counts in by_source.items() if counts}
 
     @property
     def _known_passes(self) -> dict[str, dict[str, dict[str, int]]]:
         return {**self._incomplete, **self._passes}
 
     def _counts_of(self, passes: list[dict[str, dict[str, int]]]) -> dict[str, int]:
-        counts = _merged_counts([one for by_source in passes for one in by_source.values()])
-        if set(self._parts()) - set(self._known_passes):
+        counts = _merged_counts(itertools.chain.from_iterable(map(dict.values, passes)))
+        if set(self._splits()) - set(self._known_passes):
             return {name: count for name, count in counts.items() if "validation" not in name}
         return counts
 
     def documents(self, split: Split) -> Iterator[str]:
         """Yields a split's documents; raises CorpusError without validation text."""
-        found = self.training_documents() if split == "train" else self.validation_documents()
-        return (document.text for document in found)
+        documents = self.training_documents() if split == "train" else self.validation_documents()
+        return (document.text for document in documents)
 
     def labelled_documents(self) -> Iterator[tuple[Split, str]]:
         """Yields (split, document) in one pass; raises CorpusError without validation text."""
@@ -265,7 +264,7 @@ class Corpus:
         """Yields documents with split and source in one pass, as `labelled_documents`."""
         self.check_holds_out()
         dropped = self._dropped
-        for part in self._parts():
+        for part in self._splits():
             for split, source, document in self._read(part, self._chosen):
                 if split == "train" or document.hash not in dropped:
                     yield LabelledDocument(split, source, document.text)
@@ -283,23 +282,22 @@ class Corpus:
         """
         dropped = np.array(sorted(self._dropped), np.uint64)
         planned: list[CorpusPart] = []
-        for split in self._parts():
+        for split in self._splits():
             for member in self._chosen:
                 has_own = member.source.has_validation
                 if split not in splits if has_own else split == "validation":
                     continue
                 limit, below = member.config.limit, 0 if has_own else self._threshold
                 with naming_source(member.name):
-                    found = (
+                    source_parts = (
                         [_limited_part(member.source, split, limit)]
                         if limit
                         else list(member.source.parts(split, target_bytes))
                     )
-                for part in found:
-                    number = len(planned)
-                    planned.append(
-                        CorpusPart(number, part, split, below, dropped, limit, member.name)
-                    )
+                for source_part in source_parts:
+                    planned.append(CorpusPart(
+                        len(planned), source_part, split, below, dropped, limit, member.name
+                    ))  # fmt: skip
         return planned
 
     def record_parts(
@@ -312,24 +310,24 @@ class Corpus:
         """
         for member in self._chosen:
             if isinstance(member.source, FilesSource):
-                reports = [one.report for _, one in counts if one.source == member.name]
-                member.source.report.take([one for one in reports if one is not None])
-        for part in self._parts():
-            own = {
+                reports = [part.report for _, part in counts if part.source == member.name]
+                member.source.report.take(report for report in reports if report is not None)
+        for split in self._splits():
+            parts = {
                 member.name: [
-                    one for split, one in counts if split == part and one.source == member.name
+                    part for own, part in counts if own == split and part.source == member.name
                 ]
                 for member in self._chosen
-                if part == "train" or member.source.has_validation
+                if split == "train" or member.source.has_validation
             }
-            found = {name: _counts_of_parts(some) for name, some in own.items() if some}
-            self._tell_counts(part, found)
-            if part in self._passes:
+            by_source = {name: _counts_of_parts(own) for name, own in parts.items() if own}
+            self._tell_counts(split, by_source)
+            if split in self._passes:
                 continue
             if not are_all:
-                self._incomplete[part] = found
-            elif len(found) == len(own):
-                self._keep_counts(part, found)
+                self._incomplete[split] = by_source
+            elif len(by_source) == len(parts):
+                self._keep_counts(split, by_source)
         self._announce_rest()
 
     def training_documents(self) -> Iterator[LabelledDocument]:
@@ -341,16 +339,16 @@ class Corpus:
     def validation_documents(self) -> Iterator[LabelledDocument]:
         """Yields the held-out documents with their source, as `documents`."""
         dropped = self._dropped
-        found = (
+        documents = (
             LabelledDocument(split, source, document.text)
             for split, source, document in self._labelled_validation(self._chosen)
             if document.hash not in dropped
         )
-        first = next(found, None)
+        first = next(documents, None)
         if first is None:
             raise self._no_validation_error()
         yield first
-        yield from found
+        yield from documents
 
     def _train(self, members: Sequence[Member]) -> Iterator[Document]:
         read = self._read("train", members)
@@ -363,16 +361,16 @@ class Corpus:
         self, members: Sequence[Member]
     ) -> Iterator[tuple[Split, str, Document]]:
         parts: dict[Split, bool] = {
-            "train": not all(one.source.has_validation for one in members),
-            "validation": any(one.source.has_validation for one in members),
+            "train": not all(member.source.has_validation for member in members),
+            "validation": any(member.source.has_validation for member in members),
         }
         for part in [part for part, is_needed in parts.items() if is_needed]:
             for split, source, document in self._read(part, members):
                 if split == "validation":
                     yield split, source, document
 
-    def _parts(self) -> list[Split]:
-        has_validation = any(one.source.has_validation for one in self._chosen)
+    def _splits(self) -> list[Split]:
+        has_validation = any(member.source.has_validation for member in self._chosen)
         return ["train", "validation"] if has_validation else ["train"]
 
     def _read(
@@ -407,11 +405,11 @@ class Corpus:
         for member in self._members:
             with naming_source(member.name):
                 _check_text(member, self._skipped_bytes)
-        rest = [one for one in self._members if not one.source.has_validation]
+        rest = [member for member in self._members if not member.source.has_validation]
         if not rest:
             return 0
         return held_out_below(
-            (one.hash for one in _documents_of(rest, self._skipped_bytes)),
+            (document.hash for document in _documents_of(rest, self._skipped_bytes)),
             settled(self.config.validation_percent),
         )
 
@@ -452,9 +450,9 @@ class Corpus:
 
     def _keep_counts(self, part: Split, counts: dict[str, dict[str, int]]) -> None:
         self._passes[part] = counts
-        for name, one in counts.items():
+        for name, source_counts in counts.items():
             if name:
-                self._reporter.note(_describe_counts(name, part, one), reading=True)
+                self._reporter.note(_describe_counts(name, part, source_counts), reading=True)
         make_folder(self._cache)
         write_atomically(self._counts_path, json.dumps(self._passes, indent=2))
 
@@ -530,8 +528,9 @@ def _with_validation_percent(
         return config, members
     percent = choose_validation_percent(stored_bytes(members)).value
     chosen = {"validation_percent": percent}
-    members = [replace(one, config=one.config.model_copy(update=chosen)) for one in members]
-    return config.model_copy(update=chosen), members
+    return config.model_copy(update=chosen), [
+        replace(member, config=member.config.model_copy(update=chosen)) for member in members
+    ]
 
 
 def preview(
@@ -556,20 +555,19 @@ def preview(
     return merge_previews(seen)
 
 
-def merge_previews(seen: Sequence[CorpusPreview]) -> CorpusPreview:
+def merge_previews(sources: Sequence[CorpusPreview]) -> CorpusPreview:
     """Joins the previews of several sources."""
-    if len(seen) == 1:
-        return seen[0]
-    first = seen[0]
+    if len(sources) == 1:
+        return sources[0]
     return CorpusPreview(
-        [text for one in seen for text in one.samples],
-        **{name: sum(getattr(one, name) for one in seen) for name in _SUMMED},
-        longest_characters=max(one.longest_characters for one in seen),
-        complete=all(one.complete for one in seen),
-        columns=first.columns,
-        reading=[line for one in seen for line in one.reading],
-        sources=[name for one in seen for name in one.sources],
-        by_source={name: counts for one in seen for name, counts in one.by_source.items()},
+        [text for source in sources for text in source.samples],
+        **{name: sum(getattr(source, name) for source in sources) for name in _SUMMED},
+        longest_characters=max(source.longest_characters for source in sources),
+        complete=all(source.complete for source in sources),
+        columns=sources[0].columns,
+        reading=[line for source in sources for line in source.reading],
+        sources=[name for source in sources for name in source.sources],
+        by_source={name: counts for source in sources for name, counts in source.by_source.items()},
     )
 
 
@@ -625,8 +623,8 @@ def read_documents(config: CorpusConfig, workspace: Workspace) -> Iterator[str]:
     for member in members:
         with naming_source(member.name):
             _check_text(member)
-    waiting = deque((one, iter(PartReader(one.source, "train", one.config.limit)))
-                    for one in members)  # fmt: skip
+    waiting = deque((member, iter(PartReader(member.source, "train", member.config.limit)))
+                    for member in members)  # fmt: skip
     while waiting:
         member, reader = waiting.popleft()
         with naming_source(member.name):
@@ -690,8 +688,8 @@ def _counts_from(tallies: Mapping[Split, Tally], blank_skipped: int) -> dict[str
 
 
 def _counts_of_parts(parts: Sequence[PartCounts]) -> dict[str, int]:
-    tallies = {split: sum_tallies(one.splits[split] for one in parts) for split in SPLITS}
-    return _counts_from(tallies, sum(one.blank_skipped for one in parts))
+    tallies = {split: sum_tallies(part.splits[split] for part in parts) for split in SPLITS}
+    return _counts_from(tallies, sum(part.blank_skipped for part in parts))
 
 
 def _describe_counts(name: str, part: str, counts: Mapping[str, int]) -> str:
@@ -708,9 +706,9 @@ def _fingerprint(config: CorpusConfig, members: Sequence[Member]) -> str:
     if config.source != "several":
         return _fingerprint_of_source(config, members[0].source)
     parts = []
-    for one in members:
-        with naming_source(one.name):
-            parts.append([one.name, _fingerprint_of_source(one.config, one.source)])
+    for member in members:
+        with naming_source(member.name):
+            parts.append([member.name, _fingerprint_of_source(member.config, member.source)])
     dropping = _drops_overlapping(config)
     return fingerprint_of({"source": "several", "parts": parts, "drops_overlapping": dropping})
 
@@ -748,7 +746,7 @@ def _set_options(config: CorpusConfig) -> dict[str, Any]:
 
 def _drops_overlapping(config: CorpusConfig) -> bool:
     chosen = config.drop_overlapping_validation
-    kinds = {config.source, *(one.source for one in config.sources)}
+    kinds = {config.source, *(source.source for source in config.sources)}
     return "docs" in kinds if chosen is None else chosen
 
 
@@ -781,18 +779,18 @@ def _merged_counts(passes: Iterable[dict[str, int]]) -> dict[str, int]:
     return merged
 
 
-def _sum_counts(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+def _sum_counts(total: dict[str, int], added: dict[str, int]) -> dict[str, int]:
     return {
-        name: max(one[name], other[name]) if name.startswith("longest") else one[name] + other[name]
-        for name in one
+        name: max(count, added[name]) if name.startswith("longest") else count + added[name]
+        for name, count in total.items()
     }
 
 
 def _read_passes(path: Path) -> dict[str, dict[str, dict[str, int]]]:
     """Reads counts by split and source; earlier versions had none by source."""
     return {
-        part: counts if all(isinstance(one, dict) for one in counts.values()) else {"": counts}
-        for part, counts in read_object(path).items()
+        split: counts if all(isinstance(own, dict) for own in counts.values()) else {"": counts}
+        for split, counts in read_object(path).items()
     }
 
 

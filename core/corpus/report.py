@@ -110,7 +110,7 @@ class ReadingReport:
         splits: Number of files by split, if their names decide it.
     """
 
-    found: int = 0
+    file_count: int = 0
     skipped: list[Skipped] = field(default_factory=list)
     splits: dict[str, int] = field(default_factory=dict)
     _facts: dict[str, Facts] = field(default_factory=dict)
@@ -124,17 +124,17 @@ class ReadingReport:
     def to_json(self) -> dict[str, Any]:
         """Returns all of it, for `from_json`."""
         return {
-            "found": self.found,
+            "found": self.file_count,
             "facts": {shown: asdict(facts) for shown, facts in self._facts.items()},
             "findings": {
-                shown: [dict(found.counts), found.first, dict(found.rows), found.columns]
-                for shown, found in self._findings.items()
+                shown: [dict(file.counts), file.first, dict(file.rows), file.columns]
+                for shown, file in self._findings.items()
             },
         }
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> ReadingReport:
-        report = cls(found=values["found"])
+        report = cls(file_count=values["found"])
         for shown, facts in values["facts"].items():
             findings = Findings()
             counts, first, *rows = values["findings"][shown]
@@ -153,16 +153,16 @@ class ReadingReport:
         findings: dict[str, Findings] = {}
         for other in others:
             self._facts |= other._facts
-            for shown, found in other._findings.items():
-                findings.setdefault(shown, Findings()).add(found)
+            for shown, other_findings in other._findings.items():
+                findings.setdefault(shown, Findings()).add(other_findings)
         self._findings |= findings
-        for shown, one in findings.items():
-            one.check_rows(shown, self._facts[shown].column)
+        for shown, file_findings in findings.items():
+            file_findings.check_rows(shown, self._facts[shown].column)
 
     @property
     def rows(self) -> dict[str, int]:
         """Rows of tables that were read, and those that are skipped, by reason."""
-        return dict(sum((one.rows for one in self._findings.values()), Counter[str]()))
+        return dict(sum((findings.rows for findings in self._findings.values()), Counter[str]()))
 
     def add_findings(self, shown: str, findings: Findings) -> None:
         """Adds to the findings of a file that was added."""
@@ -174,7 +174,7 @@ class ReadingReport:
         for shown, facts in self._facts.items():
             groups.setdefault(facts, []).append(shown)
         opened = len(self._facts)
-        rest = f" (of {self.found:,} files)" if opened < self.found else ""
+        rest = f" (of {self.file_count:,} files)" if opened < self.file_count else ""
         counts = [f"{count:,} for {split}" for split, count in self.splits.items()]
         divided = [f"Files divided by the splits in their names: {', '.join(counts)}"]
         return (divided if counts else []) + [
@@ -186,8 +186,8 @@ class ReadingReport:
         if not self.skipped:
             return ""
         by_reason: dict[str, list[str]] = {}
-        for one in self.skipped:
-            by_reason.setdefault(one.reason, []).append(one.name)
+        for file in self.skipped:
+            by_reason.setdefault(file.reason, []).append(file.name)
         parts = [f"{_named(names)}: {reason}" for reason, names in by_reason.items()]
         total = len(self.skipped)
         return f"Skipped {total:,} {'file' if total == 1 else 'files'}. {'; '.join(parts)}"
@@ -196,9 +196,9 @@ class ReadingReport:
         """Returns a line per kind of finding."""
         counts: Counter[str] = Counter()
         first: dict[str, str] = {}
-        for found in self._findings.values():
-            counts += found.counts
-            first = {**found.first, **first}
+        for findings in self._findings.values():
+            counts += findings.counts
+            first = {**findings.first, **first}
         return [f"{count:,} {text}, first in {first[text]}" for text, count in counts.items()]
 
     def lines(self) -> list[str]:
@@ -211,16 +211,16 @@ class ReadingReport:
         """Returns JSON values, with lists of bounded length."""
         facts = dict(list(self._facts.items())[:_LISTED])
         return {
-            "found": self.found,
-            "read": {name: _set_values(asdict(one)) for name, one in facts.items()},
+            "found": self.file_count,
+            "read": {name: _set_values(asdict(file_facts)) for name, file_facts in facts.items()},
             "skipped_count": len(self.skipped),
-            "skipped": [asdict(one) for one in self.skipped[:_LISTED]],
+            "skipped": [asdict(skipped) for skipped in self.skipped[:_LISTED]],
             "findings": self.describe_findings(),
             **({"splits": self.splits} if self.splits else {}),
         }
 
 
-def count_skipped(kept: int, without_text: int, rows: Mapping[str, int]) -> dict[str, Any]:
+def count_skipped(with_text: int, without_text: int, rows: Mapping[str, int]) -> dict[str, Any]:
     """Returns the numbers of documents that were read, kept and skipped, the last by reason.
 
     Args:
@@ -230,10 +230,10 @@ def count_skipped(kept: int, without_text: int, rows: Mapping[str, int]) -> dict
     skipped, left = {}, without_text
     for reason, count in ((NO_COLUMN, rows.get(NO_COLUMN, 0)), (NO_VALUE, rows.get(NO_VALUE, 0)),
                           (BLANK, without_text)):  # fmt: skip
-        if found := min(count, left):
-            skipped[reason] = found
-            left -= found
-    return {"read": kept + without_text, "kept": kept, "skipped": skipped}
+        if skipped_count := min(count, left):
+            skipped[reason] = skipped_count
+            left -= skipped_count
+    return {"read": with_text + without_text, "kept": with_text, "skipped": skipped}
 
 
 def describe_skipped(counts: Mapping[str, Any]) -> str:

@@ -112,10 +112,10 @@ def sample_corpus(
         return _sample_members(config, workspace, limits)
     chosen = chosen_sources(config)
     samples = CollectedSamples(keep_failing)
-    for one in chosen:
-        with samples.collecting(one):
-            alone = with_source_alone(config, one)
-            samples.found += _sample_members(alone, workspace, limits.share(len(chosen)))
+    for source in chosen:
+        with samples.collecting(source):
+            alone = with_source_alone(config, source)
+            samples.samples += _sample_members(alone, workspace, limits.share(len(chosen)))
     return samples.all()
 
 
@@ -123,16 +123,18 @@ def _sample_members(
     config: CorpusConfig, workspace: Workspace, limits: Limits
 ) -> list[SourceSample]:
     members = choose_members(config, open_members(config, workspace, Reporter(), sample=True))
-    found = []
+    samples = []
     for member in members:
         with naming_source(member.name):
-            found.append(_sample(member, limits.share(len(members))))
-    return found
+            samples.append(_sample(member, limits.share(len(members))))
+    return samples
 
 
 def chosen_sources(config: CorpusConfig) -> list[NamedSource]:
     """Returns the named sources that are read."""
-    return [one for one in config.sources if not config.only or one.name in config.names_only]
+    return [
+        source for source in config.sources if not config.only or source.name in config.names_only
+    ]
 
 
 def with_source_alone(config: CorpusConfig, source: NamedSource) -> CorpusConfig:
@@ -148,7 +150,7 @@ class CollectedSamples:
     """
 
     def __init__(self, keep_failing: bool) -> None:
-        self.found: list[SourceSample] = []
+        self.samples: list[SourceSample] = []
         self._keep_failing = keep_failing
         self._error: ConfigError | CorpusError | None = None
 
@@ -161,13 +163,13 @@ class CollectedSamples:
             if not self._keep_failing:
                 raise
             self._error = self._error or error
-            self.found.append(SourceSample(source.name, source.source, [], 0, 0, 1, str(error)))
+            self.samples.append(SourceSample(source.name, source.source, [], 0, 0, 1, str(error)))
 
     def all(self) -> list[SourceSample]:
         """Returns the samples; raises the first error if no source has text."""
-        if self._error and not any(one.texts for one in self.found):
+        if self._error and not any(sample.texts for sample in self.samples):
             raise self._error
-        return self.found
+        return self.samples
 
 
 def _sample(member: Member, limits: Limits) -> SourceSample:
@@ -204,7 +206,7 @@ class _Reading:
         if isinstance(source, HubSource) or config.limit:
             parts = [SourcePart(source, config.source, 0)]
         else:
-            total = sum(one.bytes for one in source.parts("train", _ANY_SIZE))
+            total = sum(part.bytes for part in source.parts("train", _ANY_SIZE))
             is_cut = total > self.limits.bytes or self.limits.is_even
             target = -(-total // _PLACES) if is_cut else total
             parts = list(source.parts("train", max(target, _LEAST_BYTES)))
@@ -238,13 +240,13 @@ class _Reading:
         if short and short.bytes < part.bytes:
             part, most_bytes = short, most_bytes + short.bytes
             self.is_whole = False
-        kept = self.texts.setdefault(number, [])
+        texts = self.texts.setdefault(number, [])
         for text in self._texts_of(part):
             document = as_document(text)
-            kept.append(document.text)
+            texts.append(document.text)
             size += len(document.data)
             self.left_documents -= 1
-            is_full = size >= most_bytes or len(kept) >= most_documents
+            is_full = size >= most_bytes or len(texts) >= most_documents
             if is_full or time.monotonic() > self.deadline:
                 self.is_whole = self.is_whole and self._has_reached_limit()
                 self._count(size, min(part.bytes, size))

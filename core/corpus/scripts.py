@@ -51,24 +51,26 @@ def count_scripts(texts: Sequence[str]) -> list[ScriptCount]:
     documents: dict[str, int] = {}
     for text in texts:
         codes = np.frombuffer(text.encode("utf-32-le", "replace"), np.uint32)
-        found, counts = np.unique(codes, return_counts=True)
-        characters[found] += counts
-        for name in {script_of(chr(code)) for code in found.tolist()} - {""}:
+        distinct, counts = np.unique(codes, return_counts=True)
+        characters[distinct] += counts
+        for name in {script_of(chr(code)) for code in distinct.tolist()} - {""}:
             documents[name] = documents.get(name, 0) + 1
     by_script: dict[str, list[tuple[int, str]]] = {}
     for code in np.flatnonzero(characters).tolist():
         if name := script_of(chr(code)):
             by_script.setdefault(name, []).append((int(characters[code]), chr(code)))
-    return sorted(_scripts(by_script, documents), key=lambda one: (-one.characters, one.name))
+    return sorted(
+        _scripts(by_script, documents), key=lambda script: (-script.characters, script.name)
+    )
 
 
 def _scripts(
     by_script: dict[str, list[tuple[int, str]]], documents: dict[str, int]
 ) -> Iterator[ScriptCount]:
-    for name, found in by_script.items():
-        found.sort(key=lambda one: (-one[0], one[1]))
-        examples = "".join(character for _, character in found[:_MOST_EXAMPLES])
-        yield ScriptCount(name, sum(count for count, _ in found), documents[name], examples)
+    for name, letters in by_script.items():
+        letters.sort(key=lambda letter: (-letter[0], letter[1]))
+        examples = "".join(character for _, character in letters[:_MOST_EXAMPLES])
+        yield ScriptCount(name, sum(count for count, _ in letters), documents[name], examples)
 
 
 @lru_cache(maxsize=1 << 16)

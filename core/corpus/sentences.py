@@ -60,27 +60,27 @@ def sentence_ends(text: str) -> list[int]:
 def _ends(text: str) -> Iterator[int]:
     start = seen = 0
     has_word = False
-    for found in _CANDIDATE.finditer(text):
-        has_word = has_word or bool(_WORD.search(text, seen, found.end()))
-        seen = found.end()
-        if has_word and _ends_sentence(text, start, found):
+    for match in _CANDIDATE.finditer(text):
+        has_word = has_word or bool(_WORD.search(text, seen, match.end()))
+        seen = match.end()
+        if has_word and _ends_sentence(text, start, match):
             start, has_word = seen, False
             yield start
 
 
-def _ends_sentence(text: str, start: int, found: re.Match[str]) -> bool:
-    if found["wide"] or found["tight"]:
+def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
+    if match["wide"] or match["tight"]:
         return True
-    after = _NEXT.match(text, found.end())
+    after = _NEXT.match(text, match.end())
     following = after[1] if after else ""
-    if following.islower() and not _is_blank_line(text, found.end()):
+    if following.islower() and not _is_blank_line(text, match.end()):
         return False
-    if found["line"] is not None:
+    if match["line"] is not None:
         return True
     if following in _CONTINUES:
         return False
-    alone = found[0] == "."
-    return not (alone and _is_abbreviated(text, start, found.start(), following))
+    alone = match[0] == "."
+    return not (alone and _is_abbreviated(text, start, match.start(), following))
 
 
 def _is_blank_line(text: str, place: int) -> bool:
@@ -96,8 +96,8 @@ def _is_abbreviated(text: str, start: int, stop: int, following: str) -> bool:
     """
     if stop - start < _LONGEST_WORD and _LIST_NUMBER.match(text[start:stop]):
         return True
-    found = _LAST_WORD.search(text[max(start, stop - _LONGEST_WORD) : stop])
-    word = found[0] if found else ""
+    match = _LAST_WORD.search(text[max(start, stop - _LONGEST_WORD) : stop])
+    word = match[0] if match else ""
     if _WITH_STOPS.match(word) or word.lower() in _ABBREVIATIONS:
         return True
     if word.lower() in _BEFORE_NUMBERS and following.isdigit():

@@ -47,8 +47,8 @@ def splits_of(names: Sequence[str]) -> list[str]:
     for rule in (_by_shard, _by_folder, _by_file):
         splits = [rule(name) for name in names]
         if TRAIN in splits and len({*splits, ""}) > 2:
-            return [one or UNNAMED for one in splits]
-    return [one.replace(TRAIN, "") for one in map(_by_exact_name, names)]
+            return [split or UNNAMED for split in splits]
+    return [name.replace(TRAIN, "") for name in map(_by_exact_name, names)]
 
 
 def names_split(name: str) -> bool:
@@ -57,8 +57,8 @@ def names_split(name: str) -> bool:
 
 
 def _by_shard(name: str) -> str:
-    found = _SHARDED.fullmatch(name)
-    return found[1] if found else ""
+    match = _SHARDED.fullmatch(name)
+    return match[1] if match else ""
 
 
 def _by_folder(name: str) -> str:
@@ -75,9 +75,9 @@ def _by_exact_name(name: str) -> str:
 
 def _of_folders(patterns: dict[str, re.Pattern[str]], name: str) -> str:
     folders = PurePosixPath(name).parts[:-1]
-    found = {_first(patterns, one) for one in folders}
-    return next((split for split in patterns if split in found), "")
+    splits = {_first(patterns, folder) for folder in folders}
+    return next((split for split in patterns if split in splits), "")
 
 
 def _first(patterns: dict[str, re.Pattern[str]], name: str) -> str:
-    return next((split for split, one in patterns.items() if one.fullmatch(name)), "")
+    return next((split for split, pattern in patterns.items() if pattern.fullmatch(name)), "")

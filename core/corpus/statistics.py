@@ -156,15 +156,15 @@ def analyse_samples(
     """
     began = began or time.monotonic()
     texts = [text for sample in samples for text in sample.texts]
-    owners = np.repeat(np.arange(len(samples)), [len(one.texts) for one in samples])
-    sources = [_source_statistics(one) for one in samples]
+    owners = np.repeat(np.arange(len(samples)), [len(sample.texts) for sample in samples])
+    sources = [_source_statistics(sample) for sample in samples]
     lengths = np.fromiter(map(len, texts), np.int64, len(texts))
     tokens = _estimate_tokens(texts, sources, tokenizer, workspace)
     share = _share_of(sources)
     return CorpusStatistics(
         share=share,
         documents=len(texts),
-        bytes=sum(one.sampled_bytes for one in sources),
+        bytes=sum(source.sampled_bytes for source in sources),
         sources=sources,
         languages=_languages(texts),
         lengths=_lengths(lengths),
@@ -191,25 +191,25 @@ def _source_statistics(sample: SourceSample) -> SourceStatistics:
 
 
 def _share_of(sources: Sequence[SourceStatistics]) -> float | None:
-    if any(one.bytes is None for one in sources):
+    if any(source.bytes is None for source in sources):
         return None
-    total = sum(one.bytes or 0 for one in sources)
-    return sum(one.sampled_bytes for one in sources) / total if total else None
+    total = sum(source.bytes or 0 for source in sources)
+    return sum(source.sampled_bytes for source in sources) / total if total else None
 
 
 def _languages(texts: Sequence[str]) -> list[dict[str, Any]]:
     deadline = time.monotonic() + _IDENTIFY_SECONDS
     step = max(1, len(texts) // _IDENTIFIED_DOCUMENTS)
-    found: Counter[str] = Counter()
+    by_language: Counter[str] = Counter()
     # From all over the sample, also if time is up.
     chosen = texts[::step]
     for number in np.random.default_rng(0).permutation(len(chosen)).tolist():
-        found[identify_language(chosen[number])[0]] += 1
+        by_language[identify_language(chosen[number])[0]] += 1
         if time.monotonic() > deadline:
             break
     return [
-        {"language": code, "documents": count, "share": count / found.total()}
-        for code, count in found.most_common(_MOST_LANGUAGES)
+        {"language": code, "documents": count, "share": count / by_language.total()}
+        for code, count in by_language.most_common(_MOST_LANGUAGES)
     ]
 
 
@@ -238,11 +238,13 @@ def _duplicates(texts: Sequence[str], owners: np.ndarray) -> dict[str, dict[str,
     exact = text_keys(texts)[None]
     firsts = _firsts(exact)
     is_copy = firsts != np.arange(len(texts))
-    kept = np.flatnonzero(~is_copy)
-    near = kept[_firsts(near_keys([texts[place] for place in kept.tolist()], CleanConfig()))]
+    distinct = np.flatnonzero(~is_copy)
+    near = distinct[
+        _firsts(near_keys([texts[index] for index in distinct.tolist()], CleanConfig()))
+    ]
     return {
         "exact": _copies(np.flatnonzero(is_copy), firsts[is_copy], owners),
-        "near": _copies(kept[near != kept], near[near != kept], owners),
+        "near": _copies(distinct[near != distinct], near[near != distinct], owners),
     }
 
 
@@ -278,15 +280,15 @@ def _shortened(line: str) -> str:
 
 
 def _scripts(texts: Sequence[str]) -> list[dict[str, Any]]:
-    found = count_scripts(texts)
+    scripts = count_scripts(texts)
     # Symbols are no script, so they are never the main one.
-    found.sort(key=lambda one: one.name == SYMBOLS and len(found) > 1)
-    main = next((one.name for one in found if one.name != SYMBOLS), "")
-    total = sum(one.characters for one in found)
-    ordered = sorted(found, key=lambda one: (one.name != main, -one.characters))
+    scripts.sort(key=lambda script: script.name == SYMBOLS and len(scripts) > 1)
+    main = next((script.name for script in scripts if script.name != SYMBOLS), "")
+    total = sum(script.characters for script in scripts)
+    ordered = sorted(scripts, key=lambda script: (script.name != main, -script.characters))
     return [
-        {**asdict(one), "share": one.characters / total, "is_main": one.name == main}
-        for one in ordered[:_MOST_SCRIPTS]
+        {**asdict(script), "share": script.characters / total, "is_main": script.name == main}
+        for script in ordered[:_MOST_SCRIPTS]
     ]
 
 
@@ -298,9 +300,9 @@ def _encoding_problems(texts: Sequence[str]) -> list[dict[str, Any]]:
         "control_characters": _places(_CONTROL),
     }
     return [
-        {"problem": name, **found}
+        {"problem": name, **counts}
         for name, find in kinds.items()
-        if (found := _problem(texts, find))["documents"]
+        if (counts := _problem(texts, find))["documents"]
     ]
 
 
@@ -308,10 +310,10 @@ def _problem(texts: Sequence[str], find: Callable[[str], list[tuple[int, int]]])
     documents = places = 0
     example = ""
     for text in texts:
-        if found := find(text):
+        if spans := find(text):
             documents += 1
-            places += len(found)
-            example = example or _around(text, *found[0])
+            places += len(spans)
+            example = example or _around(text, *spans[0])
     return {
         "documents": documents, "places": places, "share": documents / len(texts),
         "example": example,
@@ -323,11 +325,11 @@ def _around(text: str, start: int, stop: int) -> str:
     end = min(len(text), stop + _AROUND_CHARACTERS)
     shown = _SPACE.sub(" ", text[begin:end]).strip()
     # Control characters would be invisible.
-    return _CONTROL.sub(lambda one: f"\\x{ord(one[0]):02x}", shown)[: 4 * _AROUND_CHARACTERS]
+    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", shown)[: 4 * _AROUND_CHARACTERS]
 
 
 def _places(pattern: re.Pattern[str]) -> Callable[[str], list[tuple[int, int]]]:
-    return lambda text: [one.span() for one in pattern.finditer(text)]
+    return lambda text: [match.span() for match in pattern.finditer(text)]
 
 
 def _mojibake(text: str) -> list[tuple[int, int]]:
@@ -337,7 +339,7 @@ def _mojibake(text: str) -> list[tuple[int, int]]:
 
     if text.isascii() or not is_bad(text) or ftfy.fix_encoding(text) == text:
         return []
-    return [one.span() for one in BADNESS_RE.finditer(text)]
+    return [match.span() for match in BADNESS_RE.finditer(text)]
 
 
 def _estimate_tokens(
@@ -346,9 +348,9 @@ def _estimate_tokens(
     tokenizer: str,
     workspace: Workspace,
 ) -> dict[str, Any]:
-    size = sum(one.sampled_bytes for one in sources)
-    total = None if any(one.bytes is None for one in sources) else sum(
-        one.bytes or 0 for one in sources
+    size = sum(source.sampled_bytes for source in sources)
+    total = None if any(source.bytes is None for source in sources) else sum(
+        source.bytes or 0 for source in sources
     )  # fmt: skip
     vocab_size, tokenizer_name = _USUAL_VOCABULARY, ""
     if tokenizer:

@@ -34,57 +34,59 @@ def describe_reasons(skipped: Mapping[str, int]) -> str:
     return f", {sum(skipped.values()):,} skipped: {reasons}" if skipped else ""
 
 
-def lines_of(found: CorpusStatistics) -> Iterator[str]:
+def lines_of(statistics: CorpusStatistics) -> Iterator[str]:
     """Yields the analysis, one line after another."""
     yield (
-        f"Read {describe_share(found.share)} of the corpus: {found.documents:,} documents, "
-        f"{found.bytes / 1e6:,.2f} MB, in {found.seconds:.1f} s"
+        f"Read {describe_share(statistics.share)} of the corpus: {statistics.documents:,} "
+        f"documents, {statistics.bytes / 1e6:,.2f} MB, in {statistics.seconds:.1f} s"
     )
-    yield from map(_source, found.sources)
-    tokens = found.tokens
+    yield from map(_source, statistics.sources)
+    tokens = statistics.tokens
     count = tokens["sampled"] if tokens["total"] is None else tokens["total"]
     where = "in the sample" if tokens["total"] is None else "in the corpus"
     yield f"Tokens, estimated: {count:,} {where} ({METHODS[tokens['method']]})"
-    yield from _hours(found.hours)
-    names = ", ".join(f"{one['language']} {_percent(one['share'])}" for one in found.languages)
-    yield f"Languages: {names}"
-    yield "Lengths in characters: " + ", ".join(
-        f"{name.replace('_', ' ')} {value:,.0f}" for name, value in found.lengths.items()
+    yield from _hours(statistics.hours)
+    yield "Languages: " + ", ".join(
+        f"{language['language']} {_percent(language['share'])}" for language in statistics.languages
     )
-    yield from _bars(found.histogram)
+    yield "Lengths in characters: " + ", ".join(
+        f"{name.replace('_', ' ')} {value:,.0f}" for name, value in statistics.lengths.items()
+    )
+    yield from _bars(statistics.histogram)
     # In a part of the corpus, not all copies meet.
-    least = "" if found.share == 1 else "at least "
-    for kind, one in found.duplicates.items():
-        other = f", {one['of_other_sources']:,} of other sources" if len(found.sources) > 1 else ""
+    least = "" if statistics.share == 1 else "at least "
+    for kind, counts in statistics.duplicates.items():
+        copies = f", {counts['of_other_sources']:,} of other sources"
         yield (
-            f"{kind.capitalize()} duplicates: {least}{one['documents']:,} documents "
-            f"({_percent(one['share'])}){other}"
+            f"{kind.capitalize()} duplicates: {least}{counts['documents']:,} documents "
+            f"({_percent(counts['share'])}){copies if len(statistics.sources) > 1 else ''}"
         )
-    for one in found.lines:
-        yield f"Line in {one['documents']:,} documents ({_percent(one['share'])}): {one['line']}"
-    for one in found.scripts:
-        main = " (main script)" if one["is_main"] else ""
+    for line in statistics.lines:
+        yield f"Line in {line['documents']:,} documents ({_percent(line['share'])}): {line['line']}"
+    for script in statistics.scripts:
+        main = " (main script)" if script["is_main"] else ""
         yield (
-            f"{one['name']}{main}: {one['characters']:,} characters in {one['documents']:,} "
-            f"documents, such as {one['examples']}"
+            f"{script['name']}{main}: {script['characters']:,} characters in "
+            f"{script['documents']:,} documents, such as {script['examples']}"
         )
-    for one in found.encoding:
+    for problem in statistics.encoding:
         yield (
-            f"{PROBLEMS[one['problem']]}: {one['places']:,} in {one['documents']:,} documents, "
-            f"such as {one['example']!r}"
+            f"{PROBLEMS[problem['problem']]}: {problem['places']:,} in "
+            f"{problem['documents']:,} documents, such as {problem['example']!r}"
         )
-    if not found.encoding:
+    if not statistics.encoding:
         yield "No encoding problem was found"
 
 
-def _source(one: SourceStatistics) -> str:
-    name = f"Source {one.name}" if one.name else f"Source {one.kind}"
-    stored = f"{one.total_bytes / 1e6:,.2f} MB stored, " if one.total_bytes else ""
-    total = f", about {one.documents:,} documents in all" if one.documents is not None else ""
-    bad = f"; {one.unreadable:,} places can't be read: {one.error}" if one.unreadable else ""
+def _source(source: SourceStatistics) -> str:
+    name = f"Source {source.name}" if source.name else f"Source {source.kind}"
+    stored = f"{source.total_bytes / 1e6:,.2f} MB stored, " if source.total_bytes else ""
+    total = f", about {source.documents:,} documents in all" if source.documents is not None else ""
+    bad = f"; {source.unreadable:,} places can't be read: {source.error}"
     return (
-        f"{name}: {stored}read {describe_share(one.share)} "
-        f"({one.sampled_documents:,} documents{describe_reasons(one.skipped)}){total}{bad}"
+        f"{name}: {stored}read {describe_share(source.share)} "
+        f"({source.sampled_documents:,} documents{describe_reasons(source.skipped)})"
+        f"{total}{bad if source.unreadable else ''}"
     )
 
 
@@ -95,11 +97,11 @@ def _hours(hours: dict[str, Any]) -> Iterator[str]:
 
 
 def _bars(histogram: list[dict[str, int]]) -> Iterator[str]:
-    most = max(one["documents"] for one in histogram)
-    for one in histogram:
-        bar = "#" * round(_BAR_CHARACTERS * one["documents"] / most)
-        bounds = f"{one['from']:>10,} to {one['to'] - 1:>10,}"
-        yield f"  {bounds}  {one['documents']:>9,}  {bar}".rstrip()
+    most = max(column["documents"] for column in histogram)
+    for column in histogram:
+        bar = "#" * round(_BAR_CHARACTERS * column["documents"] / most)
+        bounds = f"{column['from']:>10,} to {column['to'] - 1:>10,}"
+        yield f"  {bounds}  {column['documents']:>9,}  {bar}".rstrip()
 
 
 def _percent(share: float) -> str:

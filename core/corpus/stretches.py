@@ -142,7 +142,7 @@ def is_safe_to_cut(encoding: str, errors: str = "strict") -> bool:
 
     def decoded(*stretches: bytes) -> str | None:
         try:
-            return "".join(codecs.decode(one, encoding, errors) for one in stretches)
+            return "".join(codecs.decode(stretch, encoding, errors) for stretch in stretches)
         except UnicodeError:
             return None
 
@@ -170,15 +170,15 @@ def cut_lines(whole: Stretch, unit: Unit, encoding: str, target_bytes: int) -> I
     size = whole.file_bytes
     mark = _mark_of(unit)
     with open_regular(whole.path) as file:
-        found = "utf-8" if file.read(len(_BOM)) == _BOM else encoding
+        file_encoding = "utf-8" if file.read(len(_BOM)) == _BOM else encoding
         start = 0
         while size - start > target_bytes:
             stop = _place_after(file, start + target_bytes, mark)
             if stop is None or stop >= size:
                 break
-            yield _part(whole, start, stop, found)
+            yield _part(whole, start, stop, file_encoding)
             start = stop
-    yield _part(whole, start, None, found) if start else whole
+    yield _part(whole, start, None, file_encoding) if start else whole
 
 
 def shorten(stretch: Stretch, unit: Unit, target_bytes: int) -> Stretch:
@@ -222,8 +222,8 @@ def _place_after(file: IO[bytes], near: int, mark: re.Pattern[bytes]) -> int | N
     file.seek(position)
     while block := file.read(_READ_BYTES):
         data = before + block
-        if found := mark.search(data):
-            return position + found.end()
+        if match := mark.search(data):
+            return position + match.end()
         before = _begun(data)
         position += len(data) - len(before)
     return None

@@ -59,15 +59,15 @@ def count_all(
     """Counts examples and their groups until the time is up."""
     deadline = time.monotonic() + _SECONDS
     groups: Counter[str] = Counter()
-    for one in items:
+    for example in items:
         seen.count += 1
-        text = text_of(one)
+        text = text_of(example)
         seen.characters += len(text)
         seen.longest = max(seen.longest, len(text))
         if len(seen.texts) < SHOWN_ROWS:
             seen.texts.append(text[: 10 * _SHOWN_CHARACTERS])
         if len(groups) < _MOST_GROUPS:
-            groups.update(groups_of(one))
+            groups.update(groups_of(example))
         if time.monotonic() > deadline:
             seen.complete = False
             break

@@ -300,7 +300,9 @@ def archive_members(path: Path, ratio: int) -> list[str]:
         with _explaining_zip():
             _check_zip_directory(file)
             with zipfile.ZipFile(file) as archive:
-                return sorted({one.filename for one in archive.infolist() if not one.is_dir()})
+                return sorted(
+                    {member.filename for member in archive.infolist() if not member.is_dir()}
+                )
 
 
 @dataclass(frozen=True)
@@ -366,12 +368,12 @@ def _list_tar(file: IO[bytes]) -> Iterator[tuple[str, tuple[int, int]]]:
     try:
         # Members are read by their places, so nothing is extracted.
         with tarfile.open(fileobj=file, mode="r:") as archive:
-            for number, one in enumerate(iter(archive.next, None)):
+            for number, member in enumerate(iter(archive.next, None)):
                 archive.members = []  # type: ignore[attr-defined]  # otherwise all are kept
                 if number >= _MOST_TAR_MEMBERS:
                     raise OSError(0, f"it has more than {_MOST_TAR_MEMBERS:,} members")
-                if one.isreg() and not one.issparse():
-                    yield one.name.removeprefix("./"), (one.offset_data, one.size)
+                if member.isreg() and not member.issparse():
+                    yield member.name.removeprefix("./"), (member.offset_data, member.size)
             end = archive.offset
         # Otherwise tarfile stops at a damaged header without an error.
         file.seek(end)

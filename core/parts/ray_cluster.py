@@ -149,12 +149,12 @@ def _resolved(address: str) -> str:
     parts = urlsplit(address)
     host, port = parts.hostname or "", parts.port or _CLIENT_PORT
     try:
-        found = resolve(host, port)[0]
-        with socket.create_connection((found, port), _CONNECT_SECONDS):
+        resolved = resolve(host, port)[0]
+        with socket.create_connection((resolved, port), _CONNECT_SECONDS):
             pass
     except OSError as error:
         raise _unreachable(address, error.strerror or str(error)) from error
-    return f"ray://[{found}]:{port}" if ":" in found else f"ray://{found}:{port}"
+    return f"ray://[{resolved}]:{port}" if ":" in resolved else f"ray://{resolved}:{port}"
 
 
 def _check_nodes(ray: Any, expected: dict[str, str], reporter: Reporter) -> None:
@@ -180,7 +180,7 @@ def _answers(ray: Any, asked: Sequence[Any], reporter: Reporter) -> list[Any]:
             raise _unusable(f"no answer of {len(waiting)} nodes for {_ANSWER_SECONDS:.0f} seconds")
         waiting = ray.wait(waiting, num_returns=len(waiting), timeout=_LOOK_SECONDS)[1]
         waited += _LOOK_SECONDS
-    return [_value(ray, one) for one in asked]
+    return [_value(ray, reference) for reference in asked]
 
 
 class _Tasks:
@@ -213,9 +213,9 @@ class _Tasks:
     def cancel(self) -> None:
         """Cancels the tasks whose results nobody waits for, and waits until they have ended."""
         waiting = list(self._waiting)
-        for one in waiting:
+        for reference in waiting:
             with suppress(Exception):
-                self._ray.cancel(one, force=True)
+                self._ray.cancel(reference, force=True)
         with suppress(Exception):
             self._ray.wait(waiting, num_returns=len(waiting), timeout=_CANCEL_SECONDS)
         self._waiting.clear()
@@ -249,13 +249,13 @@ def _value(ray: Any, task: Any) -> Any:
 
 
 def _refused(address: str, error: Exception) -> RunError:
-    said = " ".join(f"{type(error).__name__}: {error}".split())
-    if "Version mismatch" not in said:
-        return _unreachable(address, said)
+    received = " ".join(f"{type(error).__name__}: {error}".split())
+    if "Version mismatch" not in received:
+        return _unreachable(address, received)
     return RunError(
         f"The cluster {address} has another version of Python or Ray",
         expected="the same versions on this machine and on all nodes",
-        received=said,
+        received=received,
         fix="install the versions of the cluster here, or those of constraints.txt there",
         field="cluster",
     )

@@ -88,8 +88,8 @@ class PartStore:
         }  # fmt: skip
         path = attempt / RECORD_FILE
         path.write_text(json.dumps(record), "utf-8")
-        for one in (*attempt.rglob("*"), attempt):
-            sync(one)
+        for written in (*attempt.rglob("*"), attempt):
+            sync(written)
         final = self._final(number)
         if self.read(number) is None:
             shutil.rmtree(final, ignore_errors=True)
@@ -188,15 +188,15 @@ def _remove_attempts(folder: Path) -> None:
 
 def _hash_files(folder: Path) -> dict[str, list[Any]]:
     """Returns size and SHA-256 of each file but the record."""
-    found = {}
+    hashes = {}
     for path in sorted(folder.rglob("*")):
         if path.name != RECORD_FILE and not path.is_dir():
             digest = hashlib.sha256()
             with path.open("rb") as file:
                 while block := file.read(_READ_BYTES):
                     digest.update(block)
-            found[str(path.relative_to(folder))] = [path.stat().st_size, digest.hexdigest()]
-    return found
+            hashes[str(path.relative_to(folder))] = [path.stat().st_size, digest.hexdigest()]
+    return hashes
 
 
 def part_not_written(folder: Path, error: OSError) -> RunError:

@@ -53,12 +53,12 @@ def _state_of_files(config: CorpusConfig) -> str:
             skip_unreadable=config.skip_unreadable,
         )  # fmt: skip
         files = [file.path for file in listed.files]
-        found = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+        states = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
     except (StudioError, OSError):
         return ""  # The corpus has its own check.
     plain = all(path.suffix.lower() in _PLAIN for path in files)
-    small = sum(size for _, size, _ in found) <= _MOST_BYTES
-    return repr(found) if plain and small else ""
+    small = sum(size for _, size, _ in states) <= _MOST_BYTES
+    return repr(states) if plain and small else ""
 
 
 @lru_cache(maxsize=16)
@@ -105,7 +105,7 @@ def _most_tokens(config: TokenizerConfig, words: Mapping[str, int], deadline: fl
     wanted = settled(config.vocab_size) - _OTHER_TOKENS - sentinels
     least = config.min_frequency if config.algorithm in _MERGING else 1
     counts: Counter[tuple[bool, str]] = Counter()
-    found = 0
+    pieces = 0
     for word, count in words.items():
         if config.algorithm == "byte_level_bpe":
             word = word.encode("utf-8", "replace").decode("latin-1")
@@ -114,8 +114,8 @@ def _most_tokens(config: TokenizerConfig, words: Mapping[str, int], deadline: fl
         for start in range(len(word)):
             for stop in range(start + 1, len(word) + 1):
                 part = (start == 0, word[start:stop])
-                found += counts[part] < least <= counts[part] + count
+                pieces += counts[part] < least <= counts[part] + count
                 counts[part] += count
-        if found >= wanted or time.monotonic() > deadline:
+        if pieces >= wanted or time.monotonic() > deadline:
             return None
-    return found + _OTHER_TOKENS + sentinels
+    return pieces + _OTHER_TOKENS + sentinels

@@ -67,8 +67,8 @@ def count_corpus(
         RunError: Processes end again and again.
         RunStopped: The reporter asked for it.
     """
-    found = plan_parts(corpus.parts, config.part_mb)
-    parts = [part for part in found if part.split == "train"]
+    planned = plan_parts(corpus.parts, config.part_mb)
+    parts = [part for part in planned if part.split == "train"]
     with open_own_store(cache, "tokenizer", _recipe(config, counter, corpus, parts)) as store:
         useful = count_useful(config.workers, config.part_mb, parts)
         processes = config.workers if config.cluster else useful
@@ -79,9 +79,9 @@ def count_corpus(
         step = PartStep(function, store, config.skip_failing_parts)
         open_some = _pool_opener(config, useful, reporter)
         results = list(run_step(step, parts, open_some, reporter))
-        read = [one for one in results if SKIPPED not in one.values]
+        read = [result for result in results if SKIPPED not in result.values]
         counts: list[tuple[Split, PartCounts]] = [
-            ("train", PartCounts.from_json(one.values["read"])) for one in read
+            ("train", PartCounts.from_json(result.values["read"])) for result in read
         ]
         skipped = count_skipped(results)
         corpus.record_parts(counts, are_all=not skipped)

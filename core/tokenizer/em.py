@@ -229,8 +229,8 @@ class _Group:
     def only(self, numbers: Places) -> _Group:
         """Renumbers pieces; drops those numbered -1."""
         pieces = numbers[self.pieces]
-        kept = pieces >= 0
-        return _Group(self.start, self.length, self.nodes[kept], pieces[kept])
+        remains = pieces >= 0
+        return _Group(self.start, self.length, self.nodes[remains], pieces[remains])
 
 
 class _Lattice:
@@ -337,8 +337,8 @@ class _Model:
         if excess > 0 and unused:
             self._keep(_all_but_lowest(expected, min(unused, excess)))
 
-    def _keep(self, kept: npt.NDArray[np.bool_]) -> None:
-        own = np.flatnonzero(kept)
+    def _keep(self, keeps: npt.NDArray[np.bool_]) -> None:
+        own = np.flatnonzero(keeps)
         chosen = np.concatenate([np.arange(self._characters), own + self._characters])
         numbers = np.full(len(self.scores), -1, np.int32)
         numbers[chosen] = np.arange(len(chosen), dtype=np.int32)
@@ -346,7 +346,7 @@ class _Model:
         self._starts, self._lengths = self._starts[chosen], self._lengths[chosen]
         self._lattice.only(numbers)
         self._own = [group.only(numbers) for group in self._own]
-        self._own_text, self._own = _keep_words(self._own_text, self._own, kept)
+        self._own_text, self._own = _keep_words(self._own_text, self._own, keeps)
 
 
 def _groups_of(
@@ -388,17 +388,17 @@ def _look_up(hashes: Hashes, known: Hashes, numbers: npt.NDArray[np.int64]) -> P
         return np.full(len(hashes), -1, np.int32)
     order = numbers[np.argsort(known[numbers])]
     places = np.searchsorted(known[order], hashes)
-    found = order[np.minimum(places, len(order) - 1)].astype(np.int32)
-    return np.where(known[found] == hashes, found, np.int32(-1)).astype(np.int32)
+    positions = order[np.minimum(places, len(order) - 1)].astype(np.int32)
+    return np.where(known[positions] == hashes, positions, np.int32(-1)).astype(np.int32)
 
 
 def _keep_words(
-    text: _Text, groups: Sequence[_Group], kept: npt.NDArray[np.bool_]
+    text: _Text, groups: Sequence[_Group], keeps: npt.NDArray[np.bool_]
 ) -> tuple[_Text, list[_Group]]:
-    owners = np.repeat(np.arange(len(kept)), text.lengths + 1)
-    stays = kept[owners]
+    owners = np.repeat(np.arange(len(keeps)), text.lengths + 1)
+    stays = keeps[owners]
     moved = np.cumsum(stays) - 1
-    remaining = text.select(text.starts[kept], text.lengths[kept])
+    remaining = text.select(text.starts[keeps], text.lengths[keeps])
     selected = []
     for group in groups:
         chosen = stays[group.nodes]
@@ -410,10 +410,10 @@ def _keep_words(
 
 def _all_but_lowest(values: Floats, count: int) -> npt.NDArray[np.bool_]:
     """Drops later ones of equal values first."""
-    kept = np.ones(len(values), bool)
+    keeps = np.ones(len(values), bool)
     order = np.lexsort((-np.arange(len(values)), values))
-    kept[order[:count]] = False
-    return kept
+    keeps[order[:count]] = False
+    return keeps
 
 
 def _by_score(entry: tuple[float, str]) -> tuple[float, str]:

@@ -118,16 +118,16 @@ class StudioTokenizer:
     @cached_property
     def longest(self) -> int | None:
         """The most tokens of a sequence, with special ones, if the files tell."""
-        found = read_longest(self.path)
+        longest = read_longest(self.path)
         special = self.backend.num_special_tokens_to_add(is_pair=False)
-        return found if found is not None and found > special else None
+        return longest if longest is not None and longest > special else None
 
     @cached_property
     def special_ids(self) -> npt.NDArray[np.int32]:
         """Ascending, int32 (special,)."""
         named = [self._id_of(text) for text in vars(self.roles).values()]
-        found = {*self._special.values(), *(number for number in named if number is not None)}
-        return np.array(sorted(found), np.int32)
+        ids = {*self._special.values(), *(number for number in named if number is not None)}
+        return np.array(sorted(ids), np.int32)
 
     @property
     def tokens(self) -> dict[int, str]:
@@ -179,8 +179,8 @@ class StudioTokenizer:
     def sentinel_ids(self) -> npt.NDArray[np.int32]:
         """Returns the ids of `<extra_id_0>`, ..., int32 (sentinels,)."""
         names = (f"<extra_id_{number}>" for number in count())
-        found = takewhile(lambda number: number is not None, map(self._ids.get, names))
-        return np.array(list(found), np.int32)
+        numbers = takewhile(lambda number: number is not None, map(self._ids.get, names))
+        return np.array(list(numbers), np.int32)
 
     def readable(self, number: int) -> str:
         r"""Returns a token's text; invalid bytes as `\xf0`."""

@@ -232,13 +232,13 @@ class _Learner:
         keys, words = self._words.pairs_of(self._words.with_symbol(token))
         concerned = np.isin(keys, added)
         keys, words = keys[concerned], words[concerned]
-        found = set()
+        pairs = set()
         for key, count, where in _grouped(keys, self._words.counts[words], words, self._floor):
             if key not in self._counts:
-                found.add(key)
+                pairs.add(key)
                 self._counts[key] = count
                 heappush(self._candidates, self._candidate(key, where))
-        return found
+        return pairs
 
 
 @dataclass(frozen=True)
@@ -255,31 +255,31 @@ def _replace(words: _Words, where: Ids, pair: tuple[int, int], merged: int) -> _
     """Merges a pair in words, from the left."""
     places, owners = words.places_of(where)
     symbols = words.symbols[places]
-    found = _occurrences(symbols, owners, pair)
-    if not len(found):
+    occurrences = _occurrences(symbols, owners, pair)
+    if not len(occurrences):
         return None
-    changes = _changes(words, where, symbols, owners, found, pair, merged)
-    symbols[found] = merged
-    kept = np.ones(len(symbols), np.bool_)
-    kept[found + 1] = False
-    words.lengths[where] -= np.bincount(owners[found], minlength=len(where))
+    changes = _changes(words, where, symbols, owners, occurrences, pair, merged)
+    symbols[occurrences] = merged
+    stays = np.ones(len(symbols), np.bool_)
+    stays[occurrences + 1] = False
+    words.lengths[where] -= np.bincount(owners[occurrences], minlength=len(where))
     shorter, _ = words.places_of(where)
-    words.symbols[shorter] = symbols[kept]
+    words.symbols[shorter] = symbols[stays]
     return changes
 
 
 def _occurrences(symbols: Ids, owners: Places, pair: tuple[int, int]) -> Places:
     left, right = pair
-    found = np.flatnonzero(
+    occurrences = np.flatnonzero(
         (symbols[:-1] == left) & (symbols[1:] == right) & (owners[:-1] == owners[1:])
     )
-    if left != right or len(found) < 2:
-        return found
+    if left != right or len(occurrences) < 2:
+        return occurrences
     # In a run of equal symbols, every second occurrence overlaps.
-    numbers = np.arange(len(found))
-    begins = np.concatenate([[True], np.diff(found) != 1])
+    numbers = np.arange(len(occurrences))
+    begins = np.concatenate([[True], np.diff(occurrences) != 1])
     in_run = numbers - np.maximum.accumulate(np.where(begins, numbers, 0))
-    return found[in_run % 2 == 0]
+    return occurrences[in_run % 2 == 0]
 
 
 def _changes(
@@ -287,17 +287,17 @@ def _changes(
     where: Ids,
     symbols: Ids,
     owners: Places,
-    found: Places,
+    occurrences: Places,
     pair: tuple[int, int],
     merged: int,
 ) -> _Changes:
-    owner = owners[found]
-    after = np.minimum(found + 2, len(symbols) - 1)
-    has_before = (found > 0) & (owners[found - 1] == owner)
-    has_after = (found + 2 < len(symbols)) & (owners[after] == owner)
-    previous = symbols[found - 1]
+    owner = owners[occurrences]
+    after = np.minimum(occurrences + 2, len(symbols) - 1)
+    has_before = (occurrences > 0) & (owners[occurrences - 1] == owner)
+    has_after = (occurrences + 2 < len(symbols)) & (owners[after] == owner)
+    previous = symbols[occurrences - 1]
     # The occurrence before has been merged already.
-    previous[1:][(np.diff(found) == 2) & (np.diff(owner) == 0)] = merged
+    previous[1:][(np.diff(occurrences) == 2) & (np.diff(owner) == 0)] = merged
     previous, following = previous[has_before], symbols[after][has_after]
     changed = where[np.concatenate([owner[has_before], owner[has_after]])]
     return _Changes(

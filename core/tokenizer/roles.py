@@ -116,10 +116,10 @@ def name_longest(path: Path, tokens: int) -> None:
 def read_longest(folder: Path) -> int | None:
     """Reads a model's maximum length in tokens, as transformers' tokenizer knows it."""
     values = _read_json(folder / CONFIG_FILE)
-    found = next((values[name] for name in _LENGTHS if values.get(name) is not None), None)
-    if isinstance(found, bool) or not isinstance(found, int | float):
+    length = next((values[name] for name in _LENGTHS if values.get(name) is not None), None)
+    if isinstance(length, bool) or not isinstance(length, int | float):
         return None
-    return int(found) if 1 <= found <= _NO_LIMIT else None
+    return int(length) if 1 <= length <= _NO_LIMIT else None
 
 
 def passes_segments(folder: Path) -> bool:
@@ -133,8 +133,8 @@ def passes_segments(folder: Path) -> bool:
         return _SEGMENTS in names
     model = _read_json(folder / _MODEL_CONFIG_FILE)
     default = _CLASS_OF_MODEL.get(str(model.get("model_type")), "")
-    found = values.get("tokenizer_class") or model.get("tokenizer_class") or default
-    return str(found).removesuffix("Fast") in _WITH_SEGMENTS
+    name = values.get("tokenizer_class") or model.get("tokenizer_class") or default
+    return str(name).removesuffix("Fast") in _WITH_SEGMENTS
 
 
 def name_segments(path: Path) -> None:
@@ -188,14 +188,14 @@ def read_roles(
     roles: dict[str, str | None] = {}
     undecided: dict[str, tuple[str, ...]] = {}
     for role, names in entries.items():
-        found = [text for text in _named(sources, names) if text in known][:1]
-        found = found or [text for text in _USUAL_NAMES[role] if text in marked]
-        if len(found) > 1:
-            found = [text for text in used(role) if text in found][:1] or found
-        found = found or [text for text in _UNMARKED_NAMES[role] if text in known][:1]
-        roles[role] = found[0] if len(found) == 1 else None
-        if len(found) > 1:
-            undecided[role] = tuple(found)
+        candidates = [text for text in _named(sources, names) if text in known][:1]
+        candidates = candidates or [text for text in _USUAL_NAMES[role] if text in marked]
+        if len(candidates) > 1:
+            candidates = [text for text in used(role) if text in candidates][:1] or candidates
+        candidates = candidates or [text for text in _UNMARKED_NAMES[role] if text in known][:1]
+        roles[role] = candidates[0] if len(candidates) == 1 else None
+        if len(candidates) > 1:
+            undecided[role] = tuple(candidates)
     return Roles(**roles), undecided
 
 

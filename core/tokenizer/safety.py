@@ -81,10 +81,10 @@ def _refused(path: Path, expected: str, received: str) -> TokenizerError:
 
 def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Rejects duplicate names: another reader may take the other value."""
-    found = dict(pairs)
-    if len(found) < len(pairs) <= _LONGEST_CHECKED_OBJECT:
+    values = dict(pairs)
+    if len(values) < len(pairs) <= _LONGEST_CHECKED_OBJECT:
         raise ValueError("an object with a duplicate key")
-    return found
+    return values
 
 
 def _check_structure(specification: Any) -> None:
@@ -259,21 +259,21 @@ def _special_tokens(part: Any) -> tuple[int, int]:
         if step["type"] in ("BertProcessing", "RobertaProcessing"):
             special += 2
         if step["type"] == "TemplateProcessing":
-            added, taken = _of_template(step, "single")
+            added, replaced = _of_template(step, "single")
             added_to_pair, taken_in_pair = _of_template(step, "pair")
-            copies *= max(1, taken, -(-taken_in_pair // 2))
+            copies *= max(1, replaced, -(-taken_in_pair // 2))
             special += max(added, added_to_pair)
     return special, copies
 
 
 def _of_template(step: dict[str, Any], name: str) -> tuple[int, int]:
     pieces, tokens = step.get(name), step.get("special_tokens")
-    special = taken = 0
+    special = replaced = 0
     for piece in pieces if isinstance(pieces, list) else ():
         token = piece.get("SpecialToken") if isinstance(piece, dict) else None
-        taken += token is None
+        replaced += token is None
         if isinstance(token, dict) and isinstance(tokens, dict):
             entry = tokens.get(str(token.get("id")))
             ids = entry.get("ids") if isinstance(entry, dict) else None
             special += len(ids) if isinstance(ids, list) else 1
-    return special, taken
+    return special, replaced

@@ -87,12 +87,12 @@ class UnigramCounter:
 def without_characters(words: Mapping[str, int], characters: set[str]) -> Counter[str]:
     """Drops characters, splitting words there."""
     cut = re.compile("[" + "".join(map(re.escape, sorted(characters))) + "]").split
-    kept: Counter[str] = Counter()
+    remaining: Counter[str] = Counter()
     for word, count in words.items():
         parts = [word] if characters.isdisjoint(word) else cut(word)
         for part in filter(None, parts):
-            kept[part] += count
-    return kept
+            remaining[part] += count
+    return remaining
 
 
 def _normalised(text: str) -> str:

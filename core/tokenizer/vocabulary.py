@@ -47,7 +47,7 @@ def missing_for(tokenizer: StudioTokenizer, family: str) -> str:
         "sentinels": len(tokenizer.sentinel_ids()) > 0,
     }
     needed = find_family(family).required_tokens
-    return ", and ".join(_DESCRIPTIONS[one] for one in needed if not has[one])
+    return ", and ".join(_DESCRIPTIONS[need] for need in needed if not has[need])
 
 
 def check_suits(tokenizer: StudioTokenizer, family: str) -> None:

@@ -33,7 +33,7 @@ def differing_tokens(folder: Path, tokenizer: StudioTokenizer) -> int | None:
     """Counts the ids that stand for other tokens in a folder's files; None if none can be read."""
     ours = tokenizer.tokens
     readings = _readings(folder)
-    return min((_count_differing(ours, one) for one in readings), default=None)
+    return min((_count_differing(ours, reading) for reading in readings), default=None)
 
 
 def _count_differing(ours: Mapping[int, str], theirs: Mapping[int, str]) -> int:
@@ -70,8 +70,8 @@ def _read_lines(path: Path) -> list[Tokens]:
 def _read_table(path: Path) -> list[Tokens]:
     values: dict[str, Any] = {}
     for name in (path.name, "added_tokens.json"):
-        found = read_json(path.parent / name, _MOST_BYTES) if (path.parent / name).exists() else {}
-        values |= found if isinstance(found, dict) else {}
+        table = read_json(path.parent / name, _MOST_BYTES) if (path.parent / name).exists() else {}
+        values |= table if isinstance(table, dict) else {}
     return [{number: token for token, number in values.items() if isinstance(number, int)}]
 
 
@@ -92,7 +92,7 @@ def _pieces(data: bytes) -> Iterator[str]:
     """
     for field, content in _fields(data):
         if field == 1:
-            yield next(one.decode("utf-8") for name, one in _fields(content) if name == 1)
+            yield next(value.decode("utf-8") for name, value in _fields(content) if name == 1)
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, bytes]]:

@@ -74,8 +74,8 @@ def _drawn(word: str, draw: int) -> float:
     return int.from_bytes(digest, "little") / 2**64
 
 
-def _missing_characters(words: Iterable[str], kept: Iterable[str]) -> dict[str, int]:
-    missing = characters_of(words) - characters_of(kept)
+def _missing_characters(words: Iterable[str], remaining: Iterable[str]) -> dict[str, int]:
+    missing = characters_of(words) - characters_of(remaining)
     return dict.fromkeys(sorted(missing), 1)
 
 

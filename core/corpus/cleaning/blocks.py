@@ -74,12 +74,12 @@ class RangeHasher:
             )  # fmt: skip
             piece = _Piece(self._values[begin:end], self._base)
             own_starts = np.maximum(starts[first:last], begin) - begin
-            found = piece.sums_of(own_starts, np.minimum(stops[first:last], end) - begin)
+            piece_sums = piece.sums_of(own_starts, np.minimum(stops[first:last], end) - begin)
             before = [
                 pow(self._base, begin - start, 1 << 64) for start in starts[first:inner].tolist()
             ]
-            found[: len(before)] *= np.array(before, np.uint64)
-            sums[first:last] += found
+            piece_sums[: len(before)] *= np.array(before, np.uint64)
+            sums[first:last] += piece_sums
         return mix(sums)
 
 

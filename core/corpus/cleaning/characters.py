@@ -27,5 +27,5 @@ def character_classes() -> npt.NDArray[np.uint8]:
     for bit, members in (
         (SENTENCE_END, _SENTENCE_ENDS), (LINE_END, _LINE_ENDS), (BULLET, _BULLETS)
     ):  # fmt: skip
-        classes[[ord(one) for one in members]] |= bit
+        classes[[ord(character) for character in members]] |= bit
     return classes

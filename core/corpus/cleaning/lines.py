@@ -30,8 +30,8 @@ _CITATION = re.compile(r"\[(?:\d*|edit|citation needed)\]")
 
 def count_lines(texts: Sequence[str]) -> tuple[Hashes, npt.NDArray[np.int64]]:
     """Returns hashes of lines, ascending, and the number of documents with each."""
-    found = [_distinct_lines(Block(texts[chosen])) for chosen in block_ranges(texts)]
-    return np.unique(np.concatenate([_NO_LINES, *found]), return_counts=True)
+    lines_by_block = [_distinct_lines(Block(texts[chosen])) for chosen in block_ranges(texts)]
+    return np.unique(np.concatenate([_NO_LINES, *lines_by_block]), return_counts=True)
 
 
 def _distinct_lines(block: Block) -> Hashes:
@@ -57,13 +57,13 @@ def frequent_lines(paths: Sequence[Path], lines: int, least: float) -> Hashes:
         lines: Number of lines in all parts.
     """
     bits = max(0, (lines // _BUCKET_LINES).bit_length())
-    found = [_NO_LINES]
+    frequent = [_NO_LINES]
     for bucket in range(1 << bits):
         parts = [_in_bucket(path, bucket, bits) for path in paths]
         hashes, counts = np.concatenate([np.zeros((2, 0), np.uint64), *parts], axis=1)
         distinct, places = np.unique(hashes, return_inverse=True)
-        found.append(distinct[np.bincount(places, counts) >= least])
-    return np.concatenate(found)
+        frequent.append(distinct[np.bincount(places, counts) >= least])
+    return np.concatenate(frequent)
 
 
 def _in_bucket(path: Path, bucket: int, bits: int) -> Hashes:
@@ -126,6 +126,6 @@ def _text_without(block: Block, number: int, drops: Flags, keeps_blank: bool) ->
         starts, stops = block.lines.starts[first:last], block.lines.stops[first:last]
         pairs = zip(starts[chosen].tolist(), stops[chosen].tolist(), strict=True)
         return "\n".join([block.text[start:stop] for start, stop in pairs])
-    kept = iter(chosen.tolist())
+    stays = iter(chosen.tolist())
     lines = block.texts[number].split("\n")
-    return "\n".join([line for line in lines if not line.strip() or next(kept)]).strip("\n")
+    return "\n".join([line for line in lines if not line.strip() or next(stays)]).strip("\n")

@@ -52,11 +52,11 @@ def band_keys(
 def _lower(signatures: Hashes, hashes: Hashes, owners: Places) -> None:
     """Lowers signatures to the hashes' minima under each permutation."""
     starts = np.flatnonzero(np.diff(owners, prepend=-1))
-    found = owners[starts]
+    documents = owners[starts]
     factors, offsets = _permutations(len(signatures))
     for row, factor, offset in zip(signatures, factors, offsets, strict=True):
         minima = np.minimum.reduceat(hashes * factor + offset, starts)
-        row[found] = np.minimum(row[found], minima)
+        row[documents] = np.minimum(row[documents], minima)
 
 
 @lru_cache(maxsize=4)

@@ -47,8 +47,8 @@ def count_lines_of_part(task: PartTask) -> PartResult:
     texts = [] if batch.is_reference else batch.texts
     hashes, counts = count_lines(texts)
     task.write_keys(LINES, np.stack([hashes, counts.astype(np.uint64)]))
-    found = Counter({"documents": len(texts), "lines": len(hashes)})
-    return PartResult(batch.numbers[:0], batch.kinds[:0], Tally(), found)
+    totals = Counter({"documents": len(texts), "lines": len(hashes)})
+    return PartResult(batch.numbers[:0], batch.kinds[:0], Tally(), totals)
 
 
 def filter_part(config: CleanConfig, frequent: Hashes, task: PartTask) -> PartResult:
@@ -66,15 +66,15 @@ def write_part(task: PartTask) -> PartResult:
     """Writes a part's documents as compressed JSON lines."""
     tally = Tally()
     batch = task.read(FILTERED, "near_duplicates", tally)
-    kept: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for split, kind in SPLIT_FOLDERS.items():
         texts = [batch.texts[place] for place in np.flatnonzero(batch.kinds == kind).tolist()]
         if texts:
             make_folder(task.output(split).parent)
             _write_lines(task.output(split), texts)
-            kept[f"{split}_documents"] = len(texts)
-            kept[f"{split}_bytes"] = sum(len(text.encode()) for text in texts)
-    return PartResult(batch.numbers, batch.kinds, tally, kept)
+            counts[f"{split}_documents"] = len(texts)
+            counts[f"{split}_bytes"] = sum(len(text.encode()) for text in texts)
+    return PartResult(batch.numbers, batch.kinds, tally, counts)
 
 
 def _result(batch: Batch, tally: Tally) -> PartResult:

@@ -188,12 +188,12 @@ def _read_result(task: PartTask, step: str) -> PartResult | None:
     path = task.result(step)
     if not path.exists():
         return None
-    with reading_part(path), np.load(path, allow_pickle=False) as found:
-        values = orjson.loads(found["values"].tobytes())
-        if not all(_is_intact(task, step, *one) for one in values["files"].items()):
+    with reading_part(path), np.load(path, allow_pickle=False) as arrays:
+        values = orjson.loads(arrays["values"].tobytes())
+        if not all(_is_intact(task, step, *file) for file in values["files"].items()):
             return None
         tally, counts = Tally.from_dict(values["tally"]), Counter(values["counts"])
-        return PartResult(found["numbers"], found["kinds"], tally, counts)
+        return PartResult(arrays["numbers"], arrays["kinds"], tally, counts)
 
 
 def _is_intact(task: PartTask, step: str, name: str, expected: str) -> bool:
@@ -219,12 +219,14 @@ def _count_repeats(batch: Batch, repeats: Repeats, step: str, tally: Tally) -> N
         tally.remove(step, relation, int(batch.numbers[place]), batch.texts[place], explanation)
 
 
-def _relation(kept: int, removed: int, elsewhere: bool) -> str:
+def _relation(kept_kind: int, removed_kind: int, elsewhere: bool) -> str:
     """Names what a removed document repeats."""
-    if kept == REFERENCE:
+    if kept_kind == REFERENCE:
         return "of another corpus"
     if elsewhere:
         return "of another source"
     return (
-        "of the held-out ones" if kept == VALIDATION and removed == TRAIN else "of the same split"
+        "of the held-out ones"
+        if kept_kind == VALIDATION and removed_kind == TRAIN
+        else "of the same split"
     )

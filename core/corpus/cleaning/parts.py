@@ -91,12 +91,12 @@ def write_batch(path: Path, batch: Batch) -> None:
 
 def read_batch(path: Path) -> Batch:
     """Reads a part's documents; raises DamagedPartError."""
-    with reading_part(path), np.load(path, allow_pickle=False) as found:
-        data = found["text"].tobytes()
-        stops = np.cumsum(found["sizes"])
-        places = zip((stops - found["sizes"]).tolist(), stops.tolist(), strict=True)
+    with reading_part(path), np.load(path, allow_pickle=False) as arrays:
+        data = arrays["text"].tobytes()
+        stops = np.cumsum(arrays["sizes"])
+        places = zip((stops - arrays["sizes"]).tolist(), stops.tolist(), strict=True)
         texts = [data[start:stop].decode() for start, stop in places]
-        return Batch(texts, found["numbers"], found["kinds"])
+        return Batch(texts, arrays["numbers"], arrays["kinds"])
 
 
 @contextmanager

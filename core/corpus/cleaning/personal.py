@@ -126,27 +126,27 @@ def replace_phones(text: str) -> tuple[str, int]:
     count = 0
     regions: tuple[str, ...] | None = None
 
-    def replace(found: re.Match[str]) -> str:
+    def replace(match: re.Match[str]) -> str:
         nonlocal count, regions
         # With the characters around it, on which its boundaries depend.
-        start, stop = max(0, found.start() - 2), found.end() + 2
+        start, stop = max(0, match.start() - 2), match.end() + 2
         new, places = _replace(_PHONE, text[start:stop], _phone)
-        new = new[found.start() - start : len(new) - len(text[found.end() : stop])]
-        if not places and may_be_phone(found[0]) and not _touches_word(found):
+        new = new[match.start() - start : len(new) - len(text[match.end() : stop])]
+        if not places and may_be_phone(match[0]) and not _touches_word(match):
             if regions is None:
                 regions = regions_of(identify_language(text)[0])
-            before = text[max(0, found.start() - _WORD_CHARACTERS) : found.start()]
-            new, places = replace_national(found[0], before, regions, PHONE)
+            before = text[max(0, match.start() - _WORD_CHARACTERS) : match.start()]
+            new, places = replace_national(match[0], before, regions, PHONE)
         count += places
         return new
 
     return _PHONE_LIKE.sub(replace, text), count
 
 
-def _touches_word(found: re.Match[str]) -> bool:
-    stop = found.start() + len(found[0].rstrip())
-    after = found.string[stop : stop + 1]
-    before = found.string[found.start() - 1 : found.start()]
+def _touches_word(match: re.Match[str]) -> bool:
+    stop = match.start() + len(match[0].rstrip())
+    after = match.string[stop : stop + 1]
+    before = match.string[match.start() - 1 : match.start()]
     return any(map(_JOINED.fullmatch, filter(None, (before, after))))
 
 
@@ -162,34 +162,34 @@ def _replace(
 ) -> tuple[str, int]:
     count = 0
 
-    def replace(found: re.Match[str]) -> str:
+    def replace(match: re.Match[str]) -> str:
         nonlocal count
-        new = replacement(found)
-        count += new != found[0]
+        new = replacement(match)
+        count += new != match[0]
         return new
 
     return pattern.sub(replace, text), count
 
 
-def _email(found: re.Match[str]) -> str:
-    is_in_address = found.string[max(0, found.start() - 2) : found.start()] == "//"
-    is_remote = is_in_address or _REMOTE.match(found.string, found.start())
-    return found[0] if is_remote else EMAIL
+def _email(match: re.Match[str]) -> str:
+    is_in_address = match.string[max(0, match.start() - 2) : match.start()] == "//"
+    is_remote = is_in_address or _REMOTE.match(match.string, match.start())
+    return match[0] if is_remote else EMAIL
 
 
-def _phone(found: re.Match[str]) -> str:
-    digits = len(_DIGIT.findall(found[0]))
-    fewest = _FEWEST_AFTER_00 if found[0].startswith("00") else _FEWEST_DIGITS
-    is_phone = fewest <= digits <= _MOST_DIGITS and is_plausible(found[0])
-    return PHONE if is_phone else found[0]
+def _phone(match: re.Match[str]) -> str:
+    digits = len(_DIGIT.findall(match[0]))
+    fewest = _FEWEST_AFTER_00 if match[0].startswith("00") else _FEWEST_DIGITS
+    is_phone = fewest <= digits <= _MOST_DIGITS and is_plausible(match[0])
+    return PHONE if is_phone else match[0]
 
 
-def _address(found: re.Match[str]) -> str:
+def _address(match: re.Match[str]) -> str:
     try:
-        address = ipaddress.ip_address(found[0])
+        address = ipaddress.ip_address(match[0])
     except ValueError:
-        return found[0]
-    before = found.string[max(0, found.start() - _VERSION_CHARACTERS) : found.start()]
+        return match[0]
+    before = match.string[max(0, match.start() - _VERSION_CHARACTERS) : match.start()]
     if not address.is_global or _VERSION.search(before):
-        return found[0]
+        return match[0]
     return IPV4 if address.version == 4 else IPV6

@@ -97,11 +97,11 @@ def replace_national(
     import phonenumbers
 
     for region in regions:
-        found = list(phonenumbers.PhoneNumberMatcher(text, region))
-        for match in reversed(found):
+        matches = list(phonenumbers.PhoneNumberMatcher(text, region))
+        for match in reversed(matches):
             text = text[: match.start] + replacement + text[match.end :]
-        if found:
-            return text, len(found)
+        if matches:
+            return text, len(matches)
     return text, 0
 
 
@@ -116,14 +116,14 @@ def _is_series(number: str) -> bool:
     last = groups[-2:]
     if (
         len(last) > 1
-        and all(_FIRST_YEAR <= one <= _LAST_YEAR for one in last)
+        and all(_FIRST_YEAR <= year <= _LAST_YEAR for year in last)
         and last[0] < last[1]
     ):
         return True
     if len(groups) < 3 or "(" in number:
         return False
-    is_power = all(one and one & (one - 1) == 0 for one in groups)
-    is_round = all(one and one % _ROUND == 0 for one in groups)
+    is_power = all(group and group & (group - 1) == 0 for group in groups)
+    is_round = all(group and group % _ROUND == 0 for group in groups)
     steps = {after - before for before, after in pairwise(groups)}
     return is_power or is_round or len(steps) == 1
 

@@ -77,21 +77,21 @@ class Cleaning:
     def clean(self, spooler: Spooler) -> Report:
         """Cleans the documents that a spooler reads."""
         config = self._config
-        found = self._pass(NORMALIZED, partial(normalize_part, config), spooler.tasks(self._run))
-        self._count = len(found)
-        repeats = self._repeats(found, NORMALIZED, 1 if config.exact_duplicates else 0)
+        results = self._pass(NORMALIZED, partial(normalize_part, config), spooler.tasks(self._run))
+        self._count = len(results)
+        repeats = self._repeats(results, NORMALIZED, 1 if config.exact_duplicates else 0)
         frequent = self._frequent_lines(repeats)
         tasks = self._tasks(repeats)
-        found = self._pass(FILTERED, partial(filter_part, config, frequent), tasks, found)
+        results = self._pass(FILTERED, partial(filter_part, config, frequent), tasks, results)
         columns = config.minhash_bands + 1 if config.near_duplicates else 0
-        kept = self._written(self._repeats(found, FILTERED, columns), found)
+        counts = self._written(self._repeats(results, FILTERED, columns), results)
         spool = self._work.read_spool()
         assert spool, "all documents were read"
         for _, _, documents, size, member in spool.batches:
             self._counts_of(member).read.update({"documents": documents, "bytes": size})
         read = {"documents": spool.documents, "bytes": spool.bytes}
         steps, thresholds = steps_in_use(config), thresholds_in_use(config)
-        return Report(read, kept, self._tally, steps, self._by_source, thresholds)
+        return Report(read, counts, self._tally, steps, self._by_source, thresholds)
 
     def _counts_of(self, member: str) -> SourceCounts:
         """Returns the counts of a named source; others are not kept."""
@@ -104,18 +104,18 @@ class Cleaning:
         return PartTask(self._work.path, number, self._source, repeats, member=member)
 
     def _tasks(self, repeats: Sequence[Repeats]) -> Iterator[PartTask]:
-        for number, found in enumerate(repeats):
-            yield self._task(number, found)
+        for number, own in enumerate(repeats):
+            yield self._task(number, own)
 
-    def _written(self, repeats: list[Repeats], found: list[PartResult]) -> Counter[str]:
+    def _written(self, repeats: list[Repeats], before: list[PartResult]) -> Counter[str]:
         for split in SPLIT_FOLDERS:
             (self._work.path / split).mkdir(exist_ok=True)
-        kept: Counter[str] = Counter()
-        results = self._pass(WRITTEN, write_part, self._tasks(repeats), found)
+        counts: Counter[str] = Counter()
+        results = self._pass(WRITTEN, write_part, self._tasks(repeats), before)
         for member, result in zip(self._members, results, strict=True):
-            kept += result.counts
-            self._counts_of(member).kept.update(result.counts)
-        return kept
+            counts += result.counts
+            self._counts_of(member).written.update(result.counts)
+        return counts
 
     def _pass(
         self,
@@ -129,7 +129,7 @@ class Cleaning:
         Args:
             before: Results of the step before, for progress.
         """
-        sizes = [one.counts["bytes"] for one in before]
+        sizes = [result.counts["bytes"] for result in before]
         pace = Pace(self._reporter, _TITLES[step], sum(sizes), "bytes", parts=len(sizes))
         done = 0
         results = []
@@ -149,10 +149,10 @@ class Cleaning:
                 pace.report(done, number + 1, done)
         return results
 
-    def _repeats(self, found: list[PartResult], step: str, columns: int) -> list[Repeats]:
+    def _repeats(self, results: list[PartResult], step: str, columns: int) -> list[Repeats]:
         """Finds the documents of each part that repeat others."""
-        kinds = np.concatenate([np.zeros(0, np.uint8), *(one.kinds for one in found)])
-        numbers = np.concatenate([np.zeros(0, np.int64), *(one.numbers for one in found)])
+        kinds = np.concatenate([np.zeros(0, np.uint8), *(result.kinds for result in results)])
+        numbers = np.concatenate([np.zeros(0, np.int64), *(result.numbers for result in results)])
         groups = DuplicateGroups(kinds)
         for column in range(columns):
             self._reporter.raise_if_stopped()
@@ -161,15 +161,15 @@ class Cleaning:
         firsts = groups.firsts()
         known = {member: number for number, member in enumerate(dict.fromkeys(self._members))}
         own = [known[member] for member in self._members]
-        origins = np.repeat(np.array(own, np.int32), [len(one.kinds) for one in found])
+        origins = np.repeat(np.array(own, np.int32), [len(result.kinds) for result in results])
         repeats = []
         stop = 0
-        for part in found:
-            start, stop = stop, stop + len(part.kinds)
+        for result in results:
+            start, stop = stop, stop + len(result.kinds)
             places = np.flatnonzero(firsts[start:stop] != np.arange(start, stop))
-            kept = firsts[start + places]
-            elsewhere = origins[kept] != origins[start + places]
-            repeats.append(Repeats(places, kinds[kept], numbers[kept], elsewhere))
+            originals = firsts[start + places]
+            elsewhere = origins[originals] != origins[start + places]
+            repeats.append(Repeats(places, kinds[originals], numbers[originals], elsewhere))
         return repeats
 
     def _column(self, step: str, column: int) -> Iterator[Hashes]:
@@ -180,12 +180,12 @@ class Cleaning:
         """Returns hashes of lines that occur in many documents, ascending."""
         if not self._config.boilerplate_lines:
             return _NO_HASHES
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for result in self._pass(LINES, count_lines_of_part, self._tasks(repeats)):
-            found += result.counts
-        least = least_documents(self._config, found["documents"])
+            counts += result.counts
+        least = least_documents(self._config, counts["documents"])
         paths = [self._task(number).keys(LINES) for number in range(self._count)]
-        return frequent_lines(paths, found["lines"], least)
+        return frequent_lines(paths, counts["lines"], least)
 
 
 def _remembered(tasks: Iterable[PartTask], sent: list[PartTask]) -> Iterator[PartTask]:

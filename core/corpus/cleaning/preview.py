@@ -141,11 +141,11 @@ def _frequent_lines(batch: Batch, config: CleanConfig) -> Hashes:
 
 def _documents(texts: list[str], batch: Batch, tally: Tally) -> list[CleanedDocument]:
     after = dict(zip(batch.numbers.tolist(), batch.texts, strict=True))
-    removed = {one.document - 1: one for one in tally.examples if one.explanation}
+    removed = {example.document - 1: example for example in tally.examples if example.explanation}
     changes: dict[int, list[str]] = {}
-    for one in tally.examples:
-        if not one.explanation:
-            changes.setdefault(one.document - 1, []).append(one.step)
+    for example in tally.examples:
+        if not example.explanation:
+            changes.setdefault(example.document - 1, []).append(example.step)
     return [
         CleanedDocument(
             text, after.get(number, ""), *_reason(removed.get(number)),
@@ -161,5 +161,5 @@ def _reason(example: Any) -> tuple[str, str, str]:
 
 def _summary(texts: list[str], batch: Batch, tally: Tally, config: CleanConfig) -> dict[str, Any]:
     read = {"documents": len(texts), "bytes": sum(len(text.encode()) for text in texts)}
-    kept = Counter(documents=len(batch), bytes=sum(len(text.encode()) for text in batch.texts))
-    return Report(read, kept, tally, steps_in_use(config)).summary()
+    counts = Counter(documents=len(batch), bytes=sum(len(text.encode()) for text in batch.texts))
+    return Report(read, counts, tally, steps_in_use(config)).summary()

@@ -58,7 +58,7 @@ def thresholds_in_use(config: CleanConfig) -> dict[str, dict[str, Any]]:
 def _settings_of(step: str) -> Iterable[str]:
     fields = CleanConfig.model_fields.items()
     return _SETTINGS.get(step) or [
-        name for name, one in fields if field_extra(one)["needs"] == step
+        name for name, info in fields if field_extra(info)["needs"] == step
     ]
 
 
@@ -156,7 +156,7 @@ class Tally:
             step: {**vars(counts), "removed": dict(counts.removed)}
             for step, counts in self.steps.items()
         }
-        return {"steps": steps, "examples": [asdict(one) for one in self.examples]}
+        return {"steps": steps, "examples": [asdict(example) for example in self.examples]}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Tally:
@@ -181,12 +181,12 @@ class Tally:
         return ("…" if start else "") + shown + ("…" if start + len(shown) < len(text) else "")
 
 
-def first_difference(one: str, other: str) -> int:
+def first_difference(before: str, after: str) -> int:
     """Bisects, as comparing characters one by one is slow."""
-    low, high = 0, min(len(one), len(other))
+    low, high = 0, min(len(before), len(after))
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if one[:middle] == other[:middle] else (low, middle - 1)
+        low, high = (middle, high) if before[:middle] == after[:middle] else (low, middle - 1)
     return low
 
 
@@ -199,26 +199,26 @@ class SourceCounts:
 
     Attributes:
         read: Documents and bytes before cleaning.
-        kept: Documents and bytes by split.
+        written: Documents and bytes by split.
         removed: Documents by step.
     """
 
     read: Counter[str] = field(default_factory=Counter)
-    kept: Counter[str] = field(default_factory=Counter)
+    written: Counter[str] = field(default_factory=Counter)
     removed: Counter[str] = field(default_factory=Counter)
 
     def add_removed(self, tally: Tally) -> None:
-        self.removed.update({step: one.removed.total() for step, one in tally.steps.items()})
+        self.removed.update({step: counts.removed.total() for step, counts in tally.steps.items()})
 
     def to_dict(self) -> dict[str, Any]:
         removed = {step: count for step, count in sorted(self.removed.items()) if count}
-        kept = {f"{split}_{unit}": self.kept[f"{split}_{unit}"] for split, unit in _KEPT}
-        return {**kept, "read": dict(self.read), "removed": removed}
+        counts = {f"{split}_{unit}": self.written[f"{split}_{unit}"] for split, unit in _KEPT}
+        return {**counts, "read": dict(self.read), "removed": removed}
 
     def describe(self) -> str:
         return (
-            f"documents read {self.read['documents']:,}, kept {self.kept['train_documents']:,} "
-            f"for training and {self.kept['validation_documents']:,} for validation"
+            f"documents read {self.read['documents']:,}, kept {self.written['train_documents']:,} "
+            f"for training and {self.written['validation_documents']:,} for validation"
         )
 
 
@@ -228,13 +228,13 @@ class Report:
 
     Attributes:
         read: Documents and bytes before cleaning, in `documents` and `bytes`.
-        kept: Documents and bytes by split.
+        written: Documents and bytes by split.
         by_source: Counts of named sources, in their order.
         thresholds: Settings of each step.
     """
 
     read: Mapping[str, int]
-    kept: Mapping[str, int]
+    written: Mapping[str, int]
     tally: Tally
     steps: list[str]
     by_source: Mapping[str, SourceCounts] = field(default_factory=dict)
@@ -242,11 +242,11 @@ class Report:
 
     def summary(self) -> dict[str, Any]:
         """Returns counts for the manifest."""
-        sources = {name: one.to_dict() for name, one in self.by_source.items()}
+        sources = {name: counts.to_dict() for name, counts in self.by_source.items()}
         named = {"sources": sources} if sources else {}
         return {
             "validation_documents": 0,
-            **self.kept,
+            **self.written,
             "read": dict(self.read),
             "steps": dict(self._steps()),
             **named,
@@ -254,17 +254,20 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns counts with examples."""
-        examples = sorted(self.tally.examples, key=lambda one: (one.step, one.rule, one.document))
+        examples = sorted(
+            self.tally.examples, key=lambda example: (example.step, example.rule, example.document)
+        )
         return {
             **self.summary(),
             "examples": {
-                step: [asdict(one) for one in examples if one.step == step] for step in self.steps
+                step: [asdict(example) for example in examples if example.step == step]
+                for step in self.steps
             },
         }
 
     def lines(self) -> list[str]:
         """Returns a line per step and named source for the log."""
-        sources = [f"Source {name}: {one.describe()}" for name, one in self.by_source.items()]
+        sources = [f"Source {name}: {counts.describe()}" for name, counts in self.by_source.items()]
         return [
             f"{title_of_step(step)}: documents removed {counts['removed_documents']:,}, changed "
             f"{counts['changed_documents']:,}"

@@ -116,10 +116,10 @@ class Measures:
         short = tokens.lengths <= max(map(len, wanted), default=0)
         owners = tokens.owners[short]
         hashes = self._block.hasher(tokens.starts[short], tokens.stops[short])
-        found = np.zeros((len(self._block), len(wanted)), bool)
+        occurs = np.zeros((len(self._block), len(wanted)), bool)
         for column, value in enumerate(hash_words(wanted) if wanted else []):
-            found[owners[hashes == value], column] = True
-        return found.sum(1).astype(np.float64)
+            occurs[owners[hashes == value], column] = True
+        return occurs.sum(1).astype(np.float64)
 
     @cached_property
     def sentences(self) -> Values:
@@ -308,10 +308,10 @@ class Failure:
 
 def judge(block: Block, rules: Sequence[Rule], config: CleanConfig) -> list[Failure | None]:
     """Returns each document's first failure."""
-    found: list[Failure | None] = [None] * len(block)
+    failures: list[Failure | None] = [None] * len(block)
     measures = Measures(block, config)
     for rule, threshold in rules_in_use(rules, config):
         values = rule.measure(measures)
         for number in np.flatnonzero(rule.fails(values, threshold)).tolist():
-            found[number] = found[number] or Failure(rule, float(values[number]), threshold)
-    return found
+            failures[number] = failures[number] or Failure(rule, float(values[number]), threshold)
+    return failures

@@ -66,7 +66,7 @@ class CleaningSession:
         with self._lock:
             answer = self._ask(config.model_dump(mode="json"), timeout_seconds)
         raise_error(answer)
-        documents = [CleanedDocument(**one) for one in answer["documents"]]
+        documents = [CleanedDocument(**document) for document in answer["documents"]]
         return CleaningPreview(documents, answer["summary"])
 
     def close(self) -> None:
@@ -145,8 +145,8 @@ class SessionPool:
         """Ends the processes of all sessions."""
         with self._lock:
             sessions = list(self._sessions.values())
-        for one in sessions:
-            one.close()
+        for session in sessions:
+            session.close()
 
     def key_of(self, corpus: CorpusConfig) -> str:
         """Returns the key of a corpus's session."""
@@ -163,11 +163,13 @@ class SessionPool:
         key = self.key_of(corpus)
         with self._lock:
             before = self._sessions.pop(key, None)
-            self._sessions[key] = CleaningSession([text for one in samples for text in one.texts])
+            self._sessions[key] = CleaningSession(
+                [text for sample in samples for text in sample.texts]
+            )
             is_full = len(self._sessions) > _MOST_OPEN
             closed = [self._sessions.popitem(last=False)[1]] if is_full else []
-        for one in filter(None, [before, *closed]):
-            one.close()
+        for session in filter(None, [before, *closed]):
+            session.close()
         return key
 
     def preview(self, key: str, config: CleanConfig) -> CleaningPreview:
@@ -195,12 +197,12 @@ def _failed(seconds: float | None) -> CorpusError:
     )
 
 
-def shorten_document(one: CleanedDocument) -> CleanedDocument:
+def shorten_document(document: CleanedDocument) -> CleanedDocument:
     """Cuts the texts to what is around the first change."""
-    is_changed = one.after and one.after != one.before
-    change = first_difference(one.before, one.after) if is_changed else 0
+    is_changed = document.after and document.after != document.before
+    change = first_difference(document.before, document.after) if is_changed else 0
     start = max(0, change - _SHOWN_BEFORE_CHANGE)
-    return replace(one, before=_cut(one.before, start), after=_cut(one.after, start))
+    return replace(document, before=_cut(document.before, start), after=_cut(document.after, start))
 
 
 def _cut(text: str, start: int) -> str:
@@ -215,7 +217,7 @@ def _answer(texts: list[str], question: dict[str, Any]) -> dict[str, Any]:
         seen = clean_sample(CleanConfig.parse(question), texts)
     except (StudioError, MemoryError) as error:
         return describe_error(explain_error(error, MEMORY_BYTES))
-    documents = [asdict(shorten_document(one)) for one in seen.documents]
+    documents = [asdict(shorten_document(document)) for document in seen.documents]
     return {"documents": documents, "summary": seen.summary}
 
 

@@ -167,7 +167,9 @@ def spool_part(
     reporter = reporter or Reporter()
     pace = Pace(reporter, "reading", total, "documents")
     counts = PartCounts()
-    documents = ((_kind_of(split), part.source, one.text) for split, one in part.documents(counts))
+    documents = (
+        (_kind_of(split), part.source, document.text) for split, document in part.documents(counts)
+    )
     written = []
     done = size = 0
     for number, batch in enumerate(split_parts(documents, batch_bytes)):

@@ -73,7 +73,7 @@ def clean(config: CleanConfig, workspace: Workspace, reporter: Reporter | None =
         work.remove()
     for line in report.lines():
         reporter.note(line, cleaning=True)
-    reporter.metrics(0, {name: report.kept.get(name, 0) for name in _REPORTED})
+    reporter.metrics(0, {name: report.written.get(name, 0) for name in _REPORTED})
     assert draft.artifact
     return draft.artifact
 
@@ -84,7 +84,7 @@ _REPORTED = ("train_documents", "validation_documents", "train_bytes")
 def derive_name(config: CleanConfig) -> str:
     """Returns a default name such as docs-clean."""
     corpus = config.corpus
-    several = "-".join(one.name for one in corpus.sources)
+    several = "-".join(source.name for source in corpus.sources)
     named = {"files": Path(corpus.path).name, "hub": corpus.dataset_name.rpartition("/")[2],
              "several": corpus.short_name if corpus.only else several}  # fmt: skip
     words = _UNSAFE.sub("-", named.get(corpus.source, corpus.corpus_name)).strip("-.")
@@ -98,7 +98,7 @@ def _recipe(config: CleanConfig, corpus: Corpus, references: list[CleanedSource]
         # Skipped parts are done again without this option; the others are the same.
         "config": config.model_copy(update={"skip_failing_parts": False}).fingerprint(),
         "corpus": corpus.input_fingerprint,
-        "reading": corpus.fingerprint, "against": [one.identity for one in references],
+        "reading": corpus.fingerprint, "against": [reference.identity for reference in references],
     })  # fmt: skip
 
 
@@ -211,14 +211,14 @@ def _references(config: CleanConfig, workspace: Workspace) -> list[CleanedSource
 
 def _check_any_text(report: Report, sources: Iterable[str]) -> None:
     for name in sources:
-        one = report.by_source.get(name, SourceCounts())
-        if not one.kept["train_documents"] and not one.removed.total():
-            raise _only_held_out(name, one.kept["validation_documents"])
-        if not one.kept["train_documents"]:
+        counts = report.by_source.get(name, SourceCounts())
+        if not counts.written["train_documents"] and not counts.removed.total():
+            raise _only_held_out(name, counts.written["validation_documents"])
+        if not counts.written["train_documents"]:
             raise _nothing_left(f"Cleaning leaves no training document of the source {name}",
-                                one.read["documents"], one.removed)  # fmt: skip
-    if not report.kept.get("train_documents"):
-        removed = {step: one.removed.total() for step, one in report.tally.steps.items()}
+                                counts.read["documents"], counts.removed)  # fmt: skip
+    if not report.written.get("train_documents"):
+        removed = {step: counts.removed.total() for step, counts in report.tally.steps.items()}
         raise _nothing_left(
             "Cleaning leaves no training document", report.read["documents"], removed
         )

@@ -91,12 +91,14 @@ def _replaced(
     return _replaced_by(batch, [replace(text) for text in batch.texts], step, tally)
 
 
-def _replaced_by(batch: Batch, found: Sequence[tuple[str, int]], step: str, tally: Tally) -> Batch:
+def _replaced_by(
+    batch: Batch, replaced: Sequence[tuple[str, int]], step: str, tally: Tally
+) -> Batch:
     """Replaces texts by others, given with the number of changed places."""
-    for number, before, (after, items) in zip(batch.numbers, batch.texts, found, strict=True):
+    for number, before, (after, items) in zip(batch.numbers, batch.texts, replaced, strict=True):
         if after != before:
             tally.change(step, int(number), before, after, items)
-    return _not_blank(batch, [after for after, _ in found], step, tally)
+    return _not_blank(batch, [after for after, _ in replaced], step, tally)
 
 
 def _not_blank(batch: Batch, texts: Sequence[str], step: str, tally: Tally) -> Batch:
@@ -117,28 +119,30 @@ def _blocks(batch: Batch) -> Iterator[tuple[slice, Block]]:
 def _without_boilerplate(batch: Batch, frequent: Hashes, tally: Tally) -> Batch:
     if not len(frequent):
         return batch
-    found = _without_lines(batch, lambda block: repeated_lines(block, frequent), keeps_blank=True)
-    return _replaced_by(batch, found, "boilerplate_lines", tally)
+    replaced = _without_lines(
+        batch, lambda block: repeated_lines(block, frequent), keeps_blank=True
+    )
+    return _replaced_by(batch, replaced, "boilerplate_lines", tally)
 
 
 def _with_c4_lines(batch: Batch, config: CleanConfig, tally: Tally) -> Batch:
     if not config.c4:
         return batch
     cited = batch.with_texts([remove_citations(text) for text in batch.texts])
-    found = _without_lines(cited, lambda block: c4_lines(block, config), keeps_blank=False)
-    return _replaced_by(batch, found, "c4", tally)
+    replaced = _without_lines(cited, lambda block: c4_lines(block, config), keeps_blank=False)
+    return _replaced_by(batch, replaced, "c4", tally)
 
 
 def _without_lines(
     batch: Batch, choose: Callable[[Block], Flags], *, keeps_blank: bool
 ) -> list[tuple[str, int]]:
     """Returns each document without the chosen lines, and their number."""
-    found = [(text, 0) for text in batch.texts]
+    replaced = [(text, 0) for text in batch.texts]
     for chosen, block in _blocks(batch):
         changed = without_lines(block, choose(block), keeps_blank=keeps_blank)
         for place, pair in changed.items():
-            found[chosen.start + place] = pair
-    return found
+            replaced[chosen.start + place] = pair
+    return replaced
 
 
 def _judged(batch: Batch, rules: Sequence[Rule], config: CleanConfig, tally: Tally) -> Batch:

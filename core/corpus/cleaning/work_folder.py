@@ -82,13 +82,13 @@ class WorkFolder:
         Args:
             but: Name of a folder to keep.
         """
-        for one in self.path.iterdir():
-            if one.name == but:
+        for path in self.path.iterdir():
+            if path.name == but:
                 continue
-            if one.is_dir():
-                shutil.rmtree(one)
+            if path.is_dir():
+                shutil.rmtree(path)
             else:
-                one.unlink()
+                path.unlink()
 
     def remove(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
