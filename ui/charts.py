@@ -47,7 +47,7 @@ def points_since(
     row = store.get_run(run_id)
     if row is None:
         return {"series": {}, "after": 0, "more": False, "thinned": [], "frame": {}, "shape": ""}
-    charts = [one.to_json() for one in charts_of(row)]
+    charts = [chart.to_json() for chart in charts_of(row)]
     now = blake2b(json.dumps(charts).encode(), digest_size=8).hexdigest()
     frame = Frame.of(workspace, row) if workspace else Frame.of_steps()
     known = {"frame": _measures(store, row, frame), "shape": now}
@@ -74,11 +74,11 @@ def _first_points(store: Store, row: RunRow, frame: Frame, names: Sequence[str])
     # Points that are newer than the newest number are sent twice.
     counts = {name: count for name in names if (count := int(row.metric_counts.get(name) or 0))}
     shares, curves = _share_points(counts), Curves(store)
-    found = {name: curves.read(row, name, shares[name], exact=False) for name in counts}
+    points_by_name = {name: curves.read(row, name, shares[name], exact=False) for name in counts}
     return {
         "series": {
-            name: [_point(frame, *one) for one in points]
-            for name, points in found.items()
+            name: [_point(frame, *point) for point in points]
+            for name, points in points_by_name.items()
             if points
         },
         "thinned": [name for name, count in counts.items() if count > shares[name]],
@@ -89,7 +89,7 @@ def _share_points(counts: Mapping[str, int]) -> dict[str, int]:
     """Divides `MOST_POINTS`: short curves get all their points, longer ones equally many."""
     shares: dict[str, int] = {}
     left = MOST_POINTS
-    for name in sorted(counts, key=lambda one: counts[one]):
+    for name in sorted(counts, key=lambda name: counts[name]):
         shares[name] = min(counts[name], max(1, left // (len(counts) - len(shares))))
         left -= shares[name]
     return shares
@@ -120,9 +120,9 @@ def curves_of(
         frame = Frame.of(workspace, row)
         part = _range(ranges.get(row.id)) if isinstance(ranges, Mapping) else None
         for name in names:
-            if found := curves.read(row, name, most, part, exact=exact):
-                series.setdefault(row.id, {})[name] = columns_of(found, frame)
-    points = sum(len(one["steps"]) for found in series.values() for one in found.values())
+            if curve_points := curves.read(row, name, most, part, exact=exact):
+                series.setdefault(row.id, {})[name] = columns_of(curve_points, frame)
+    points = sum(len(curve["steps"]) for of_run in series.values() for curve in of_run.values())
     return {"series": series, "thinned": thinned, "points": points}
 
 
@@ -141,7 +141,7 @@ def read_rows(store: Store, runs: Any) -> list[RunRow]:
 
 def _range(steps: Any) -> tuple[float, float] | None:
     is_pair = isinstance(steps, Sequence) and len(steps) == 2
-    if not is_pair or not all(isinstance(one, int | float) for one in steps):
+    if not is_pair or not all(isinstance(step, int | float) for step in steps):
         return None
     return float(steps[0]), float(steps[1])
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 
 from core.config.clean import CleanConfig
 from core.config.corpus import CorpusConfig
 from core.config.options import split_names
+from core.corpus.cleaning.language import chosen_languages
 from core.corpus.cleaning.report import steps_in_use, title_of_step
+from core.corpus.cleaning.session import SessionPool
 from core.errors import CorpusError, StudioError
 from core.workspace.manifests import Artifact
 from core.workspace.workspace import Workspace
@@ -22,9 +24,6 @@ from ui.parts.cleaning import render_preview, render_report
 from ui.parts.events import QUIET
 from ui.parts.result_list import fill_list
 from ui.parts.stage import Forecast, Launcher, main_column, side_column, workbench
-
-if TYPE_CHECKING:
-    from core.corpus.cleaning.session import SessionPool
 
 _SAMPLE_DOCUMENTS = 200
 _NO_PREVIEW = markup.empty_state(
@@ -44,8 +43,6 @@ def render(
     workspace: Workspace, text: Form[CorpusConfig], line: gr.HTML
 ) -> tuple[Launcher, gr.Button, gr.Dropdown]:
     """Renders the tab; returns its launcher, and the button and menu that choose a corpus."""
-    from core.corpus.cleaning.session import SessionPool
-
     form = Form(
         CleanConfig,
         "clean",
@@ -65,8 +62,6 @@ def render(
 
 
 def _check(config: CleanConfig, workspace: Workspace) -> None:
-    from core.corpus.cleaning.language import chosen_languages
-
     chosen_languages(config)
     for name in split_names(config.against):
         workspace.find_own("corpus", name, field="against")
@@ -151,9 +146,9 @@ def _render_list(workspace: Workspace, line: gr.HTML) -> tuple[gr.Button, gr.Dro
     return use, chosen
 
 
-def _list(found: Sequence[Artifact]) -> str:
+def _list(corpora: Sequence[Artifact]) -> str:
     headings = ("Name", "Read", "Training", "Validation", "Text", "Created")
-    return markup.table(headings, map(_row, found), label="Cleaned corpora in this workspace")
+    return markup.table(headings, map(_row, corpora), label="Cleaned corpora in this workspace")
 
 
 def _row(corpus: Artifact) -> tuple[str, ...]:

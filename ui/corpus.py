@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 
 from core.config.analyse import AnalyseConfig
 from core.config.corpus import CorpusConfig
+from core.corpus.files import FilesSource
+from core.corpus.members import naming_source
+from core.corpus.previewing import analyse_apart, list_columns, preview_apart
+from core.corpus.reading import CorpusPreview
 from core.errors import StudioError
 from core.workspace.confinement import is_address
 from core.workspace.workspace import Workspace
 from ui import present
 from ui.forms import Form
 from ui.parts import markup
+from ui.parts.analysis import render_analysis
 from ui.parts.events import QUIET
 from ui.parts.open_corpora import render_open_corpora
 from ui.parts.sources import CorpusForm
 from ui.parts.stage import main_column, side_column, workbench
 from ui.parts.text_choice import TextForm
 from ui.parts.upload_zone import UploadZone, connect_zone, offer_columns, render_zone
-
-if TYPE_CHECKING:
-    from core.corpus.reading import CorpusPreview
 
 _PREVIEWED_DOCUMENTS = 5
 _SHOWN_CHARACTERS = 1500
@@ -135,15 +137,10 @@ def _render_analysis(form: CorpusForm, workspace: Workspace, line: gr.HTML) -> N
 
 
 def _analyse(config: AnalyseConfig, workspace: Workspace) -> str:
-    from core.corpus.previewing import analyse_apart
-    from ui.parts.analysis import render_analysis
-
     return render_analysis(analyse_apart(config, workspace))
 
 
 def _column_menu(config: CorpusConfig, workspace: Workspace) -> Any:
-    from core.corpus.previewing import list_columns
-
     return offer_columns(list_columns(config, workspace))
 
 
@@ -185,12 +182,9 @@ def _connect_line(form: Form[Any], line: gr.HTML) -> None:
 
 
 def _check(config: CorpusConfig) -> None:
-    from core.corpus.files import FilesSource
-    from core.corpus.members import naming_source
-
-    for one in config.sources if config.source == "several" else ():
-        with naming_source(one.name):
-            _check(config.of_source(one))
+    for source in config.sources if config.source == "several" else ():
+        with naming_source(source.name):
+            _check(config.of_source(source))
     if config.source == "files" and not is_address(config.path):
         FilesSource(config)
 
@@ -210,7 +204,7 @@ def describe_corpus(config: CorpusConfig) -> str:
 
 def describe_names(config: CorpusConfig) -> str:
     """Describes the named sources of a corpus."""
-    names = config.names_only or [one.name for one in config.sources]
+    names = config.names_only or [source.name for source in config.sources]
     return f"{len(names)} {'source' if len(names) == 1 else 'sources'}: {', '.join(names)}"
 
 
@@ -222,8 +216,6 @@ def _line(text: str) -> str:
 
 
 def _preview(config: CorpusConfig, workspace: Workspace) -> tuple[str, list[str]]:
-    from core.corpus.previewing import preview_apart
-
     seen = preview_apart(config, workspace, documents=_PREVIEWED_DOCUMENTS)
     at_least = "" if seen.complete else "at least "
     figures = [
@@ -255,8 +247,8 @@ def _document(text: str, source: str) -> str:
 def _sources_of(seen: CorpusPreview) -> str:
     if not seen.by_source:
         return ""
-    rows = [(name, markup.count(one["documents"]), markup.byte_count(one["bytes"]))
-            for name, one in seen.by_source.items()]  # fmt: skip
+    rows = [(name, markup.count(counts["documents"]), markup.byte_count(counts["bytes"]))
+            for name, counts in seen.by_source.items()]  # fmt: skip
     table = markup.table(("Source", "Documents", "Text"), rows, label="Sources")
     return f'<h3 class="ps-subheading">Sources</h3>{table}'
 

@@ -128,12 +128,12 @@ def _head(demo: Demo) -> str:
         facts.insert(1, f"{markup.short_count(demo.num_parameters)} parameters")
     facts += [f"licence {demo.card.licence}"] if demo.card.licence else []
     does = _HEADS[demo.head] if demo.head else _WHAT_IT_DOES[demo.architecture.kind]
-    said = demo.card.description or does
+    about = demo.card.description or does
     source = _source(demo)
     return (
         f'<div class="ps-top"><h1>{markup.MARK}{present.escape(demo.title)}</h1>'
         f"<p>{present.escape(' · '.join(facts))}</p></div>"
-        f'<p class="ps-demo-about">{present.escape(said)} {source}</p>'
+        f'<p class="ps-demo-about">{present.escape(about)} {source}</p>'
     )
 
 
@@ -148,8 +148,8 @@ def _source(demo: Demo) -> str:
 
 
 def _figures(demo: Demo) -> list[tuple[str, str]]:
-    said = [(name, _figure(name, value)) for name, value in demo.card.figures.items()]
-    return [("Parameters", markup.short_count(demo.num_parameters)), *said]
+    figures = [(name, _figure(name, value)) for name, value in demo.card.figures.items()]
+    return [("Parameters", markup.short_count(demo.num_parameters)), *figures]
 
 
 def _figure(name: str, value: float) -> str:

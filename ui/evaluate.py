@@ -60,7 +60,7 @@ def render(workspace: Workspace, line: gr.HTML) -> Launcher:
     render_results(
         line, id="evaluate", title="Evaluations in this workspace", nothing=_NONE_YET,
         find=lambda: workspace.list("evaluation"), table=_list,
-        show=lambda one: results_of("evaluate", one.manifest.counts),
+        show=lambda evaluation: results_of("evaluate", evaluation.manifest.counts),
     )  # fmt: skip
     return launcher
 
@@ -98,6 +98,6 @@ def _data_of(config: EvaluateConfig) -> str:
     return config.dataset or "a text"
 
 
-def _list(found: Sequence[Artifact]) -> str:
+def _list(evaluations: Sequence[Artifact]) -> str:
     label = "Evaluations in this workspace"
-    return results_table(found, origin="Model", tasks=_TASKS, headline=headline, label=label)
+    return results_table(evaluations, origin="Model", tasks=_TASKS, headline=headline, label=label)

@@ -52,7 +52,7 @@ class _TuningForm(SubjectForm[FinetuneConfig]):
     def _names(self, kind: str) -> list[str]:
         names = super()._names(kind)
         tuned = _fine_tuned(self._workspace) if kind == "model" else []
-        return [*names, *(one.name for one in tuned)]
+        return [*names, *(model.name for model in tuned)]
 
 
 def render(workspace: Workspace, line: gr.HTML) -> Launcher:
@@ -140,13 +140,13 @@ def _data_of(config: FinetuneConfig) -> str:
 
 
 def _fine_tuned(workspace: Workspace) -> list[Artifact]:
-    return [one for one in workspace.list("model") if is_of_finetuning(one.manifest)]
+    return [model for model in workspace.list("model") if is_of_finetuning(model.manifest)]
 
 
-def _list(found: Sequence[Artifact]) -> str:
+def _list(models: Sequence[Artifact]) -> str:
     label = "Fine-tuned models in this workspace"
     shown = finetuning_headline
-    return results_table(found, origin="From", tasks=_TASKS, headline=shown, label=label)
+    return results_table(models, origin="From", tasks=_TASKS, headline=shown, label=label)
 
 
 def _show(model: Artifact) -> str:

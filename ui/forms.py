@@ -212,7 +212,7 @@ class Form(Generic[ConfigT]):
         }
 
     def _help(self) -> dict[str, dict[str, Any]]:
-        found = {}
+        help_by_id = {}
         for name, component in self.components.items():
             field = self.model.model_fields[name]
             extra = field_extra(field)
@@ -220,7 +220,7 @@ class Form(Generic[ConfigT]):
             # An explanation replaces the help line.
             more = [field.description if options else "", extra["details"], self._places(extra)]
             if any(more) or extra["slider"]:
-                found[component.elem_id] = {
+                help_by_id[component.elem_id] = {
                     "title": component.label,
                     "options": options,
                     "details": " ".join(filter(None, more)),
@@ -228,7 +228,7 @@ class Form(Generic[ConfigT]):
                     "slider": extra["slider"],
                     "optional": plain_type(field)[1],
                 }
-        return found
+        return help_by_id
 
     def _places(self, extra: Mapping[str, Any]) -> str:
         return _RELATIVE.format(self._workspace.root) if extra["path"] else ""
@@ -260,8 +260,8 @@ class Form(Generic[ConfigT]):
         values = {name: self._to_value(name, raw) for name, raw in self.shown(typed).items()}
         fields = self.model.model_fields
         paths = {name: values[name] for name in values if field_extra(fields[name])["path"]}
-        found = {name: self._workspace.resolve_path(path) for name, path in paths.items()}
-        return {**values, **found}
+        resolved = {name: self._workspace.resolve_path(path) for name, path in paths.items()}
+        return {**values, **resolved}
 
     def shown(self, typed: Any) -> dict[str, Any]:
         """Returns field values by name.
@@ -455,12 +455,11 @@ class Form(Generic[ConfigT]):
     def _forms(self) -> list[Form[Any]]:
         """Returns this form and all whose problems it shows, the nearest first."""
         others = [*([self.base] if self.base else []), *self.nested.values(), *self.related]
-        found = [self, *(form for other in others for form in other._forms())]
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys([self, *(form for other in others for form in other._forms())]))
 
     def _all(self) -> list[Form[Any]]:
         others = [*self.nested.values(), *([self.base] if self.base else [])]
-        return [self, *(one for form in others for one in form._all())]
+        return [self, *(inner for form in others for inner in form._all())]
 
     def _own_fields(self) -> dict[str, FieldInfo]:
         inherited = self.base.model.model_fields if self.base else {}
@@ -491,8 +490,8 @@ class Form(Generic[ConfigT]):
     def _beside(self, error: StudioError) -> dict[Form[Any], Problems]:
         """Returns the problems of the form that an error concerns."""
         forms = [error.form] if isinstance(error, OtherFormError) else self._forms()
-        found = {form: form._own_problems(error) for form in forms}
-        return next(({form: problems} for form, problems in found.items() if problems), {})
+        problems_by_form = {form: form._own_problems(error) for form in forms}
+        return next(({form: texts} for form, texts in problems_by_form.items() if texts), {})
 
     def _own_problems(self, error: StudioError) -> Problems:
         if isinstance(error.__cause__, ValidationError):
@@ -549,7 +548,7 @@ class Form(Generic[ConfigT]):
     def _switched(self, names: Iterable[str]) -> list[str]:
         """Returns the class of what a switch shows if it shows all of these fields."""
         switches = {field_extra(self.model.model_fields[name])["needs"] for name in names}
-        return [f"ps-with-{self.id}-{one}" for one in switches if one and len(switches) == 1]
+        return [f"ps-with-{self.id}-{name}" for name in switches if name and len(switches) == 1]
 
     def _css(self) -> str:
         needed = {field_extra(self.model.model_fields[name])["needs"] for name in self.components}
@@ -571,7 +570,7 @@ class Form(Generic[ConfigT]):
                 f'body:not(:has(#{self.id}-{switch} input[type="checkbox"]:checked)) '
                 f".ps-with-{self.id}-{switch}:not(.ps-wrong, :has(.ps-wrong)) "
                 "{ display: none !important; }\n"
-                for switch in sorted(one for one in needed if one)
+                for switch in sorted(switch for switch in needed if switch)
             )
         )
 
@@ -581,20 +580,20 @@ class Form(Generic[ConfigT]):
         Call it outside the tabs: their components are created when opened.
         """
         fields = self.model.model_fields
-        kept = {
+        remembered = {
             name: component
             for name, component in self.components.items()
             if name != "name"
             and not field_extra(fields[name])["artifact"]
             and not field_extra(fields[name])["secret"]
         }
-        names = json.dumps(list(kept))
+        names, root = json.dumps(list(remembered)), str(self._workspace.root)
         memory = gr.BrowserState(
-            storage_key="studio-" + fingerprint_of([str(self._workspace.root), self.id, *kept]),
+            storage_key="studio-" + fingerprint_of([root, self.id, *remembered]),
             secret=self.id,
         )
         self.rest.change(None, self.typed, memory, js=_KEEP % names, **QUIET)
-        page.load(None, memory, list(kept.values()), js=_RECALL % names, **QUIET)
+        page.load(None, memory, list(remembered.values()), js=_RECALL % names, **QUIET)
 
     def _connect_presets(self) -> None:
         if "preset" not in self.components:
@@ -603,8 +602,8 @@ class Form(Generic[ConfigT]):
         deciding = [self.components[name] for name in ("preset", self.model.variant) if name]
 
         def fill(preset: str, variant: str = "") -> list[Any]:
-            found = self._filled(preset, variant)
-            return [found[name] for name in names]
+            values = self._filled(preset, variant)
+            return [values[name] for name in names]
 
         listen(self.components["preset"].input, fill, deciding, outputs)
         if self.model.variant:
@@ -637,10 +636,10 @@ class Form(Generic[ConfigT]):
 
     def followed(self, preset: str, variant: str, typed: Any) -> list[Any]:
         """Returns updates of `preset_outputs` for another family; typed values stay."""
-        found, shown = self._filled(preset, variant), self.shown(typed)
-        left = [self._filled(preset, one) for one in self._variants()]
+        values, shown = self._filled(preset, variant), self.shown(typed)
+        left = [self._filled(preset, family) for family in self._variants()]
         return [
-            found[name] if shown[name] in [one[name] for one in left] else gr.skip()
+            values[name] if shown[name] in [other[name] for other in left] else gr.skip()
             for name in self.model.preset_fields()
         ]
 
@@ -666,9 +665,9 @@ def confine(config: StageConfig, workspace: Workspace) -> None:
     for name, field in type(config).model_fields.items():
         value = getattr(config, name)
         nested = value if isinstance(value, tuple) else (value,)
-        for one in nested:
-            if isinstance(one, StageConfig):
-                confine(one, workspace)
+        for inner in nested:
+            if isinstance(inner, StageConfig):
+                confine(inner, workspace)
         if isinstance(value, str):
             confine_value(name, field, value, workspace)
 
@@ -681,8 +680,8 @@ def confine_value(name: str, field: FieldInfo, value: str, workspace: Workspace)
     elif extra["artifact"] and value:
         workspace.confine_artifact(extra["artifact"], value, field=name)
     elif extra["artifacts"]:
-        for one in split_references(value):
-            workspace.confine_artifact(extra["artifacts"], one, field=name)
+        for reference in split_references(value):
+            workspace.confine_artifact(extra["artifacts"], reference, field=name)
 
 
 def _is_typed(typed: Any, names: Collection[str]) -> bool:
@@ -694,8 +693,8 @@ def _is_typed(typed: Any, names: Collection[str]) -> bool:
 def _known(before: Any, name: str) -> list[str]:
     """Returns the names that a menu offered before, from the browser."""
     names = before.get("names") if isinstance(before, dict) else None
-    found = names.get(name) if isinstance(names, dict) else None
-    return [str(one) for one in found] if isinstance(found, list) else []
+    offered = names.get(name) if isinstance(names, dict) else None
+    return [str(name) for name in offered] if isinstance(offered, list) else []
 
 
 def _follow(names: list[str], chosen: str, known: list[str], *, fills: bool) -> Any:
@@ -768,8 +767,8 @@ def to_raw(field: FieldInfo, value: Any) -> Any:
     if value is None or value == ():
         return ""
     if isinstance(value, tuple):
-        values = [{**one.model_dump(mode="json", exclude_defaults=True), "source": one.source}
-                  for one in value]  # fmt: skip
+        values = [{**source.model_dump(mode="json", exclude_defaults=True), "source": source.source}
+                  for source in value]  # fmt: skip
         return json.dumps(values, ensure_ascii=False)
     return _write_number(value) if isinstance(value, int | float) else value
 
@@ -791,7 +790,7 @@ def _read_list(text: str) -> list[Any]:
         values = json.loads(text or "[]")
     except (ValueError, RecursionError):
         values = None
-    if isinstance(values, list) and all(isinstance(one, dict) for one in values):
+    if isinstance(values, list) and all(isinstance(source, dict) for source in values):
         return values
     raise ConfigError("A list of the form can't be read", fix="load the page again")
 

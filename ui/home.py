@@ -9,14 +9,16 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 
 from core.config.corpus import CorpusConfig
 from core.config.options import title_of
+from core.config.pretrain import PretrainConfig
 from core.errors import ConfigError
 from core.inference.models import read_out
+from core.pretraining import plan_pretraining, submit_pretraining
 from core.runs.chain import submit_quickstart
 from core.stages.registry import STAGES, title_of_stage
 from core.store import ACTIVE_STATES, RunRow, Store
@@ -27,12 +29,9 @@ from ui.parts.examples import examples, fills, tokenizer_of
 from ui.parts.playing import shared_client
 from ui.parts.run_answers import points_function, samples_function
 from ui.parts.run_rows import model_of, summarize
-from ui.parts.uploads import keep_uploads
+from ui.parts.upload_zone import keep_uploads
 from ui.parts.verdicts import describe_verdict
 from ui.present import answering
-
-if TYPE_CHECKING:
-    from core.config.pretrain import PretrainConfig
 
 _TRAINS = "train"
 _ACTIVE = ("queued", *ACTIVE_STATES)
@@ -104,7 +103,7 @@ def _chain(row: RunRow, store: Store) -> list[RunRow]:
     chain, waiting = [row], list(row.after)
     while waiting:
         earlier = store.get_run(waiting.pop())
-        if earlier and earlier.id not in {one.id for one in chain}:
+        if earlier and earlier.id not in {row.id for row in chain}:
             chain.insert(0, earlier)
             waiting += earlier.after
     return chain
@@ -188,27 +187,23 @@ def _uploads(paths: Any) -> list[str]:
     """Checks that paths are uploads; raises ConfigError."""
     folder = Path(os.environ.get("GRADIO_TEMP_DIR") or "/nonexistent").resolve()
     given = [Path(str(path)).resolve() for path in paths] if isinstance(paths, list) else []
-    if not given or not all(one.is_relative_to(folder) and one.is_file() for one in given):
+    if not given or not all(path.is_relative_to(folder) and path.is_file() for path in given):
         raise ConfigError(
             "The upload has not arrived",
             expected="one or more uploaded files",
             received=f"{len(given)} files",
             fix="choose the files again",
         )
-    return [str(one) for one in given]
+    return [str(path) for path in given]
 
 
 def _config(path: str, changes: Any, workspace: Workspace) -> PretrainConfig:
-    from core.config.pretrain import PretrainConfig
-
     workspace.confine(path, field="path")
     given = changes if isinstance(changes, dict) else {}
     return PretrainConfig.parse({"corpus": {"source": "files", "path": path}, **given})
 
 
 def _plan(path: str, changes: Any, workspace: Workspace) -> dict[str, Any]:
-    from core.pretraining import plan_pretraining
-
     plan = plan_pretraining(_config(path, changes, workspace), workspace)
     look = plan.look
     figures = [
@@ -224,15 +219,20 @@ def _plan(path: str, changes: Any, workspace: Workspace) -> dict[str, Any]:
         "good": f"Good for a {plan.size} model, about {markup.rough_duration(plan.seconds)}.",
         "warnings": [
             {
-                "sentence": one.sentence,
-                "changes": dict(one.changes),
-                "words": _words_of(one.changes),
+                "sentence": warning.sentence,
+                "changes": dict(warning.changes),
+                "words": _words_of(warning.changes),
             }
-            for one in plan.warnings
+            for warning in plan.warnings
         ],
         "settings": [
-            [title_of_stage(one.stage), _title(one.stage, one.field), str(one.value), one.reason]
-            for one in plan.settings
+            [
+                title_of_stage(setting.stage),
+                _title(setting.stage, setting.field),
+                str(setting.value),
+                setting.reason,
+            ]
+            for setting in plan.settings
         ],
     }
 
@@ -254,8 +254,6 @@ def _start_function(workspace: Workspace) -> Callable[..., dict[str, Any]]:
         """Queues the example's runs, or those of a text at `path`."""
         if question.get("example"):
             return {"runs": submit_quickstart(workspace)}
-        from core.pretraining import submit_pretraining
-
         config = _config(str(question["path"]), question.get("changes"), workspace)
         return {"runs": submit_pretraining(workspace, config)}
 
@@ -280,8 +278,13 @@ def _try_function(workspace: Workspace) -> Callable[..., dict[str, Any]]:
                 received=text or "nothing",
                 fix=f"put {mask} where the model shall find the word",
             )
-        found = client.fill_mask(model, text)
-        masks = found if found and isinstance(found[0], list) else [found]
-        return {"masks": [[[one["token_str"], one["score"]] for one in some] for some in masks]}
+        predictions = client.fill_mask(model, text)
+        masks = predictions if predictions and isinstance(predictions[0], list) else [predictions]
+        return {
+            "masks": [
+                [[prediction["token_str"], prediction["score"]] for prediction in of_mask]
+                for of_mask in masks
+            ]
+        }
 
     return try_model

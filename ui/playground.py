@@ -102,11 +102,11 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
         words = classifying.render_words(client, model, chips, visible=False, second=second)
     # In the browser: the server forgets sessions after an hour away. The menu must not leave a
     # `kept` model, which was linked to or queried.
-    known, kept = gr.JSON([], visible=False), gr.JSON([], visible=False)
+    known, chosen = gr.JSON([], visible=False), gr.JSON([], visible=False)
 
-    def refresh(current: str | None, before: list[str], kept: list[str]) -> dict[Any, Any]:
+    def refresh(current: str | None, before: list[str], chosen: list[str]) -> dict[Any, Any]:
         names = artifacts.list_names(workspace, "model")
-        stays = current in names and current in kept
+        stays = current in names and current in chosen
         value = current if stays else artifacts.follow_newest(names, current or "", before) or None
         return {
             nothing: gr.update(visible=not names),
@@ -128,7 +128,7 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
         return f'<p class="ps-note">Fetched {present.escape(name)} from the Hub.</p>', [name]
 
     def suit(name: str | None, other: str | None) -> tuple[Any, ...]:
-        found, head = architecture_of(name, workspace), head_of(name, workspace)
+        architecture, head = architecture_of(name, workspace), head_of(name, workspace)
         rivals = comparable(name, artifacts.list_names(workspace, "model"), workspace)
         stays = not other or other in rivals or bool(comparable(name, [other], workspace))
         tokenizer = tokenizer_of(name, workspace) if fills(name, workspace) else None
@@ -141,8 +141,8 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
             examples(name, workspace),
             gr.update(visible=fills(name, workspace)),
             gr.update(visible=writes(name, workspace)),
-            gr.update(info=prompts.prompt_help(found)),
-            gr.update(visible=scoring.has_perplexity(found) and not head),
+            gr.update(info=prompts.prompt_help(architecture)),
+            gr.update(visible=scoring.has_perplexity(architecture) and not head),
             gr.update(visible=head == "sequence"),
             gr.update(visible=head == "token"),
             # Remove the other model's answers.
@@ -161,7 +161,7 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
 
     line.artifacts(
         present.guarded(refresh),
-        [model, known, kept],
+        [model, known, chosen],
         [nothing, model, second, known],
         **QUIET,
     )
@@ -214,9 +214,9 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
         )
         return (name, [name]) if is_there else (gr.skip(), gr.skip())
 
-    chips.choose(named, None, [model, kept], **QUIET)
+    chips.choose(named, None, [model, chosen], **QUIET)
     for form in forms:
-        form.text.change(None, model, kept, js="(name) => [[name]]", **QUIET)
+        form.text.change(None, model, chosen, js="(name) => [[name]]", **QUIET)
     _offer_to_programs(client)
 
 

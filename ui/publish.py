@@ -76,11 +76,12 @@ def _wire_preview(
     def preview(*raw: Any) -> dict[Any, Any]:
         config = form.parse(*raw)
         try:
-            found = push.preview(config, workspace)
+            preview = push.preview(config, workspace)
         except StudioError as error:
             problem = {**nothing, listing: present.error_card(error)}
             return {**problem, **form.beside_field(error)}
-        return {listing: _listing(found.receipt), card: _card(found), shown: config.fingerprint()}
+        receipt = _listing(preview.receipt)
+        return {listing: receipt, card: _card(preview), shown: config.fingerprint()}
 
     def forget(*raw: Any) -> dict[Any, Any]:
         *values, previewed = raw
@@ -205,8 +206,8 @@ def _header(card: str) -> str:
     )
 
 
-def _card(found: push.Preview) -> Any:
-    body = _HEADER.sub("", found.receipt.card)
-    picture = base64.b64encode(found.picture).decode()
+def _card(preview: push.Preview) -> Any:
+    body = _HEADER.sub("", preview.receipt.card)
+    picture = base64.b64encode(preview.picture).decode()
     body = body.replace(f"({CURVES_FILE})", f"(data:image/png;base64,{picture})")
     return gr.update(value=_BESIDE.sub(r"\1", body), visible=bool(body))

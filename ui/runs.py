@@ -211,14 +211,14 @@ def _list_function(workspace: Workspace, store: Store) -> Answer:
         new = [row for row in listed if before or row.position > newest]
         active = store.list_runs(states=ACTIVE_STATES, limit=MOST_SLOTS)
         asked = [str(run) for run in question.get("open", [])[:_FIRST_RUNS]]
-        found = {run: store.get_run(run) for run in asked}
-        rows = {row.id: row for row in [*new, *active, *found.values()] if row}
+        rows_by_id = {run: store.get_run(run) for run in asked}
+        rows = {row.id: row for row in [*new, *active, *rows_by_id.values()] if row}
         return {
             "runs": [
                 {**summarize(row, workspace), "metric": metric_of(row, store)}
                 for row in rows.values()
             ],
-            "gone": [run for run, row in found.items() if row is None],
+            "gone": [run for run, row in rows_by_id.items() if row is None],
             "oldest": listed[-1].position if len(listed) == _FIRST_RUNS else 0,
             "active": store.count_runs(ACTIVE_STATES),
             "queued": store.count_runs(("queued",)),
@@ -274,7 +274,7 @@ def _detail_function(workspace: Workspace, store: Store) -> Answer:
             "log_end": _log_end(workspace, row),
             "figures": _figures(row),
             "has_samples": bool(row.config.get("sample_predictions")),
-            "warnings": [_warning(one) for one in reversed(row.warnings)],
+            "warnings": [_warning(warning) for warning in reversed(row.warnings)],
             "devices": folder.device(),
             "preflight": _preflight(row),
             "results": nodes_of(results_of(row.stage, row.results)),
@@ -401,15 +401,15 @@ def _figures(row: RunRow) -> dict[str, float]:
     """The model may be from a step before the last."""
     if row.stage != "train" or row.state != "done":
         return {}
-    found = {name: row.results.get(name) for name in _FIGURES}
-    return {name: value for name, value in found.items() if isinstance(value, int | float)}
+    figures = {name: row.results.get(name) for name in _FIGURES}
+    return {name: value for name, value in figures.items() if isinstance(value, int | float)}
 
 
 def _published(row: RunRow) -> list[str]:
     if row.stage != "push" or row.results.get("dry_run", True):
         return []
-    found = row.results
-    pages = (found.get("url") if found.get("commit") else "", found.get("space_url"))
+    results = row.results
+    pages = (results.get("url") if results.get("commit") else "", results.get("space_url"))
     return [str(page) for page in pages if is_link(page)]
 
 

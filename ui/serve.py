@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from core.cli.refusals import explaining_refusals
 from core.errors import ConfigError, StudioError
@@ -19,40 +17,18 @@ from core.processes.environment import MODEL_VARIABLE
 from core.runs.chain import submit_quickstart
 from core.runs.client import refresh
 from core.runs.slots import default_slots
-from core.serving.demo import MOST_CHARACTERS, Demo
+from core.serving.demo import Demo
 from core.stages.registry import load_further_stages
 from core.store import Store
 from core.workspace.confinement import ALLOWED_PATHS_VARIABLE
 from core.workspace.locks import single_instance
 from core.workspace.places import guarding_workspaces, private_files, stopping_when_moved
 from core.workspace.workspace import Workspace
-from ui.parts.access import AccessControl, AllowedRoutes, by_cookie, by_sign_in, is_local
-from ui.parts.access_body import (
-    LOGIN_PATHS,
-    MOST_JSON_BYTES,
-    MOST_UPLOAD_BYTES,
-    BodyLimits,
-    LocalFilesOnly,
-)
-from ui.parts.access_origin import ForwardedHeaders, OwnOriginOnly, ResponseHeaders
-
-if TYPE_CHECKING:
-    import gradio as gr
-    from starlette.middleware import Middleware
+from ui.parts.access import is_local
 
 ON_SPACE_VARIABLE = "STUDIO_ON_SPACE"
 OWNERS_VARIABLE = "STUDIO_OWNERS"
 PROXIES_VARIABLE = "FORWARDED_ALLOW_IPS"
-# Gradio copies its settings per session, by default up to 10,000.
-_SESSIONS_KEPT = 200
-_FRAMED_BY = ("https://huggingface.co",)
-# For an anonymous user's request body.
-_BODY_SECONDS = 10.0
-# Open to anonymous users: sign-in, and Gradio's start-up request.
-_STARTUP_ROUTE = "GET /gradio_api/startup-events"
-_LOGIN_ROUTES = (*(f"POST {path}" for path in LOGIN_PATHS), _STARTUP_ROUTE)
-_SIGN_IN_PATHS = ("/login/huggingface", "/login/callback")
-_SIGN_IN_ROUTES = (*(f"GET {path}" for path in _SIGN_IN_PATHS), _STARTUP_ROUTE)
 
 
 @explaining_refusals()
@@ -105,19 +81,11 @@ def _serve_studio(
     quickstart: bool,
 ) -> None:
     _prepare_environment(workspace.cache / "uploads")
-    from ui.layout import build_page, first_view
+    # Gradio takes a second, and reads the environment.
+    from ui import launch, layout
 
-    page = build_page(workspace)
-    if owners:
-        _add_sign_in(page)
-    _launch(
-        page,
-        host,
-        port,
-        _studio_access(logins, owners, first_view(workspace)),
-        auth=_login(logins) if logins and not owners else None,
-        max_file_size=MOST_UPLOAD_BYTES,
-    )
+    page = layout.build_page(workspace)
+    launch.launch_studio(page, host, port, logins, owners, layout.first_view(workspace))
     print(f"Pretrain Studio: http://{_for_browser(host)}:{port}  (workspace: {workspace.root})")
     print("Stop it with Ctrl+C; runs go on without it.", flush=True)
     refresh(workspace)
@@ -133,133 +101,16 @@ def _serve_demo(reference: str, host: str, port: int) -> None:
             # Load while Gradio builds.
             demo.prepare()
         _prepare_environment(None)
-        from ui.demo import build_demo, build_instructions
+        # Gradio takes a second, and reads the environment.
+        from ui import demo as demo_page
+        from ui import launch
 
         address = _space() or f"http://{_for_browser(host)}:{port}"
-        page = build_demo(demo, address) if demo else build_instructions()
-        _launch(page, host, port, _demo_access(page), auth=None, max_file_size=0)
+        page = demo_page.build_demo(demo, address) if demo else demo_page.build_instructions()
+        launch.launch_demo(page, host, port)
         what = f"the demo of {demo.title}" if demo else f"set {MODEL_VARIABLE} to show a model"
         print(f"Pretrain Studio: http://{_for_browser(host)}:{port}  ({what})", flush=True)
         page.block_thread()
-
-
-@dataclass(frozen=True)
-class _Access:
-    """Middleware outside (`outer`) and behind Gradio's own (`inner`), outermost first.
-
-    Only `inner` knows sign-in sessions.
-    """
-
-    outer: list[Middleware]
-    inner: list[Middleware]
-
-
-def _launch(page: gr.Blocks, host: str, port: int, access: _Access, **options: Any) -> None:
-    from ui.assets import style_sheets
-    from ui.parts.access_connections import limit_connections
-    from ui.parts.access_gradio import GuardedApp, disable_downloads
-    from ui.theme import make_theme
-
-    disable_downloads()
-    limit_connections()
-    page.launch(
-        server_name=host,
-        server_port=port,
-        theme=make_theme(),
-        css=style_sheets(),
-        quiet=True,
-        ssr_mode=False,
-        share=False,
-        footer_links=[],
-        run_history=False,
-        enable_monitoring=False,
-        mcp_server=False,
-        state_session_capacity=_SESSIONS_KEPT,
-        _app=GuardedApp(access.outer, access.inner),
-        prevent_thread_lock=True,
-        # Without the check whether the page answers in 3 seconds: a busy machine needs longer.
-        _frontend=False,
-        **options,
-    )
-
-
-def _login(logins: list[tuple[str, str]]) -> Callable[[str, str], Awaitable[bool]]:
-    from ui.parts.access_login import Passwords
-
-    return Passwords(logins).fits
-
-
-def _studio_access(
-    logins: list[tuple[str, str]], owners: list[str], first: Callable[[], Mapping[str, Any]]
-) -> _Access:
-    from starlette.middleware import Middleware
-
-    from ui.assets import read
-    from ui.parts.frontend import FasterFrontend, faster_asset, script_asset
-
-    inner = []
-    if owners:
-        page = read("login.html").replace("%WAY-IN%", read("login_space.html"))
-        who = by_sign_in(owners)
-        inner.append(Middleware(AccessControl, who=who, open_routes=_SIGN_IN_ROUTES, page=page))
-    elif logins:
-        page = read("login.html").replace("%WAY-IN%", read("login_password.html"))
-        inner.append(Middleware(AccessControl, who=by_cookie, open_routes=_LOGIN_ROUTES, page=page))
-    limits = Middleware(
-        BodyLimits,
-        most_json_bytes=MOST_JSON_BYTES,
-        most_upload_bytes=MOST_UPLOAD_BYTES,
-        has_login=bool(logins and not owners),
-    )
-    linked = _SIGN_IN_PATHS if owners else ()
-    outer = _outer_access(local_names_only=not (logins or owners), linked_paths=linked)
-    assets = [one for one in (faster_asset(), script_asset()) if one]
-    faster = Middleware(FasterFrontend, assets=assets, first=first)
-    return _Access(outer, [*inner, faster, limits, Middleware(LocalFilesOnly)])
-
-
-def _demo_access(page: gr.Blocks) -> _Access:
-    from starlette.middleware import Middleware
-
-    from ui.demo import FULL, MOST_REQUEST_BYTES, MOST_WAITING, OFFERED, ROUTES
-    from ui.parts.access_requests import DemoRequests
-    from ui.parts.frontend import FasterFrontend, script_asset
-
-    def is_crowded() -> bool:
-        return len(page._queue) >= MOST_WAITING // 2
-
-    inner = [
-        Middleware(AllowedRoutes, routes=ROUTES, full=FULL, is_crowded=is_crowded),
-        Middleware(
-            BodyLimits,
-            most_json_bytes=MOST_REQUEST_BYTES,
-            most_upload_bytes=0,
-            is_strict=True,
-            seconds=_BODY_SECONDS,
-        ),
-        Middleware(FasterFrontend, assets=[script_asset()]),
-        Middleware(DemoRequests, page=page, offered=OFFERED, most_characters=MOST_CHARACTERS),
-    ]
-    return _Access(_outer_access(local_names_only=False), inner)
-
-
-def _outer_access(*, local_names_only: bool, linked_paths: Sequence[str] = ()) -> list[Middleware]:
-    from starlette.middleware import Middleware
-
-    # A Space's proxy may change the Host.
-    own_hosts = re.split(r"[\s,]+", os.environ.get("SPACE_HOST", "")) if _space() else []
-    own_hosts = [host for host in own_hosts if host]
-    return [
-        Middleware(ForwardedHeaders, own_hosts=own_hosts),
-        Middleware(ResponseHeaders, framed_by=_FRAMED_BY if _space() else ()),
-        Middleware(
-            OwnOriginOnly,
-            local_names_only=local_names_only,
-            own_hosts=own_hosts,
-            linked_paths=linked_paths,
-            is_framed=bool(_space()),
-        ),
-    ]
 
 
 def _space() -> str:
@@ -314,14 +165,6 @@ def _check_access(host: str, has_login: bool) -> None:
         received=f"--host {host} without a password",
         fix=f"set {AUTH_VARIABLE}=name:password, or leave --host out and use an SSH tunnel",
     )
-
-
-def _add_sign_in(page: gr.Blocks) -> None:
-    """The button makes Gradio add the sign-in routes."""
-    import gradio as gr
-
-    with page:
-        gr.LoginButton(logout_value="Sign out ({})", size="sm", elem_classes=["ps-account"])
 
 
 def _check_port(host: str, port: int) -> None:

@@ -5,13 +5,23 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
+import numpy as np
+from numpy.typing import NDArray
 
 from core.config.shards import ShardConfig
 from core.config.tokenizer import TokenizerConfig
 from core.errors import ConfigError, StudioError
+from core.objectives.objective import Batch, ObjectiveSettings
+from core.objectives.registry import create_objective
+from core.pretraining.explain import explain_automatic
+from core.shards.build import load_tokenizer
+from core.shards.layout import check_options, with_noise
+from core.shards.read import is_remote, open_shards
+from core.tokenizer.loading import StudioTokenizer, load
+from core.tokenizer.vocabulary import vocabulary_of
 from core.workspace.manifests import Artifact
 from core.workspace.workspace import Workspace
 from ui import present
@@ -21,13 +31,6 @@ from ui.parts.events import QUIET
 from ui.parts.result_list import fill_list
 from ui.parts.stage import Earlier, Forecast, Launcher, main_column, side_column, workbench
 from ui.parts.tokens import mark_masked
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from core.objectives.objective import Batch
-    from core.tokenizer.loading import StudioTokenizer
 
 _AIMS = {
     "mlm": "masked LM",
@@ -69,7 +72,9 @@ def render(workspace: Workspace, text: Form[Any], pieces: Launcher, line: gr.HTM
         check=lambda config: _check_tokenizer(config, workspace),
     )
     earlier = Earlier(pieces, "tokenizer", "Train a new tokenizer first", _check_tokenizer_fits)
-    launcher = Launcher("shards", form, workspace, _forecast, _summarize, earlier)
+    launcher = Launcher(
+        "shards", form, workspace, _forecast, _summarize, earlier, explain=explain_automatic
+    )
     with workbench():
         with main_column(), gr.Column(elem_classes=["ps-card"]):
             form.render()
@@ -83,9 +88,6 @@ def render(workspace: Workspace, text: Form[Any], pieces: Launcher, line: gr.HTM
 
 def _check_tokenizer(config: ShardConfig, workspace: Workspace) -> None:
     """Leaves a tokenizer that only the Hub may have to the run."""
-    from core.shards.build import load_tokenizer
-    from core.shards.layout import check_options
-
     check_options(config)
     is_here = (workspace.folder("tokenizer") / config.tokenizer).is_dir()
     if not config.tokenizer or is_here or not _HUB_ID.fullmatch(config.tokenizer):
@@ -153,7 +155,7 @@ def _render_list(workspace: Workspace, line: gr.HTML) -> None:
     )
 
 
-def _list(found: Sequence[Artifact]) -> str:
+def _list(artifacts: Sequence[Artifact]) -> str:
     rows = [
         (
             artifact.name,
@@ -164,7 +166,7 @@ def _list(found: Sequence[Artifact]) -> str:
             markup.short_count(artifact.manifest.counts.get("train_tokens", 0)),
             markup.byte_count(sum(file["bytes"] for file in artifact.manifest.files.values())),
         )
-        for artifact in found
+        for artifact in artifacts
     ]
     headings = (
         "Name",
@@ -180,15 +182,6 @@ def _list(found: Sequence[Artifact]) -> str:
 
 def _show_sequence(name: str, workspace: Workspace) -> str:
     """Renders a random sequence with its model input; remote shards would take long."""
-    import numpy as np
-
-    from core.objectives.objective import ObjectiveSettings
-    from core.objectives.registry import create_objective
-    from core.shards.layout import with_noise
-    from core.shards.read import is_remote, open_shards
-    from core.tokenizer.loading import load
-    from core.tokenizer.vocabulary import vocabulary_of
-
     if is_remote(name, workspace):
         return _FAR
     shards = open_shards(name, workspace)

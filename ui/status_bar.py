@@ -64,7 +64,7 @@ def status_function(workspace: Workspace, store: Store) -> Callable[..., dict[st
             "running": [summarize(row, workspace) for row in running],
             "queued": queued,
             "last": summarize(last, workspace) if last else None,
-            "notices": [one for row in [*running, *ended] for one in notices_of(row)],
+            "notices": [notice for row in [*running, *ended] for notice in notices_of(row)],
             "artifacts": artifacts.revision(workspace),
             "steps": steps(running, ended),
             "ended": {row.id: [row.state, *next_step(row)] for row in ended},

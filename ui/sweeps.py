@@ -107,8 +107,8 @@ Answer = Callable[..., dict[str, Any]]
 def _list_function(workspace: Workspace) -> Answer:
     @answering
     def list_all_sweeps(question: dict[str, Any]) -> dict[str, Any]:
-        found = list_sweeps(workspace)[:_MOST_SWEEPS]
-        names = [{"sweep": one["sweep"], "state": one["state"]} for one in found]
+        sweeps = list_sweeps(workspace)[:_MOST_SWEEPS]
+        names = [{"sweep": sweep["sweep"], "state": sweep["state"]} for sweep in sweeps]
         return {"sweeps": names}
 
     return list_all_sweeps
@@ -118,16 +118,16 @@ def _show_function(workspace: Workspace, store: Store) -> Answer:
     @answering
     def show_sweep(question: dict[str, Any]) -> dict[str, Any]:
         """Returns a sweep, or nothing if it is as the browser has `seen` it."""
-        found = describe_sweep(workspace, store, str(question["sweep"]))
-        model = STAGES[found["stage"]].config if found["stage"] in STAGES else StageConfig
+        sweep = describe_sweep(workspace, store, str(question["sweep"]))
+        model = STAGES[sweep["stage"]].config if sweep["stage"] in STAGES else StageConfig
         fields = model.model_fields
         shown = {
-            **found,
-            "metric_title": metric_title(found["metric"]),
-            "stage_title": title_of_stage(found["stage"]),
-            "tab": STAGES[found["stage"]].tab if found["stage"] in STAGES else "",
+            **sweep,
+            "metric_title": metric_title(sweep["metric"]),
+            "stage_title": title_of_stage(sweep["stage"]),
+            "tab": STAGES[sweep["stage"]].tab if sweep["stage"] in STAGES else "",
             "titles": {
-                name: title_of(name, fields[name]) for name in found["options"] if name in fields
+                name: title_of(name, fields[name]) for name in sweep["options"] if name in fields
             },
         }
         del shown["base"]
@@ -195,13 +195,13 @@ def _confine(config: SweepConfig, workspace: Workspace) -> StageConfig:
     named = list(config.base.items())
     for name, values in config.options.items():
         listed = values.get("values", ()) if isinstance(values, dict) else values
-        named += [(name, one) for one in listed] if isinstance(listed, list) else []
+        named += [(name, value) for value in listed] if isinstance(listed, list) else []
     # Before anything reads a file, and whether or not a trial with this value is valid.
     for name, value in named:
         if name in fields:
-            for one in value if isinstance(value, list) else [value]:
-                if isinstance(one, str):
-                    confine_value(name, fields[name], one, workspace)
+            for reference in value if isinstance(value, list) else [value]:
+                if isinstance(reference, str):
+                    confine_value(name, fields[name], reference, workspace)
     # Parsing finds those in tables and lists of the base. It may need values of options.
     example = parse_example(config, workspace)
     confine(example, workspace)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 
 from core.config.options import option_label
 from core.config.tokenizer import TokenizerConfig
+from core.pretraining.explain import explain_automatic
+from core.tokenizer.loading import StudioTokenizer, load
+from core.tokenizer.scoring import pieces
 from core.workspace.manifests import Artifact
 from core.workspace.workspace import Workspace
 from ui import present
@@ -19,9 +22,6 @@ from ui.parts.events import QUIET
 from ui.parts.result_list import fill_list
 from ui.parts.stage import Forecast, Launcher, main_column, side_column, workbench
 from ui.parts.tokens import colour_tokens, list_tokens
-
-if TYPE_CHECKING:
-    from core.tokenizer.loading import StudioTokenizer
 
 _ALGORITHM = TokenizerConfig.model_fields["algorithm"]
 _SENTENCE = "Tokenization splits uncommon words into smaller, more frequent pieces."
@@ -41,7 +41,9 @@ def render(workspace: Workspace, text: Form[Any], line: gr.HTML) -> Launcher:
         nested={"corpus": text},
         check=_check_vocabulary,
     )
-    launcher = Launcher("tokenizer", form, workspace, _forecast, _summarize)
+    launcher = Launcher(
+        "tokenizer", form, workspace, _forecast, _summarize, explain=explain_automatic
+    )
     with workbench():
         with main_column(), gr.Column(elem_classes=["ps-card"]):
             form.render()
@@ -53,6 +55,7 @@ def render(workspace: Workspace, text: Form[Any], line: gr.HTML) -> Launcher:
 
 
 def _check_vocabulary(config: TokenizerConfig) -> None:
+    # The trainers, which the start doesn't need.
     from core.tokenizer.capacity import check_vocabulary
 
     check_vocabulary(config)
@@ -112,7 +115,7 @@ def _render_list(workspace: Workspace, line: gr.HTML) -> None:
     )
 
 
-def _list(found: Sequence[Artifact]) -> str:
+def _list(tokenizers: Sequence[Artifact]) -> str:
     headings = (
         "Name",
         "Algorithm",
@@ -122,7 +125,7 @@ def _list(found: Sequence[Artifact]) -> str:
         "Unknown",
         "Created",
     )
-    return markup.table(headings, map(_row, found), label="Tokenizers in this workspace")
+    return markup.table(headings, map(_row, tokenizers), label="Tokenizers in this workspace")
 
 
 def _row(artifact: Artifact) -> tuple[str, ...]:
@@ -142,8 +145,6 @@ def _row(artifact: Artifact) -> tuple[str, ...]:
 def _cut(name: str | None, sentence: str, workspace: Workspace) -> str:
     if not name or not sentence:
         return ""
-    from core.tokenizer.scoring import pieces
-
     tokenizer = _open(name, workspace.find("tokenizer", name).fingerprint, workspace)
     cut = pieces(tokenizer, sentence)
     special = frozenset(tokenizer.special_ids.tolist())
@@ -154,8 +155,6 @@ def _cut(name: str | None, sentence: str, workspace: Workspace) -> str:
 @lru_cache(maxsize=4)
 def _open(name: str, fingerprint: str, workspace: Workspace) -> StudioTokenizer:
     """Cached, as users type quickly."""
-    from core.tokenizer.loading import load
-
     return load(name, workspace)
 
 

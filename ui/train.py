@@ -19,9 +19,11 @@ from core.config.train import TrainConfig
 from core.errors import DeviceError, StudioError
 from core.families import list_family_names, objectives_of_family
 from core.models.registry import count_parameters
-from core.shards.read import is_remote
+from core.pretraining.explain import explain_automatic
+from core.shards.read import is_remote, open_shards
 from core.store import Store
 from core.targets.target import open_target
+from core.tokenizer.loading import load
 from core.training import automatic, preflight, recipe
 from core.training.compatibility import check_layout, incompatibilities
 from core.training.inputs import TrainingInputs, objective_name, open_inputs
@@ -77,6 +79,7 @@ def render(
         summarize=lambda config: _summarize(config, workspace),
         earlier=Earlier(rows, "shards", "Build new shards first", _check_shards_fit, "mixture"),
         require=lambda config: where.require_check(config, workspace),
+        explain=explain_automatic,
     )
     with workbench():
         with main_column():
@@ -128,13 +131,13 @@ def _offer_what_fits(
     ) -> list[Any]:
         reasons = {} if anew else _family_incompatibilities(name, workspace)
         families = list_family_names()
-        offered = [one for one in families if not reasons.get(one)] or families
+        offered = [name for name in families if not reasons.get(name)] or families
         choices = labelled(TrainConfig.model_fields["family"], offered)
         value = current if current in offered else offered[0]
-        kept = aim == "auto" or aim in objectives_of_family(value)
+        is_trainable = aim == "auto" or aim in objectives_of_family(value)
         return [
             gr.update(choices=choices, value=value),
-            gr.skip() if kept else "auto",
+            gr.skip() if is_trainable else "auto",
             _say_why(name, offered, reasons),
             *(
                 [gr.skip()] * len(form.preset_outputs)
@@ -152,9 +155,6 @@ def _offer_what_fits(
 
 
 def _family_incompatibilities(name: str, workspace: Workspace) -> dict[str, str]:
-    from core.shards.read import open_shards
-    from core.tokenizer.loading import load
-
     if not name:
         return {}
     try:
@@ -217,13 +217,13 @@ def _write_up(config: TrainConfig) -> str:
             '<p class="ps-note"><b>Fast</b> is our recipe for the lowest loss in a given time: '
             f"Muon, no dropout, {masking}and token embeddings from co-occurrence.</p>"
         )
-    found = write_up_of(config.preset, config.family)
-    if found is None:
+    write_up = write_up_of(config.preset, config.family)
+    if write_up is None:
         return ""
     return (
         f'<p class="ps-note">The values of <b>{escape(config.preset.capitalize())}</b> are from '
-        f'<a href="{escape(found.source)}" target="_blank" rel="noreferrer">its write-up</a>: '
-        f"{escape(found.setting)}; {escape(found.result)}.</p>"
+        f'<a href="{escape(write_up.source)}" target="_blank" rel="noreferrer">its write-up</a>: '
+        f"{escape(write_up.setting)}; {escape(write_up.result)}.</p>"
     )
 
 
@@ -286,7 +286,7 @@ def _summarize_check(config: PreflightConfig) -> str:
 def _is_far(config: TrainConfig, workspace: Workspace) -> bool:
     """No form should wait for a download."""
     shards = [config.shards, *split_references(config.mixture)]
-    is_far = any(is_remote(one, workspace) for one in shards)
+    is_far = any(is_remote(reference, workspace) for reference in shards)
     return is_far or must_be_fetched(config.checkpoint, workspace)
 
 
@@ -404,6 +404,9 @@ def _source_rows(inputs: TrainingInputs, plan: recipe.Plan) -> list[tuple[str, s
         return []
     epochs = inputs.sources.epochs(plan.total_sequences)
     return [
-        (f"{one.name}, {one.share / BLOCK:.1%} of the mixture", f"{epochs[one.name]:.3g} epochs")
-        for one in inputs.sources.all
+        (
+            f"{source.name}, {source.share / BLOCK:.1%} of the mixture",
+            f"{epochs[source.name]:.3g} epochs",
+        )
+        for source in inputs.sources.all
     ]

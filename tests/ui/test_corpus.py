@@ -14,7 +14,7 @@ from core.store import Store
 from core.workspace.workspace import Workspace
 from tests.texts import write_sentences
 from tests.ui.browser import Visitor, running_app, visiting
-from ui.parts import uploads
+from ui.parts import upload_zone as uploads
 
 _SECONDS = 60.0
 

@@ -11,7 +11,7 @@ from core.errors import StudioError
 from core.shards.examples import with_hole
 from core.workspace.workspace import Workspace
 from ui import corpus
-from ui.parts import uploads
+from ui.parts import upload_zone as uploads
 
 
 @pytest.fixture

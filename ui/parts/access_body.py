@@ -186,13 +186,13 @@ def parse_json(body: bytes, *, is_strict: bool) -> Any:
     """
     try:
         text = body.decode()
-        found = json.loads(
+        value = json.loads(
             text,
             object_pairs_hook=_object,
             parse_constant=_refuse_constant if is_strict else None,
         )
         if text.count("[") + text.count("{") > _MOST_DEPTH:
-            _check_depth(found)
+            _check_depth(value)
     except UnicodeDecodeError as error:
         raise _not_json("bytes that are no UTF-8", "encode the JSON in UTF-8") from error
     except RecursionError as error:
@@ -200,12 +200,12 @@ def parse_json(body: bytes, *, is_strict: bool) -> Any:
     except ValueError as error:
         # Also numbers with thousands of digits.
         raise _not_json(str(error)[:200], "check the JSON") from error
-    return found
+    return value
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         [(twice, count)] = Counter(name for name, _ in pairs).most_common(1)
         raise BadBody(
             400,
@@ -214,9 +214,9 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             f"{twice[:50]!r} {count} times",
             "leave one out",
         )
-    if "path" in found and "meta" in found:
-        _check_file(found)
-    return found
+    if "path" in members and "meta" in members:
+        _check_file(members)
+    return members
 
 
 def _check_file(file: dict[str, Any]) -> None:
@@ -244,9 +244,9 @@ def _check_depth(value: Any) -> None:
             raise _too_deep()
         layer = [
             inner
-            for one in layer
-            if isinstance(one, (dict, list))
-            for inner in (one.values() if isinstance(one, dict) else one)
+            for container in layer
+            if isinstance(container, (dict, list))
+            for inner in (container.values() if isinstance(container, dict) else container)
         ]
         depth += 1
 

@@ -8,6 +8,7 @@ system throw the refusal away.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import resource
 import time
 from collections import Counter
@@ -66,7 +67,7 @@ class PatientServer(http_server.Server):
             def connection_made(self, transport: Any) -> None:
                 super().connection_made(_LingeringTransport(transport))
                 self.waits_since = self.opened = time.monotonic()
-                others = [one for one in self.connections if not one.transport.ended]
+                others = [other for other in self.connections if not other.transport.ended]
                 if len(others) > most:
                     others.remove(self)
                     _worst(others).transport.abort()
@@ -91,20 +92,20 @@ def limit_connections() -> None:
 
 
 def _end_late(connections: Sequence[Any], now: float) -> None:
-    for one in connections:
-        if _has_request(one) and not one.flow.write_paused:
-            one.waits_since = now
+    for connection in connections:
+        if _has_request(connection) and not connection.flow.write_paused:
+            connection.waits_since = now
             continue
-        most = _UNREAD_SECONDS if _has_request(one) else HEADER_SECONDS
-        if now - one.waits_since > most:
-            one.transport.abort()
+        most = _UNREAD_SECONDS if _has_request(connection) else HEADER_SECONDS
+        if now - connection.waits_since > most:
+            connection.transport.abort()
 
 
 def _worst(connections: Sequence[Any]) -> Any:
     """Chooses the connection to end: without a request, of the busiest address, the oldest."""
-    waiting = [one for one in connections if not _has_request(one)] or connections
-    of_address = Counter(_address(one) for one in waiting)
-    return min(waiting, key=lambda one: (-of_address[_address(one)], one.opened))
+    waiting = list(itertools.filterfalse(_has_request, connections)) or connections
+    of_address = Counter(map(_address, waiting))
+    return min(waiting, key=lambda waiter: (-of_address[_address(waiter)], waiter.opened))
 
 
 def _has_request(connection: Any) -> bool:

@@ -99,12 +99,12 @@ class Passwords:
                 headers={"Retry-After": str(seconds)},
             )
         given = _digest(name), _digest(password)
-        found = [
-            hmac.compare_digest(one[0], given[0]) & hmac.compare_digest(one[1], given[1])
-            for one in self._logins
+        matches = [
+            hmac.compare_digest(login[0], given[0]) & hmac.compare_digest(login[1], given[1])
+            for login in self._logins
         ]
         # No await before: concurrent requests must see earlier counts.
-        if any(found):
+        if any(matches):
             self._limits.remember(name, address)
             return True
         self._limits.count_wrong(name, address)
@@ -124,11 +124,11 @@ def _counter(account: str) -> str:
 def _network(address: str) -> str:
     """One IPv6 user may own a /64."""
     try:
-        found = ipaddress.ip_address(address)
+        parsed = ipaddress.ip_address(address)
     except ValueError:
         return address
-    if isinstance(found, ipaddress.IPv6Address):
-        if found.ipv4_mapped:
-            return str(found.ipv4_mapped)
-        return str(ipaddress.ip_network((found.packed[:8] + bytes(8), 64)))
-    return str(found)
+    if isinstance(parsed, ipaddress.IPv6Address):
+        if parsed.ipv4_mapped:
+            return str(parsed.ipv4_mapped)
+        return str(ipaddress.ip_network((parsed.packed[:8] + bytes(8), 64)))
+    return str(parsed)

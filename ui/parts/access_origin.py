@@ -179,14 +179,14 @@ class ResponseHeaders:
         async def wrapper(message: Message) -> None:
             if message["type"] == "http.response.start":
                 is_secure = scope.get("scheme") == "https"
-                kept = [
+                headers = [
                     (name, self._cookie(value, is_secure) if name == b"set-cookie" else value)
                     for name, value in ((n.lower(), v) for n, v in message.get("headers", []))
                     if not name.startswith(b"access-control-")
                 ]
-                given = {name for name, _ in kept}
+                given = {name for name, _ in headers}
                 added = [(name, value) for name, value in self._headers if name not in given]
-                message = {**message, "headers": [*kept, *added]}
+                message = {**message, "headers": [*headers, *added]}
             await send(message)
 
         await self._app(scope, receive, wrapper if scope["type"] == "http" else send)
@@ -194,13 +194,17 @@ class ResponseHeaders:
     def _cookie(self, cookie: bytes, is_secure: bool) -> bytes:
         pair, *attributes = (part.strip() for part in cookie.split(b";"))
         ours = (b"samesite", b"secure", b"httponly")
-        kept = [one for one in attributes if one.split(b"=")[0].strip().lower() not in ours]
-        kept.append(b"HttpOnly")
+        kept_attributes = [
+            attribute
+            for attribute in attributes
+            if attribute.split(b"=")[0].strip().lower() not in ours
+        ]
+        kept_attributes.append(b"HttpOnly")
         if self._is_framed:
-            kept += [b"SameSite=None", b"Secure"]
+            kept_attributes += [b"SameSite=None", b"Secure"]
         else:
-            kept += [b"SameSite=Lax", *([b"Secure"] if is_secure else [])]
-        return b"; ".join([pair, *kept])
+            kept_attributes += [b"SameSite=Lax", *([b"Secure"] if is_secure else [])]
+        return b"; ".join([pair, *kept_attributes])
 
 
 def _is_at(address: str, hosts: Iterable[str]) -> bool:
@@ -209,8 +213,8 @@ def _is_at(address: str, hosts: Iterable[str]) -> bool:
         port = parts.port or _DEFAULT_PORTS[parts.scheme]
         own = [urlsplit(f"//{host}") for host in hosts if host]
         return any(
-            (one.hostname, one.port or _DEFAULT_PORTS[parts.scheme]) == (parts.hostname, port)
-            for one in own
+            (host.hostname, host.port or _DEFAULT_PORTS[parts.scheme]) == (parts.hostname, port)
+            for host in own
         )
     except (ValueError, KeyError):
         return False

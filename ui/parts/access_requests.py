@@ -226,10 +226,10 @@ def _check(
 def _explain(
     error: ValidationError, body: dict[str, Any], arguments: Sequence[tuple[str, Argument]]
 ) -> tuple[str, ConfigError]:
-    found = error.errors(include_url=False, include_context=False)[0]
-    where = found["loc"]
+    problem = error.errors(include_url=False, include_context=False)[0]
+    where = problem["loc"]
     if where[0] != "data":
-        return _explain_field(str(where[0]), found, body)
+        return _explain_field(str(where[0]), problem, body)
     given = body.get("data")
     if not isinstance(given, list) or len(given) != len(arguments):
         return "data", _wrong_count([name for name, _ in arguments], given)
@@ -269,19 +269,19 @@ def _explain_argument(name: str, argument: Argument, value: Any) -> ConfigError:
     return _error(f"{name} is out of range", expected, value, "send such a number")
 
 
-def _explain_field(name: str, found: Any, body: dict[str, Any]) -> tuple[str, ConfigError]:
-    if found["type"] == "extra_forbidden":
+def _explain_field(name: str, problem: Any, body: dict[str, Any]) -> tuple[str, ConfigError]:
+    if problem["type"] == "extra_forbidden":
         return name, ConfigError(
             "The request has an unknown key",
             expected="only the keys that the endpoint has",
             received=repr(name[:_MOST_SHOWN]),
             fix="leave it out",
         )
-    if found["type"] == "missing" and len(found["loc"]) == 1:
+    if problem["type"] == "missing" and len(problem["loc"]) == 1:
         return name, ConfigError(
             "A key is missing", expected=name, received=_listed(body), fix="add it"
         )
-    return name, _error(f"{name} can't be used", str(found["msg"]), body.get(name), "correct it")
+    return name, _error(f"{name} can't be used", str(problem["msg"]), body.get(name), "correct it")
 
 
 def _listed(body: dict[str, Any]) -> str:

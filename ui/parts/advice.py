@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from core.config.options import option_label, title_of
-from core.workspace.workspace import Workspace
 from ui.forms import Form, to_raw
 from ui.parts import markup
 from ui.parts.labels import relabel
 
 
-def explain_form(
-    stage: str, form: Form[Any], raw: Sequence[Any], workspace: Workspace
-) -> dict[str, Any]:
-    """Returns notes and warnings as `advice.js` shows them; raises StudioError."""
-    # Reading texts and backends takes a second to import.
-    from core.pretraining.explain import explain_automatic
-
-    found = explain_automatic(stage, form.parse(*raw), workspace)
+def describe_advice(form: Form[Any], explanation: Any) -> dict[str, Any]:
+    """Returns an explanation's notes and warnings as `advice.js` shows them."""
     notes: dict[str, dict[str, Any]] = {}
-    for one in found.settings:
-        name = one.field.rpartition(".")[2]
-        if place := form.form_with(name):
-            value = _words(place, name, one.value)
-            notes.setdefault(place.id, {})[name] = {"value": value, "reason": one.reason}
-    return {"notes": notes, "warnings": [_warning(form, one) for one in found.warnings]}
+    for setting in explanation.settings:
+        name = setting.field.rpartition(".")[2]
+        if owner := form.form_with(name):
+            value = _words(owner, name, setting.value)
+            notes.setdefault(owner.id, {})[name] = {"value": value, "reason": setting.reason}
+    return {
+        "notes": notes,
+        "warnings": [_warning(form, warning) for warning in explanation.warnings],
+    }
 
 
 def _warning(form: Form[Any], warning: Any) -> dict[str, Any]:

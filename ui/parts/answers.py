@@ -27,48 +27,48 @@ _ENDINGS = {
 }
 
 
-def predictions(found: list[Any], texts: Sequence[Sequence[str]] = ()) -> str:
+def predictions(masks: list[Any], texts: Sequence[Sequence[str]] = ()) -> str:
     """Renders predictions as bars, per mask.
 
     Args:
         texts: Text per prediction of several masks; default: its sequence.
     """
-    if found and isinstance(found[0], dict):
-        blocks = _bars(found)
+    if masks and isinstance(masks[0], dict):
+        blocks = _bars(masks)
     else:
-        shown = texts or [[one["sequence"] for one in of_mask] for of_mask in found]
+        shown = texts or [[prediction["sequence"] for prediction in mask] for mask in masks]
         blocks = "".join(
-            f'<h3 class="ps-subheading">Mask {number}</h3>{_bars(one, some)}'
-            for number, (one, some) in enumerate(zip(found, shown, strict=True), 1)
+            f'<h3 class="ps-subheading">Mask {number}</h3>{_bars(mask, filled)}'
+            for number, (mask, filled) in enumerate(zip(masks, shown, strict=True), 1)
         )
     return f'<div class="ps-card ps-answer-card">{blocks}</div>'
 
 
-def classes(found: Sequence[dict[str, Any]]) -> str:
+def classes(labels: Sequence[dict[str, Any]]) -> str:
     """Renders the classes of a text as bars, or the numbers of a regression."""
-    is_unnamed = len(found) == 1 and found[0]["label"] == "LABEL_0"
-    if is_unnamed or any(not 0 <= one["score"] <= 1 for one in found):
-        names = ["predicted"] if is_unnamed else [show_plainly(one["label"]) for one in found]
+    is_unnamed = len(labels) == 1 and labels[0]["label"] == "LABEL_0"
+    if is_unnamed or any(not 0 <= label["score"] <= 1 for label in labels):
+        names = ["predicted"] if is_unnamed else [show_plainly(label["label"]) for label in labels]
         body = markup.tiles(
-            [(name, f"{one['score']:.4g}") for name, one in zip(names, found, strict=True)]
+            [(name, f"{label['score']:.4g}") for name, label in zip(names, labels, strict=True)]
         )
     else:
         # Each probability of several classes at once tells something.
-        is_one_of_all = math.isclose(sum(one["score"] for one in found), 1, abs_tol=1e-3)
-        most = _MOST_CLASSES if is_one_of_all else len(found)
-        bars = "".join(_row(show(one["label"]), one["score"]) for one in found[:most])
-        more = len(found) - most
+        is_one_of_all = math.isclose(sum(label["score"] for label in labels), 1, abs_tol=1e-3)
+        most = _MOST_CLASSES if is_one_of_all else len(labels)
+        bars = "".join(_row(show(label["label"]), label["score"]) for label in labels[:most])
+        more = len(labels) - most
         rest = f'<p class="ps-note">{more} less probable classes.</p>' if more > 0 else ""
         body = f'<ol class="ps-predictions">{bars}</ol>{rest}'
     return f'<div class="ps-card ps-answer-card">{body}</div>'
 
 
-def tags(found: Sequence[dict[str, Any]]) -> str:
+def tags(tagged_words: Sequence[dict[str, Any]]) -> str:
     """Renders each word above its tag and the tag's probability."""
     words = "".join(
-        f"<li><b>{show(one['word'])}</b><span>{show(one['tag'])}</span>"
-        f"<small>{markup.percent(one['score'])}</small></li>"
-        for one in found
+        f"<li><b>{show(tagged_word['word'])}</b><span>{show(tagged_word['tag'])}</span>"
+        f"<small>{markup.percent(tagged_word['score'])}</small></li>"
+        for tagged_word in tagged_words
     )
     return (
         '<div class="ps-card ps-answer-card"><ol class="ps-tags" aria-label="Words with their '
@@ -117,30 +117,30 @@ def fill_spans(prompt: str, text: str) -> str:
     spans = dict(zip(map(int, parts[1::2]), (part.strip() for part in parts[2::2]), strict=True))
     if not spans:
         return ""
-    return _SENTINEL.sub(lambda found: spans.get(int(found[1]), "…"), with_sentinels(prompt))
+    return _SENTINEL.sub(lambda sentinel: spans.get(int(sentinel[1]), "…"), with_sentinels(prompt))
 
 
-def surprise(found: dict[str, Any]) -> str:
+def surprise(perplexity: dict[str, Any]) -> str:
     """Renders perplexity and a text coloured by surprisal."""
-    tokens = [(one["token_str"], one["loss"]) for one in found["tokens"]]
+    is_exact = perplexity["kind"] == "exact"
+    tokens = [(token["token_str"], token["loss"]) for token in perplexity["tokens"]]
     scored = [(text, nats) for text, nats in tokens if nats is not None]
-    most = sorted(scored, key=lambda one: -one[1])[:_MOST_SURPRISING]
+    most = sorted(scored, key=lambda token: -token[1])[:_MOST_SURPRISING]
     figures = [
-        ("perplexity" if found["kind"] == "exact" else "pseudo-perplexity", _figure(found)),
-        ("nats a token", f"{found['loss']:.2f}"),
-        ("tokens", markup.count(found["num_tokens"])),
+        ("perplexity" if is_exact else "pseudo-perplexity", _figure(perplexity["perplexity"])),
+        ("nats a token", f"{perplexity['loss']:.2f}"),
+        ("tokens", markup.count(perplexity["num_tokens"])),
     ]
     rows = [(show_plainly(text), f"{nats:.2f}") for text, nats in most]
     table = markup.table(("Most surprising", "Nats"), rows, label="Most surprising tokens")
-    note = "" if found["kind"] == "exact" else f'<p class="ps-note">{_PSEUDO}</p>'
+    note = "" if is_exact else f'<p class="ps-note">{_PSEUDO}</p>'
     return (
         f'<div class="ps-card ps-answer-card">{markup.tiles(figures)}{colour_surprise(tokens)}'
         f"{surprise_legend()}{table}{note}</div>"
     )
 
 
-def _figure(found: dict[str, Any]) -> str:
-    value = found["perplexity"]
+def _figure(value: float) -> str:
     return f"{value:.2f}" if value < 1000 else f"{value:,.0f}" if value < 1e9 else f"{value:.1e}"
 
 
@@ -153,9 +153,9 @@ def _written(prompt: str, text: str, note: str, continues: bool) -> str:
     )
 
 
-def _bars(found: list[dict[str, Any]], texts: Sequence[str] = ()) -> str:
-    shown = texts or [one["sequence"] for one in found]
-    return f'<ol class="ps-predictions">{"".join(map(_bar, found, shown))}</ol>'
+def _bars(predictions: list[dict[str, Any]], texts: Sequence[str] = ()) -> str:
+    shown = texts or [prediction["sequence"] for prediction in predictions]
+    return f'<ol class="ps-predictions">{"".join(map(_bar, predictions, shown))}</ol>'
 
 
 def _bar(prediction: dict[str, Any], text: str) -> str:

@@ -101,8 +101,8 @@ def _connect(
     answer: gr.HTML,
 ) -> Any:
     """Shows one model's answer, or two side by side."""
-    menus = [one for one in models if isinstance(one, gr.Dropdown)]
-    only = [one for one in models if isinstance(one, str)]
+    menus = [model for model in models if isinstance(model, gr.Dropdown)]
+    only = [model for model in models if isinstance(model, str)]
 
     def shown(model: str, *values: Any) -> str:
         try:
@@ -113,8 +113,8 @@ def _connect(
     def shown_of_all(*values: Any) -> str:
         chosen: list[Any] = [*only, *values[: len(menus)]]
         names = [chosen[0] or "", *filter(None, chosen[1:])]
-        found = [(one, shown(one, *values[len(menus) :])) for one in names]
-        return answers.side_by_side(found) if len(found) > 1 else found[0][1]
+        pairs = [(name, shown(name, *values[len(menus) :])) for name in names]
+        return answers.side_by_side(pairs) if len(pairs) > 1 else pairs[0][1]
 
     return gr.on(
         triggers,

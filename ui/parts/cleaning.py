@@ -33,12 +33,13 @@ Step = Mapping[str, Any]
 
 def render_preview(seen: CleaningPreview) -> str:
     """Renders counts by step, and documents before and after."""
-    removed = [one for one in seen.documents if not one.after]
-    changed = [one for one in seen.documents if one.after and one.before != one.after]
-    same = [one for one in seen.documents if one.after and one.before == one.after]
-    kept, read = seen.summary["documents"], seen.summary["read"]
+    removed = [document for document in seen.documents if not document.after]
+    rest = [document for document in seen.documents if document.after]
+    changed = [document for document in rest if document.before != document.after]
+    same = [document for document in rest if document.before == document.after]
+    num_documents, read = seen.summary["documents"], seen.summary["read"]
     figures = [
-        ("documents kept", f"{markup.count(kept)} of {markup.count(read['documents'])}"),
+        ("documents kept", f"{markup.count(num_documents)} of {markup.count(read['documents'])}"),
         ("of text kept", markup.byte_count(seen.summary["bytes"])),
         ("documents removed", markup.count(len(removed))),
         ("kept documents changed", markup.count(len(changed))),
@@ -58,10 +59,10 @@ def _by_rule(removed: Sequence[CleanedDocument]) -> list[CleanedDocument]:
     """Orders documents so that the first ones are of different rules."""
     seen: dict[tuple[str, str], int] = {}
     turns = []
-    for one in removed:
-        turn = seen[one.step, one.rule] = seen.get((one.step, one.rule), 0) + 1
-        turns.append((turn, one))
-    return [one for _, one in sorted(turns, key=lambda pair: pair[0])]
+    for document in removed:
+        turn = seen[document.step, document.rule] = seen.get((document.step, document.rule), 0) + 1
+        turns.append((turn, document))
+    return [document for _, document in sorted(turns, key=lambda pair: pair[0])]
 
 
 def _group(title: str, documents: Sequence[CleanedDocument], count: int, *, is_open: bool) -> str:
@@ -77,14 +78,14 @@ def _group(title: str, documents: Sequence[CleanedDocument], count: int, *, is_o
     )
 
 
-def _document(one: CleanedDocument) -> str:
-    steps = ", ".join(map(title_of_step, one.changed_by))
-    if not one.after:
-        reason = f"{title_of_step(one.step)}: {one.explanation}"
-        return f"<li>{_badge('failed', reason)}{_text(escape(one.before))}</li>"
-    if one.before == one.after:
-        return f"<li>{_text(escape(one.before))}</li>"
-    before, after = mark_differences(one.before, one.after)
+def _document(document: CleanedDocument) -> str:
+    steps = ", ".join(map(title_of_step, document.changed_by))
+    if not document.after:
+        reason = f"{title_of_step(document.step)}: {document.explanation}"
+        return f"<li>{_badge('failed', reason)}{_text(escape(document.before))}</li>"
+    if document.before == document.after:
+        return f"<li>{_text(escape(document.before))}</li>"
+    before, after = mark_differences(document.before, document.after)
     return (
         f"<li>{_badge('running', steps or 'Changed')}"
         f'<div class="ps-before-after">{_text(before, "Before")}{_text(after, "After")}</div></li>'
@@ -169,8 +170,7 @@ def read_report(corpus: Artifact) -> dict[str, Any]:
 
 
 def _skipped_of(counts: Mapping[str, Any]) -> dict[str, int]:
-    found = {name: counts.get(name) for name in _SKIPPED}
-    return {name: one for name, one in found.items() if isinstance(one, int)}
+    return {name: counts[name] for name in _SKIPPED if isinstance(counts.get(name), int)}
 
 
 def is_report(values: Any) -> bool:
@@ -185,19 +185,19 @@ def _has_form_of_report(values: Mapping[str, Any]) -> bool:
     totals = [values.get(name, 0) for name in _TOTALS]
     sources = list(values.get("sources", {}).values())
     steps = list(values.get("steps", {}).values())
-    examples = [one for found in values.get("examples", {}).values() for one in found]
+    examples = [example for of_step in values.get("examples", {}).values() for example in of_step]
     return (
-        all(isinstance(one, dict) for one in [*sources, *steps, *examples])
+        all(isinstance(table, dict) for table in [*sources, *steps, *examples])
         and _are_counts(totals)
         and _are_counts(values.get("read", {}).values())
-        and all(_are_counts(one["read"].values()) for one in sources)
-        and all(isinstance(one.get("thresholds", {}), dict) for one in steps)
-        and all(_are_counts(one.get("removed_by", {}).values()) for one in steps)
+        and all(_are_counts(source["read"].values()) for source in sources)
+        and all(isinstance(step.get("thresholds", {}), dict) for step in steps)
+        and all(_are_counts(step.get("removed_by", {}).values()) for step in steps)
     )
 
 
 def _are_counts(values: Iterable[Any]) -> bool:
-    return all(isinstance(one, int) for one in values)
+    return all(isinstance(value, int) for value in values)
 
 
 def describe_report(corpus: Artifact) -> dict[str, Any]:
@@ -208,14 +208,14 @@ def describe_report(corpus: Artifact) -> dict[str, Any]:
         "skipped": _describe_skipped(report),
         "sources": [list(row) for row in _source_rows(report)],
         "rows": [list(row) for row in step_rows(_steps(report))],
-        "examples": [list(one) for one in _examples(report)],
+        "examples": [list(example) for example in _examples(report)],
     }
 
 
 def render_report(corpus: Artifact) -> str:
     """Renders the report of a cleaned corpus: counts and examples of each step."""
     report = read_report(corpus)
-    examples = "".join(_example(*one) for one in _examples(report))
+    examples = "".join(_example(*example) for example in _examples(report))
     shown = (
         f'<details class="ps-cleaning-group"><summary>Examples</summary>'
         f'<ol class="ps-cleaned">{examples}</ol></details>'
@@ -237,9 +237,10 @@ def _steps(report: Mapping[str, Any]) -> Mapping[str, Step]:
 
 def _figures(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     read = report.get("read", {})
-    kept = report.get("train_documents", 0) + report.get("validation_documents", 0)
+    num_documents = report.get("train_documents", 0) + report.get("validation_documents", 0)
     size = report.get("train_bytes", 0) + report.get("validation_bytes", 0)
-    yield "documents kept", f"{markup.count(kept)} of {markup.count(read.get('documents', 0))}"
+    total = read.get("documents", 0)
+    yield "documents kept", f"{markup.count(num_documents)} of {markup.count(total)}"
     yield (
         "of text kept",
         f"{markup.byte_count(size)} of {markup.byte_count(read.get('bytes', 0))}",
@@ -264,23 +265,23 @@ def _sources(report: Mapping[str, Any]) -> str:
 
 def _source_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
     sources = report.get("sources")
-    for name, one in sources.items() if isinstance(sources, dict) else ():
+    for name, source in sources.items() if isinstance(sources, dict) else ():
         yield (
             name,
-            markup.count(one["read"].get("documents", 0)),
-            markup.count(one.get("train_documents", 0)),
-            markup.count(one.get("validation_documents", 0)),
+            markup.count(source["read"].get("documents", 0)),
+            markup.count(source.get("train_documents", 0)),
+            markup.count(source.get("validation_documents", 0)),
         )
 
 
 def _examples(report: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """Yields reason, text before and text after; the last is empty for removed documents."""
     examples = report.get("examples")
-    for step, found in examples.items() if isinstance(examples, dict) else ():
-        for one in found:
+    for step, of_step in examples.items() if isinstance(examples, dict) else ():
+        for example in of_step:
             title = title_of_step(step) if _is_known(step) else step
-            reason = f"{title}: {one['explanation']}" if one.get("explanation") else title
-            yield reason, str(one.get("before", "")), str(one.get("after", ""))
+            reason = f"{title}: {example['explanation']}" if example.get("explanation") else title
+            yield reason, str(example.get("before", "")), str(example.get("after", ""))
 
 
 def _example(reason: str, before: str, after: str) -> str:

@@ -36,22 +36,22 @@ def comparison_function(workspace: Workspace, store: Store) -> Answer:
         """Returns the runs with their frames, the names of their curves, and the table."""
         rows = charts.read_rows(store, question.get("runs"))
         _check_several(rows)
-        found = compare_rows(workspace, store, rows)
+        comparison = compare_rows(workspace, store, rows)
         return {
             "runs": [_described(row, workspace, store) for row in rows],
             "curves": [_chart(name) for name in _curves_of(rows)],
             "baseline": _common_baseline(rows, store),
             "settings": [
-                [title_of_option(name), values] for name, values in found.settings.items()
+                [title_of_option(name), values] for name, values in comparison.settings.items()
             ],
             "figures": [
                 [
                     metric_title(name),
-                    found.figures[name],
-                    _best(name, found.figures[name]),
+                    comparison.figures[name],
+                    _best(name, comparison.figures[name]),
                     name.endswith("accuracy"),
                 ]
-                for name in in_order(found.figures)
+                for name in in_order(comparison.figures)
             ],
         }
 
@@ -59,11 +59,11 @@ def comparison_function(workspace: Workspace, store: Store) -> Answer:
 
 
 def curves_function(workspace: Workspace, store: Store) -> Answer:
-    kept = Curves(store)
+    curves = Curves(store)
 
     @answering
     def run_curves(question: dict[str, Any]) -> dict[str, Any]:
-        return charts.curves_of(store, kept, workspace, question)
+        return charts.curves_of(store, curves, workspace, question)
 
     return run_curves
 
@@ -93,8 +93,8 @@ def _curves_of(rows: list[RunRow]) -> list[str]:
 
 
 def _common_baseline(rows: list[RunRow], store: Store) -> float | None:
-    found = [store.latest_metrics(row.id, (_LEVEL,)).get(_LEVEL) for row in rows]
-    known = [value for value in found if value is not None]
+    levels = [store.latest_metrics(row.id, (_LEVEL,)).get(_LEVEL) for row in rows]
+    known = [value for value in levels if value is not None]
     is_common = bool(known) and max(known) - min(known) < _SAME_NATS
     return known[0] if is_common else None
 

@@ -35,7 +35,7 @@ def estimate_hours(config: TrainConfig, workspace: Workspace) -> Sequence[float]
 
 
 def describe_hours(hours: Sequence[float]) -> str:
-    return time_span([3600 * one for one in hours]) if hours else ""
+    return time_span([3600 * estimate for estimate in hours]) if hours else ""
 
 
 def cost_rows(config: TrainConfig, hours: Sequence[float]) -> Iterator[tuple[str, str]]:
@@ -46,7 +46,7 @@ def cost_rows(config: TrainConfig, hours: Sequence[float]) -> Iterator[tuple[str
         yield "price per hour", _UNKNOWN if price is None else markup.dollars(price)
         costs = _UNKNOWN
         if price is not None and (hours or price == 0):
-            costs = markup.dollar_span([one * price for one in hours or (0.0,)])
+            costs = markup.dollar_span([estimate * price for estimate in hours or (0.0,)])
         yield "cost, roughly", costs
     if limit or not is_free:
         yield "at most", limit or "no limit"
@@ -60,7 +60,7 @@ def _limit(config: TrainConfig) -> str:
     """Describes the tighter limit, in money if the price is known."""
     price = known_price(config)
     by_hours = None if price is None or config.max_hours is None else config.max_hours * price
-    costs = [one for one in (config.max_cost, by_hours) if one is not None]
+    costs = [cost for cost in (config.max_cost, by_hours) if cost is not None]
     if costs:
         return markup.dollars(min(costs))
     return "" if config.max_hours is None else f"{config.max_hours:g} h"

@@ -81,12 +81,12 @@ class DataPicker:
     def render_zones(self) -> None:
         """Renders the drop zones side by side."""
         with gr.Row(elem_classes=["ps-zones"]):
-            for one in self._files:
+            for picked in self._files:
                 with gr.Column(min_width=150):
                     self._zones.append(
                         render_zone(
-                            f"{self._form.id}-{one.field}", one.title,
-                            is_multiple=one.is_multiple, height=_ZONE_HEIGHT,
+                            f"{self._form.id}-{picked.field}", picked.title,
+                            is_multiple=picked.is_multiple, height=_ZONE_HEIGHT,
                         )
                     )  # fmt: skip
 
@@ -101,12 +101,13 @@ class DataPicker:
     def connect(self) -> None:
         """Connects all, after the form is rendered."""
         form, shown, ask = self._form, self._shown, self._ask
+        fields = [picked.field for picked in self._files]
         offered = gr.HTML(
             self._offered(), html_template="", js_on_load=script("data_picker.js"),
-            elem_classes=["ps-unseen"], form=form.id, fields=[one.field for one in self._files],
+            elem_classes=["ps-unseen"], form=form.id, fields=fields,
         )  # fmt: skip
-        for one, zone in zip(self._files, self._zones, strict=True):
-            connect_zone(zone, form, one.field, None, self._workspace)
+        for picked, zone in zip(self._files, self._zones, strict=True):
+            connect_zone(zone, form, picked.field, None, self._workspace)
             zone.upload.change(lambda: self._offered(), None, offered, **QUIET)
         fresh = gr.JSON(visible=False)
         outputs = [shown, ask, fresh]
@@ -130,8 +131,8 @@ class DataPicker:
 
     def known(self, config: StageConfig, field: str) -> TablePreview | None:
         """Returns an earlier preview of the same data, if any; reads nothing."""
-        found = self._known.get(self._key(config, field))
-        return found if isinstance(found, TablePreview) else None
+        preview = self._known.get(self._key(config, field))
+        return preview if isinstance(preview, TablePreview) else None
 
     def _describe(self, config: Any, outputs: Sequence[Any], *, asks_hub: bool) -> dict[Any, Any]:
         shown, ask, fresh = outputs
@@ -139,10 +140,10 @@ class DataPicker:
         dataset = "" if getattr(config, first) else self._dataset(config)
         before = set(self._known)
         parts = []
-        for one in self._files:
-            if getattr(config, one.field) or (dataset and one.field == first):
-                found = self._find(config, one.field, reads=not dataset or asks_hub)
-                parts.append(_section(_name_of(config, one, dataset), found))
+        for picked in self._files:
+            if getattr(config, picked.field) or (dataset and picked.field == first):
+                preview = self._find(config, picked.field, reads=not dataset or asks_hub)
+                parts.append(_section(_name_of(config, picked, dataset), preview))
         is_unknown = bool(dataset) and not isinstance(
             self._known.get(self._key(config, first)), TablePreview
         )
@@ -159,17 +160,17 @@ class DataPicker:
         if not reads or (path and "*" not in path and not Path(path).exists()):
             return self._known.get(key)
         with self._reading:
-            found = self._known.get(key)
+            preview = self._known.get(key)
             # A dataset that couldn't be reached is asked for again.
-            if found is None or (isinstance(found, StudioError) and not path):
+            if preview is None or (isinstance(preview, StudioError) and not path):
                 try:
-                    found = self._read(config, field)
+                    preview = self._read(config, field)
                 except StudioError as error:
-                    found = error
-                self._known[key] = found
+                    preview = error
+                self._known[key] = preview
                 while len(self._known) > _MOST_KEPT:
                     self._known.popitem(last=False)
-        return found
+        return preview
 
     def _key(self, config: StageConfig, field: str) -> str:
         fields = type(config).model_fields
@@ -180,9 +181,9 @@ class DataPicker:
         }
         # A sample is drawn after the preview.
         values.pop("limit", None)
-        for one in self._files:
-            if one.field != field:
-                values.pop(one.field, None)
+        for picked in self._files:
+            if picked.field != field:
+                values.pop(picked.field, None)
         try:
             stat = Path(getattr(config, field)).stat()
         except OSError:
@@ -196,21 +197,21 @@ class DataPicker:
         return [str(path) for path in newest[:_MOST_OFFERED]]
 
 
-def _name_of(config: Any, one: PickedFile, dataset: str) -> str:
-    path = getattr(config, one.field)
+def _name_of(config: Any, picked: PickedFile, dataset: str) -> str:
+    path = getattr(config, picked.field)
     if not path:
         return f"Dataset: {dataset}"
     name = Path(path).name or path
-    return name if one.is_multiple else f"{one.title}: {name}"
+    return name if picked.is_multiple else f"{picked.title}: {name}"
 
 
-def _section(title: str, found: TablePreview | StudioError | None) -> str:
+def _section(title: str, preview: TablePreview | StudioError | None) -> str:
     heading = f'<h3 class="ps-subheading">{escape(title)}</h3>'
-    if found is None:
+    if preview is None:
         return heading
-    if isinstance(found, StudioError):
-        return heading + error_card(found)
-    return heading + "".join(_parts(found))
+    if isinstance(preview, StudioError):
+        return heading + error_card(preview)
+    return heading + "".join(_parts(preview))
 
 
 def _parts(seen: TablePreview) -> Iterator[str]:

@@ -83,11 +83,11 @@ def _totals(use: DiskUsage) -> dict[str, Any]:
         {
             "part": part,
             "title": _title_of_part(part),
-            "bytes": taken,
-            "size": byte_count(taken),
+            "bytes": size,
+            "size": byte_count(size),
         }
-        for part, taken in use.parts.items()
-        if taken
+        for part, size in use.parts.items()
+        if size
     ]
     total, free = byte_count(use.total_bytes), byte_count(use.free_bytes)
     return {"parts": parts, "total": f"This workspace takes {total}; {free} are free."}
@@ -109,8 +109,8 @@ def _describe(use: ArtifactUsage, store: Store, maker: str) -> dict[str, Any]:
         "location": artifact.manifest.location,
         "created": artifact.manifest.created,
         "run": run.id if run else "",
-        "made_from": _listed([_called(one) for one in use.made_from]),
-        "turned_into": _listed([_called(one) for one in use.turned_into]),
+        "made_from": _listed([_called(artifact) for artifact in use.made_from]),
+        "turned_into": _listed([_called(artifact) for artifact in use.turned_into]),
         "needed_by": _listed([f"{row.id} ({row.state})" for row in use.needed_by]),
     }
 

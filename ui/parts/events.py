@@ -62,7 +62,7 @@ def separate_events(page: gr.Blocks) -> None:
     for event, handlers in shared.items():
         for handler in handlers:
             relays.setdefault(handler._id, gr.JSON(visible=False))
-            handler.targets = [one for one in handler.targets if one != event]
+            handler.targets = [target for target in handler.targets if target != event]
         outputs = [relays[handler._id] for handler in handlers]
         component: Any = page.blocks[event[0]] if event[0] is not None else page
         relay = f"() => studio.relay({len(outputs)})"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
 
 from core.architecture.architecture import Architecture
 from core.artifacts.finding import is_on_hub, must_be_fetched
@@ -14,6 +13,7 @@ from core.config.corpus import CorpusConfig
 from core.config.finetune import FinetuneConfig
 from core.errors import CheckpointError, StudioError
 from core.families import title_of_family
+from core.finetuning.data import read_beginning
 from core.finetuning.examples import Example, Sentence
 from core.finetuning.heads import Kind
 from core.finetuning.names import is_of_finetuning
@@ -22,14 +22,14 @@ from core.hub.pull import find_fetched
 from core.inference.masks import fills_masks
 from core.models import hf
 from core.models.hf import CONFIG_FILE
+from core.models.registry import count_parameters
 from core.serving.demo import read_card
 from core.shards.examples import HOLE, example_sentences, with_hole
+from core.tokenizer.loading import StudioTokenizer, load
+from core.tokenizer.roles import TOKENIZER_FILE
 from core.workspace.manifests import Artifact, Manifest
 from core.workspace.workspace import Workspace
 from ui.parts.markup import short_count
-
-if TYPE_CHECKING:
-    from core.tokenizer.loading import StudioTokenizer
 
 _EXAMPLES_SHOWN = 4
 _EXAMPLES_READ = 500
@@ -95,8 +95,9 @@ def _folder_of(name: str, workspace: Workspace) -> Path:
 
 def writes(name: str | None, workspace: Workspace) -> bool:
     """Returns whether a model generates text."""
-    found = architecture_of(name, workspace)
-    return found is not None and found.kind != "encoder" and not head_of(name, workspace)
+    architecture = architecture_of(name, workspace)
+    is_decoding = architecture is not None and architecture.kind != "encoder"
+    return is_decoding and not head_of(name, workspace)
 
 
 def fills(name: str | None, workspace: Workspace) -> bool:
@@ -106,8 +107,8 @@ def fills(name: str | None, workspace: Workspace) -> bool:
 
 def examples(name: str | None, workspace: Workspace) -> list[str]:
     """Returns example sentences, masked unless the model is a decoder or classifies."""
-    found = architecture_of(name, workspace)
-    if not name or found is None:
+    architecture = architecture_of(name, workspace)
+    if not name or architecture is None:
         return []
     if is_on_hub(name, workspace) or find_checkpoint(name, workspace):
         folder, model = _folder_of(name, workspace), None
@@ -118,9 +119,9 @@ def examples(name: str | None, workspace: Workspace) -> list[str]:
     if head_of(name, workspace):
         return own or (_labelled_texts(model, workspace) if model else [])
     if not own and model:
-        cut = str if found.kind == "decoder" else with_hole
+        cut = str if architecture.kind == "decoder" else with_hole
         own = _own_texts(model, workspace, cut)
-    return general_examples(found, folder, own)
+    return general_examples(architecture, folder, own)
 
 
 def general_examples(
@@ -134,8 +135,6 @@ def general_examples(
     """
     if architecture.kind == "decoder":
         return list(own or _BEGINNINGS)
-    from core.tokenizer.loading import load
-
     mask = load(str(folder)).mask_token or "<mask>"
     return [text.replace(HOLE, mask) for text in own or _WITHHOLES]
 
@@ -152,8 +151,6 @@ def tokenizer_of(name: str | None, workspace: Workspace) -> StudioTokenizer | No
 
 def load_once(folder: Path) -> StudioTokenizer | None:
     """Returns a folder's tokenizer, cached until it changes."""
-    from core.tokenizer.roles import TOKENIZER_FILE
-
     try:
         return _load(folder, (folder / TOKENIZER_FILE).stat().st_mtime_ns)
     except (OSError, StudioError):
@@ -162,8 +159,6 @@ def load_once(folder: Path) -> StudioTokenizer | None:
 
 @lru_cache(maxsize=2)
 def _load(folder: Path, changed: int) -> StudioTokenizer:
-    from core.tokenizer.loading import load
-
     return load(str(folder))
 
 
@@ -174,25 +169,23 @@ def _own_texts(model: Artifact, workspace: Workspace, cut: Callable[[str], str])
 
 def _labelled_texts(model: Artifact, workspace: Workspace) -> list[str]:
     """Returns a short text of each class, from the files that the model was tuned on."""
-    from core.finetuning.data import read_beginning
-
     try:
         config = FinetuneConfig.parse(model.manifest.config)
         for name in ("test_path", "validation_path", "train_path"):
             if path := str(getattr(config, name)):
                 workspace.confine(path, field=name)
-                found = read_beginning(config, name.removesuffix("_path"), _EXAMPLES_READ)
-                return _one_of_each(found)
+                examples = read_beginning(config, name.removesuffix("_path"), _EXAMPLES_READ)
+                return _one_of_each(examples)
     except StudioError:
         return []
     return []
 
 
-def _one_of_each(found: Sequence[Example | Sentence]) -> list[str]:
+def _one_of_each(examples: Sequence[Example | Sentence]) -> list[str]:
     chosen: dict[object, str] = {}
-    for one in found:
-        text = " ".join(one.texts[:1] if isinstance(one, Example) else one.words)
-        key = one.label if isinstance(one, Example) else text
+    for example in examples:
+        text = " ".join(example.texts[:1] if isinstance(example, Example) else example.words)
+        key = example.label if isinstance(example, Example) else text
         if key not in chosen and len(text) <= _LONGEST_EXAMPLE:
             chosen[key] = text
     return list(chosen.values())[:_EXAMPLES_SHOWN]
@@ -201,28 +194,29 @@ def _one_of_each(found: Sequence[Example | Sentence]) -> list[str]:
 def comparable(name: str | None, names: Sequence[str], workspace: Workspace) -> list[str]:
     """Returns those of some models that can answer the same questions as a model."""
     kind = _abilities(name, workspace)
-    return [one for one in names if one != name and kind & _abilities(one, workspace)]
+    return [other for other in names if other != name and kind & _abilities(other, workspace)]
 
 
 def _abilities(name: str | None, workspace: Workspace) -> set[str]:
     if head := head_of(name, workspace):
         return {head}
-    found = {"fills": fills(name, workspace), "writes": writes(name, workspace)}
-    return {ability for ability, has_it in found.items() if has_it}
+    abilities = {"fills": fills(name, workspace), "writes": writes(name, workspace)}
+    return {ability for ability, has_it in abilities.items() if has_it}
 
 
 def describe_model(name: str | None, workspace: Workspace) -> str:
     """Describes a model: family, parameters, and the data of its training; "" if unknown."""
-    found = architecture_of(name, workspace)
-    if not name or found is None:
+    architecture = architecture_of(name, workspace)
+    if not name or architecture is None:
         return ""
-    size = f"{title_of_family(found.model_type)}, {_millions(found)} parameters"
+    parameters = short_count(count_parameters(architecture))
+    size = f"{title_of_family(architecture.model_type)}, {parameters} parameters"
     if is_on_hub(name, workspace) or find_checkpoint(name, workspace):
         return f"{size}."
     made = workspace.find("model", name).manifest
     if is_of_finetuning(made):
         counts = made.counts
-        classes = [str(one) for one in counts.get("labels") or ()]
+        classes = [str(label) for label in counts.get("labels") or ()]
         data = made.config.get("glue") or made.config.get("train_path") or ""
         data = PurePath(str(data or made.config.get("dataset_name", ""))).name
         parts = [size, f"fine-tuned from {counts.get('model')}", f"on {data}" if data else ""]
@@ -233,12 +227,6 @@ def describe_model(name: str | None, workspace: Workspace) -> str:
 
 def _sentence(parts: Sequence[str]) -> str:
     return ", ".join(filter(None, parts)) + "."
-
-
-def _millions(found: Architecture) -> str:
-    from core.models.registry import count_parameters
-
-    return short_count(count_parameters(found))
 
 
 def _trained_on(made: Manifest, workspace: Workspace) -> str:
@@ -269,4 +257,4 @@ def _corpus_of(values: object) -> str:
         "hub": config.dataset_name,
         "corpus": f"the cleaned corpus {config.corpus_name}",
     }
-    return kinds.get(config.source, "") or ", ".join(one.name for one in config.sources)
+    return kinds.get(config.source, "") or ", ".join(source.name for source in config.sources)

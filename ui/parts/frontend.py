@@ -160,7 +160,7 @@ class FasterFrontend:
             if message.get("more_body"):
                 return
             body = await run_in_threadpool(self._with_script, b"".join(parts))
-            headers = [one for one in start["headers"] if one[0].lower() != b"content-length"]
+            headers = [h for h in start["headers"] if h[0].lower() != b"content-length"]
             if scope["method"] == "GET":
                 headers.append((b"content-length", str(len(body)).encode()))
             await send({**start, "headers": [*headers, (b"cache-control", b"no-cache")]})

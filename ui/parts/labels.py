@@ -52,7 +52,7 @@ def title_of_option(name: str) -> str:
 
 
 def _relabel_assignments(text: str, models: tuple[type[StageConfig], ...]) -> str:
-    return _VALUE.sub(lambda found: _assignment(found, models), text)
+    return _VALUE.sub(lambda match: _assignment(match, models), text)
 
 
 def _as(label: str) -> Callable[[re.Match[str]], str]:
@@ -73,11 +73,11 @@ def _fields(models: Iterable[type[StageConfig]]) -> Iterator[tuple[str, FieldInf
                 yield name, field
 
 
-def _assignment(found: re.Match[str], models: tuple[type[StageConfig], ...]) -> str:
-    name, value = found.groups()
+def _assignment(match: re.Match[str], models: tuple[type[StageConfig], ...]) -> str:
+    name, value = match.groups()
     field = dict(_fields(models)).get(name)
     if field is None:
-        return found[0]
+        return match[0]
     texts = field_extra(field)["options"].get(value)
     return f"{title_of(name, field)} {texts[0] if texts else value}"
 
@@ -93,7 +93,7 @@ def _replacements(
     patterns = [(_WORD.format(f"`?{re.escape(name)}`?"), label) for name, label in labels.items()]
     patterns += [(rf"(?<![\w-])--{flag}(?![\w-])", label) for flag, label in flags.items()]
     patterns += [(set_to.format(re.escape(name)), label) for name, label in verbs.items()]
-    longest_first = sorted(patterns, key=lambda one: len(one[0]), reverse=True)
+    longest_first = sorted(patterns, key=lambda pattern: len(pattern[0]), reverse=True)
     return tuple((re.compile(pattern), label) for pattern, label in longest_first)
 
 

@@ -58,8 +58,8 @@ def render_within(tab: str) -> str:
     if parent not in _WITHIN:
         return ""
     links = "".join(
-        f'<a href="#{one}" data-go="{one}"{_CURRENT if one == tab else ""}>{words}</a>'
-        for one, words in _WITHIN[parent]
+        f'<a href="#{name}" data-go="{name}"{_CURRENT if name == tab else ""}>{words}</a>'
+        for name, words in _WITHIN[parent]
     )
     return f'<nav class="ps-within" aria-label="{TITLES[parent]}">{links}</nav>'
 

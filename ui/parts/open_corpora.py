@@ -19,7 +19,7 @@ def render_open_corpora(form: str, *, classes: Sequence[str] = ()) -> None:
     Args:
         form: Id of the form that it fills in.
     """
-    names = sorted(list_languages().items(), key=lambda one: one[1])
+    names = sorted(list_languages().items(), key=lambda language: language[1])
     gr.HTML(
         html_template='<div class="ps-open-corpora"></div>',
         js_on_load=script("open_corpora.js"),
@@ -35,4 +35,4 @@ def render_open_corpora(form: str, *, classes: Sequence[str] = ()) -> None:
 @answering
 def open_corpora(question: dict[str, Any]) -> dict[str, Any]:
     """Lists the corpora of a language."""
-    return {"corpora": [asdict(one) for one in find_corpora(str(question.get("language")))]}
+    return {"corpora": [asdict(corpus) for corpus in find_corpora(str(question.get("language")))]}

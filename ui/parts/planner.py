@@ -69,28 +69,29 @@ def render(form: Form[TrainConfig], workspace: Workspace) -> None:
         answer = gr.HTML(elem_id="dial-answer")
         use = gr.Button("Use these", elem_id="dial-use", visible=False)
     # In the browser: the server forgets sessions after an hour away.
-    found = gr.JSON({}, visible=False)
+    suggested = gr.JSON({}, visible=False)
 
     def suggest(*raw: Any) -> dict[Any, Any]:
-        *values, chosen, typed = raw
-        config = form.parse(*values)
+        *of_form, chosen, typed = raw
+        config = form.parse(*of_form)
         try:
             amount = _number(typed, whole=chosen == "tokens")
-            said = _ask(config, str(chosen), amount, workspace)
+            suggestion = _ask(config, str(chosen), amount, workspace)
         except StudioError as error:
             problem = {answer: present.error_card(error), use: gr.update(visible=False)}
             return {**problem, **form.beside_field(error)}
-        return {answer: _table(said), use: gr.update(visible=True), found: said["values"]}
+        values = suggestion["values"]
+        return {answer: _table(suggestion), use: gr.update(visible=True), suggested: values}
 
     gr.on(
         [ask.click, amount.submit],
         form.guarded(suggest),
         [*form.inputs, unit, amount],
-        [answer, use, found, *form.problem_outputs],
+        [answer, use, suggested, *form.problem_outputs],
         show_progress_on=[answer],
         api_visibility="private",
     )
-    use.click(present.guarded(form.updates_of), found, form.fields, **QUIET)
+    use.click(present.guarded(form.updates_of), suggested, form.fields, **QUIET)
 
 
 def _number(typed: Any, *, whole: bool = False) -> float:
@@ -98,7 +99,7 @@ def _number(typed: Any, *, whole: bool = False) -> float:
     text = str(typed).strip()
     if whole:
         text = ungrouped(text)
-    text = _GROUPED.sub(lambda found: found[0].replace(",", ""), text)
+    text = _GROUPED.sub(lambda match: match[0].replace(",", ""), text)
     try:
         number = float(re.sub(r"[\s_]", "", text))
     except ValueError:
@@ -138,12 +139,12 @@ def _ask(config: TrainConfig, unit: str, amount: float, workspace: Workspace) ->
     except subprocess.TimeoutExpired as error:
         raise _no_answer(f"nothing within {_MOST_SECONDS} s") from error
     try:
-        said = json.loads(ended.stdout.strip().splitlines()[-1])
+        suggestion = json.loads(ended.stdout.strip().splitlines()[-1])
     except (IndexError, ValueError) as error:
         raise _no_answer(ended.stderr.strip()[-500:]) from error
-    if "error" in said:
-        raise StudioError(**said["error"])
-    return dict(said)
+    if "error" in suggestion:
+        raise StudioError(**suggestion["error"])
+    return dict(suggestion)
 
 
 def _no_answer(received: str) -> StudioError:
@@ -155,13 +156,15 @@ def _no_answer(received: str) -> StudioError:
     )
 
 
-def _table(said: Mapping[str, Any]) -> str:
+def _table(suggestion: Mapping[str, Any]) -> str:
     rows = [
-        (title_of(name, TrainConfig.model_fields[name]), _shown(value), said["reasons"][name])
-        for name, value in said["values"].items()
+        (title_of(name, TrainConfig.model_fields[name]), _shown(value), suggestion["reasons"][name])
+        for name, value in suggestion["values"].items()
     ]
-    remarks = "".join(f'<p class="ps-note">{escape(remark)}</p>' for remark in said["remarks"])
-    return markup.table(("Setting", "Value", "Why"), rows, label="Suggested settings") + remarks
+    notes = (f'<p class="ps-note">{escape(remark)}</p>' for remark in suggestion["remarks"])
+    return markup.table(("Setting", "Value", "Why"), rows, label="Suggested settings") + "".join(
+        notes
+    )
 
 
 def _shown(value: Any) -> str:

@@ -200,9 +200,9 @@ def _tiles(report: Mapping[str, Any], price: float | None) -> Iterator[tuple[str
     if not report["step_seconds"]:
         return
     if report["hours"]:
-        yield "for the whole run", time_span([3600 * one for one in report["hours"]])
+        yield "for the whole run", time_span([3600 * hours for hours in report["hours"]])
     if report["chip_hours"] and price:
-        cost = [one * price for one in report["chip_hours"]]
+        cost = [hours * price for hours in report["chip_hours"]]
         yield f"cost, at {price:,.10g} a chip-hour", _span(cost)
     elif report["chip_hours"]:
         yield "chip-hours", _span(report["chip_hours"])
@@ -283,14 +283,14 @@ def _state_function(workspace: Workspace, store: Store) -> Callable[..., dict[st
     @answering
     def preflight_state(question: dict[str, Any]) -> dict[str, Any]:
         present, price = question.get("settings") or {}, question.get("price")
-        found = reports()
-        chosen = _choose(found, present, str(question.get("report", "")))
+        listed = reports()
+        chosen = _choose(listed, present, str(question.get("report", "")))
         run = _newest(store, ("queued", *ACTIVE_STATES))
         state = {
             "run": summarize(run, workspace) if run else None,
             "failure": None if run else _failure(store, chosen, present),
             "report": _shown(chosen, present, price) if chosen else None,
-            "listed": [_line(one) for one in found[:_MOST_LISTED]],
+            "listed": list(map(_line, listed[:_MOST_LISTED])),
         }
         seen = fingerprint_of(state)
         return {} if seen == question.get("seen") else {**state, "seen": seen}
@@ -304,21 +304,21 @@ class _Reports:
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
         self._revision: str | None = None
-        self._found: Sequence[Artifact] = []
+        self._listed: Sequence[Artifact] = []
 
     def __call__(self) -> Sequence[Artifact]:
         revision = artifacts.revision(self._workspace, "preflight")
         if revision != self._revision:
-            found = self._workspace.list("preflight")
-            self._found = [one for one in found if is_report(one.manifest.counts)]
+            stored = self._workspace.list("preflight")
+            self._listed = [report for report in stored if is_report(report.manifest.counts)]
             self._revision = revision
-        return self._found
+        return self._listed
 
 
-def _choose(found: Sequence[Artifact], present: Settings, name: str) -> Artifact | None:
-    asked_for = (one for one in found if one.name == name)
-    fitting = (one for one in found if _settings_in(one) == present)
-    return next(asked_for, None) or next(fitting, None) or next(iter(found), None)
+def _choose(listed: Sequence[Artifact], present: Settings, name: str) -> Artifact | None:
+    asked_for = (report for report in listed if report.name == name)
+    fitting = (report for report in listed if _settings_in(report) == present)
+    return next(asked_for, None) or next(fitting, None) or next(iter(listed), None)
 
 
 def _settings_in(artifact: Artifact) -> Settings:
@@ -401,19 +401,19 @@ def time_span(seconds: Sequence[float]) -> str:
         ("s", 1.0, 0.5),
     ):
         if longest >= from_seconds:
-            return f"{_span([one / divisor for one in seconds])} {unit}"
-    return f"{_span([1000 * one for one in seconds])} ms"
+            return f"{_span([value / divisor for value in seconds])} {unit}"
+    return f"{_span([1000 * value for value in seconds])} ms"
 
 
 def _scaled_span(values: Sequence[float]) -> str:
     for unit, divisor in (("M", 1e6), ("k", 1e3)):
         if values[-1] >= divisor:
-            return f"{_span([one / divisor for one in values])} {unit}"
+            return f"{_span([value / divisor for value in values])} {unit}"
     return _span(values)
 
 
 def _span(values: Sequence[float]) -> str:
-    low, high = (_rough(one) for one in values)
+    low, high = (_rough(value) for value in values)
     return low if low == high else f"{low} – {high}"
 
 

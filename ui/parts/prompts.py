@@ -98,19 +98,19 @@ class Asked:
     tokenizer: Callable[[str | None], StudioTokenizer | None] = lambda _: None
     second: gr.Dropdown | None = None
 
-    def filled_texts(self, name: str | None, text: str, found: list[Any]) -> list[list[str]]:
+    def filled_texts(self, name: str | None, text: str, predictions: list[Any]) -> list[list[str]]:
         """Returns the text per prediction for several masks; empty for one."""
-        if found and isinstance(found[0], dict):
+        if predictions and isinstance(predictions[0], dict):
             return []
         tokenizer = self.tokenizer(name)
-        return filled_texts(tokenizer, text, found) if tokenizer else []
+        return filled_texts(tokenizer, text, predictions) if tokenizer else []
 
     def in_words_of(self, other: str, name: str | None, text: str) -> str:
         """Replaces the mask token of a model by that of another one."""
-        mine, theirs = self.tokenizer(name), self.tokenizer(other)
-        if not (mine and theirs and mine.mask_token and theirs.mask_token):
+        tokenizer, others = self.tokenizer(name), self.tokenizer(other)
+        if not (tokenizer and others and tokenizer.mask_token and others.mask_token):
             return text
-        return text.replace(mine.mask_token, theirs.mask_token)
+        return text.replace(tokenizer.mask_token, others.mask_token)
 
     def of_this(self, handler: Callable[..., Any]) -> Callable[..., Any]:
         """Binds the model's name, if there is only one."""
@@ -128,8 +128,8 @@ class Asked:
 
     def writes(self, name: str | None) -> bool:
         """Returns whether a model generates text."""
-        found = self.architecture(name)
-        return found is not None and found.kind != "encoder"
+        architecture = self.architecture(name)
+        return architecture is not None and architecture.kind != "encoder"
 
     def fills(self, name: str | None) -> bool:
         """Returns whether a model fills masks (BART too)."""
@@ -204,8 +204,8 @@ def render_masks(asked: Asked, chips: gr.HTML, *, visible: bool = True) -> AskFo
 
     def fill(name: str | None, sentence: str, count: float, precision: Dtype = "auto") -> str:
         try:
-            found = asked.answerer.fill_mask(name or "", sentence, int(count), precision)
-            return answers.predictions(found, asked.filled_texts(name, sentence, found))
+            predictions = asked.answerer.fill_mask(name or "", sentence, int(count), precision)
+            return answers.predictions(predictions, asked.filled_texts(name, sentence, predictions))
         except StudioError as error:
             return present.error_card(error)
 
@@ -277,7 +277,8 @@ def render_writing(
         shown = ""
         with ExitStack() as stack:
             streams = [
-                _stream_answer(asked.answerer, one, text, options, continues(one)) for one in names
+                _stream_answer(asked.answerer, name, text, options, continues(name))
+                for name in names
             ]
             for stream in streams:
                 stack.enter_context(closing(stream))
@@ -286,8 +287,8 @@ def render_writing(
         yield shown, gr.update(visible=True), gr.update(visible=False)
 
     def continues(name: str | None) -> bool:
-        found = asked.architecture(name)
-        return found is None or found.kind == "decoder"
+        architecture = asked.architecture(name)
+        return architecture is None or architecture.kind == "decoder"
 
     # In the browser, at once, so that nobody presses twice.
     gr.on([ask.click, prompt.submit], None, None, [answer, ask, stop], js=_WAITING, **QUIET)

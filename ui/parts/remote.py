@@ -52,7 +52,7 @@ def describe_remote(row: RunRow) -> dict[str, Any] | None:
 def phase_error(row: RunRow) -> dict[str, Any] | None:
     """Returns the last error of the current phase, which is waited out, with its time."""
     since = float(row.remote.get("since") or 0.0)
-    errors = [one for one in row.warnings if one.get("alert") == "unreachable"]
+    errors = [warning for warning in row.warnings if warning.get("alert") == "unreachable"]
     if not errors or errors[-1]["time"] < since:
         return None
     return {"message": hide_secrets(errors[-1]["message"]), "time": errors[-1]["time"]}
@@ -140,20 +140,20 @@ def phases_function(workspace: Workspace, store: Store) -> Answer:
 
 def list_phases(events: Path) -> list[dict[str, Any]]:
     """Lists when each phase began, the newest last."""
-    found: list[dict[str, Any]] = []
+    phases: list[dict[str, Any]] = []
     for event in read_phases(events):
         phase = {name: event.get(name) for name in ("phase", "incarnation", "launch")}
-        if found and {**found[-1], "since": None} == {**phase, "since": None}:
+        if phases and {**phases[-1], "since": None} == {**phase, "since": None}:
             continue
-        found.append({**phase, "since": event.get("since", event["t"])})
-    return found[-_MOST_PHASES:]
+        phases.append({**phase, "since": event.get("since", event["t"])})
+    return phases[-_MOST_PHASES:]
 
 
 def machines_function(workspace: Workspace) -> Answer:
     @answering
     def show_machines(_: dict[str, Any]) -> dict[str, Any]:
         """Asks each known target, which may take a minute."""
-        return {"machines": [_describe_machine(one) for one in list_machines(workspace)]}
+        return {"machines": [_describe_machine(machine) for machine in list_machines(workspace)]}
 
     return show_machines
 

@@ -39,12 +39,12 @@ def fill_list(
     seen = gr.State([])
 
     def refresh(current: str | None, known: list[str]) -> dict[Any, Any]:
-        found = find()
-        names = [one.name for one in found]
+        listed_artifacts = find()
+        names = [artifact.name for artifact in listed_artifacts]
         value = artifacts.follow_newest(names, current or "", known)
         return {
-            listed: table(found) if found else nothing,
-            card: gr.update(visible=bool(found)),
+            listed: table(listed_artifacts) if listed_artifacts else nothing,
+            card: gr.update(visible=bool(listed_artifacts)),
             chosen: gr.update(choices=names, value=value or None),
             seen: names,
             **({beside[0]: beside[1](value)} if beside else {}),
@@ -81,8 +81,8 @@ def render_results(
     listed = gr.HTML(markup.SKELETON, elem_id=f"{id}-list")
 
     def show_one(name: str | None) -> str:
-        found = next((one for one in find() if one.name == name), None)
-        return show(found) if found else ""
+        artifact = next((artifact for artifact in find() if artifact.name == name), None)
+        return show(artifact) if artifact else ""
 
     fill_list(
         line, find=lambda: find()[:_MOST_LISTED], table=table, nothing=nothing, listed=listed,
@@ -94,7 +94,7 @@ def render_results(
 
 
 def results_table(
-    found: Sequence[Artifact],
+    listed_artifacts: Sequence[Artifact],
     *,
     origin: str,
     tasks: Mapping[str, str],
@@ -109,8 +109,10 @@ def results_table(
         headline: Returns the main figure of an artifact's counts.
     """
     rows = []
-    for one in found:
-        counts = one.manifest.counts
+    for artifact in listed_artifacts:
+        counts = artifact.manifest.counts
         model, task = str(counts.get("model", "")), tasks.get(str(counts.get("task")), "")
-        rows.append((one.name, model, task, headline(counts), markup.date(one.manifest.created)))
+        rows.append(
+            (artifact.name, model, task, headline(counts), markup.date(artifact.manifest.created))
+        )
     return markup.table(("Name", origin, "Task", "Result", "Created"), rows, label=label)

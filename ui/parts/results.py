@@ -45,7 +45,7 @@ def headline(figures: Figures) -> str:
 
 def finetuning_headline(figures: Figures) -> str:
     """Returns a fine-tuned model's first metric, with its spread over seeds."""
-    name = next((one for one in METRICS if one in figures), "")
+    name = next((metric for metric in METRICS if metric in figures), "")
     return f"{METRICS[name]} {_with_spread(figures, name)}" if name else ""
 
 
@@ -60,7 +60,7 @@ def _pairs(figures: Figures) -> str:
         ("official accuracy, a tie is right", _percent(figures.get("official_accuracy"))),
         ("pairs", _count(figures, "pairs")),
     ]
-    parts = [markup.tiles(one for one in tiles if one[1] != "–"), _about(figures)]
+    parts = [markup.tiles(tile for tile in tiles if tile[1] != "–"), _about(figures)]
     if phenomena:
         parts += [_heading("By phenomenon"), _phenomena(phenomena)]
     parts.append(_published(figures, phenomena))
@@ -70,26 +70,26 @@ def _pairs(figures: Figures) -> str:
     return _block(parts)
 
 
-def _phenomena(found: Mapping[str, Figures]) -> str:
-    known = {one["name"]: one["by_phenomenon"] for one in baselines_for(found)}
+def _phenomena(phenomena: Mapping[str, Figures]) -> str:
+    known = {baseline["name"]: baseline["by_phenomenon"] for baseline in baselines_for(phenomena)}
     compared = [(title, known[name]) for name, title in _COMPARED if name in known]
-    headings = ["Phenomenon", "Accuracy", "95 % interval", "Pairs", *(one for one, _ in compared)]
+    headings = ["Phenomenon", "Accuracy", "95 % interval", "Pairs", *dict(compared)]
     rows = [
-        (*_row(name, one), *(_percent(values.get(name)) for _, values in compared))
-        for name, one in found.items()
+        (*_row(name, of_phenomenon), *(_percent(values.get(name)) for _, values in compared))
+        for name, of_phenomenon in phenomena.items()
     ]
     return markup.table(headings, rows, label="Accuracy by phenomenon")
 
 
-def _paradigms(found: Mapping[str, Figures]) -> str:
-    rows = [_row(name, one) for name, one in found.items()]
+def _paradigms(paradigms: Mapping[str, Figures]) -> str:
+    rows = [_row(name, of_paradigm) for name, of_paradigm in paradigms.items()]
     headings = ("Paradigm", "Accuracy", "95 % interval", "Pairs")
     return markup.table(headings, rows, label="Accuracy by paradigm")
 
 
-def _row(name: str, one: Figures) -> tuple[str, ...]:
-    interval = "–".join(_interval(one))
-    return _readable(name), _percent(one.get("accuracy")), interval, _count(one, "pairs")
+def _row(name: str, figures: Figures) -> tuple[str, ...]:
+    interval = "–".join(_interval(figures))
+    return _readable(name), _percent(figures.get("accuracy")), interval, _count(figures, "pairs")
 
 
 def _published(figures: Figures, phenomena: Mapping[str, Figures]) -> str:
@@ -98,7 +98,7 @@ def _published(figures: Figures, phenomena: Mapping[str, Figures]) -> str:
     own = figures.get("mean_over_paradigms")
     if not baselines or not isinstance(own, (int, float)):
         return ""
-    rows = [(one["accuracy"], one["name"], _source(one["source"])) for one in baselines]
+    rows = [(each["accuracy"], each["name"], _source(each["source"])) for each in baselines]
     rows.append((float(own), f"{figures.get('model', 'This model')} (this model)", "measured here"))
     rows.sort(key=lambda row: -row[0])
     table = markup.table(
@@ -106,7 +106,7 @@ def _published(figures: Figures, phenomena: Mapping[str, Figures]) -> str:
         [(name, _percent(share), source) for share, name, source in rows],
         label="Published figures",
     )
-    links = "; ".join(map(_link, dict.fromkeys(one["source"] for one in baselines)))
+    links = "; ".join(map(_link, dict.fromkeys(baseline["source"] for baseline in baselines)))
     return (
         f"{_heading('Published figures')}{table}"
         f'<p class="ps-note">Means over paradigms; for BabyLM 2023 over phenomena, on the pairs '
@@ -142,10 +142,10 @@ def _text(figures: Figures) -> str:
     rows = [
         (
             name,
-            *(_number(one, figure) for figure in ("bits_per_byte", "loss", "perplexity")),
-            *(_count(one, figure) for figure in ("tokens", "documents")),
+            *(_number(of_source, figure) for figure in ("bits_per_byte", "loss", "perplexity")),
+            *(_count(of_source, figure) for figure in ("tokens", "documents")),
         )
-        for name, one in sources.items()
+        for name, of_source in sources.items()
     ]
     parts = [markup.tiles(tiles), _about(figures)]
     if len(sources) > 1:
@@ -176,7 +176,7 @@ def _finetuning(figures: Figures) -> str:
         for name in names
     ]
     headings = ("Metric", "This model", "Random weights", constant)
-    seeds = [one for one in figures.get("per_seed") or () if isinstance(one, Mapping)]
+    seeds = [of_seed for of_seed in figures.get("per_seed") or () if isinstance(of_seed, Mapping)]
     parts = [
         _gain(figures, names),
         markup.table(headings, rows, label="Metrics beside the baselines"),
@@ -224,11 +224,11 @@ def _seeds(seeds: Sequence[Figures], names: Sequence[str]) -> str:
         return ""
     headings = ("Seed", "Best epoch", *(METRICS[name] for name in names))
     rows = []
-    for number, one in enumerate(seeds[:_MOST_ROWS]):
-        found = one.get("test")
-        values: Figures = found if isinstance(found, Mapping) else one
+    for number, of_seed in enumerate(seeds[:_MOST_ROWS]):
+        tested = of_seed.get("test")
+        values: Figures = tested if isinstance(tested, Mapping) else of_seed
         cells = (_metric(name, values.get(name)) for name in names)
-        rows.append((str(one.get("seed", number)), str(one.get("epoch", "–")), *cells))
+        rows.append((str(of_seed.get("seed", number)), str(of_seed.get("epoch", "–")), *cells))
     return _folded("Each seed", markup.table(headings, rows, label="Results by seed"))
 
 
@@ -261,16 +261,18 @@ def _named(figures: Figures, name: str) -> dict[str, Figures]:
     return dict(_rows_of(figures.get(name)))
 
 
-def _rows_of(found: Any) -> Iterator[tuple[str, Figures]]:
-    for name, one in list(found.items())[:_MOST_ROWS] if isinstance(found, Mapping) else ():
-        if isinstance(one, Mapping):
-            yield str(name), one
+def _rows_of(figures_by_name: Any) -> Iterator[tuple[str, Figures]]:
+    if not isinstance(figures_by_name, Mapping):
+        return
+    for name, figures in list(figures_by_name.items())[:_MOST_ROWS]:
+        if isinstance(figures, Mapping):
+            yield str(name), figures
 
 
 def _interval(figures: Figures) -> tuple[str, str]:
-    found = figures.get("interval")
-    if isinstance(found, Sequence) and len(found) == 2 and all(map(_is, found)):
-        return f"{100 * found[0]:.1f}", f"{100 * found[1]:.1f} %"
+    bounds = figures.get("interval")
+    if isinstance(bounds, Sequence) and len(bounds) == 2 and all(map(_is, bounds)):
+        return f"{100 * bounds[0]:.1f}", f"{100 * bounds[1]:.1f} %"
     return "", ""
 
 

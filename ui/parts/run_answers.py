@@ -34,7 +34,8 @@ def samples_function(workspace: Workspace, store: Store) -> Answer:
     @answering
     def run_samples(question: dict[str, Any]) -> dict[str, Any]:
         row = store.find_run(run_of(question))
-        found = RunFolder.of(workspace, row.id).samples()[-_MOST_SAMPLES:]
-        return {} if found and found[-1]["time"] == question.get("seen") else {"samples": found}
+        samples = RunFolder.of(workspace, row.id).samples()[-_MOST_SAMPLES:]
+        is_seen = samples and samples[-1]["time"] == question.get("seen")
+        return {} if is_seen else {"samples": samples}
 
     return run_samples

@@ -76,9 +76,9 @@ def charts_of(row: RunRow) -> list[Chart]:
     """Returns the charts of the metrics that a run has so far."""
     has = {name for name, count in row.metric_counts.items() if count}
     arranged = [*_of_training(row), *_of_tuning(row), *_of_machine(row), *_of_evaluation(row)]
-    charts = (_with_random_weights(one, has) for one in arranged)
-    shown = (replace(one, lines=tuple(x for x in one.lines if x.name in has)) for one in charts)
-    return [one for one in shown if any(not line.level for line in one.lines)]
+    charts = (_with_random_weights(chart, has) for chart in arranged)
+    shown = (replace(c, lines=tuple(x for x in c.lines if x.name in has)) for c in charts)
+    return [chart for chart in shown if any(not line.level for line in chart.lines)]
 
 
 def mixed_sources(row: RunRow) -> list[str]:
@@ -127,9 +127,9 @@ def _of_tuning(row: RunRow) -> Iterator[Chart]:
     if row.stage != "finetune":
         return
     names = (name.removeprefix(RANDOM_INIT) for name in row.metric_counts)
-    found = {name.removeprefix("eval_") for name in names if name.startswith("eval_")} - {"loss"}
-    known = [name for name in METRICS if name in found]
-    for name in [*known, *in_order(found - set(known))]:
+    metrics = {name.removeprefix("eval_") for name in names if name.startswith("eval_")} - {"loss"}
+    known = [name for name in METRICS if name in metrics]
+    for name in [*known, *in_order(metrics - set(known))]:
         title = METRICS.get(name) or metric_title(name)
         floor = 0 if name == "mse" else None
         yield Chart(f"{title}, development set", (Line(f"eval_{name}", dots=True),), floor=floor)
@@ -166,28 +166,33 @@ def _of_evaluation(row: RunRow) -> Iterator[Chart]:
         yield Chart(f"{title} of held-out text", (line,), unit=unit)
     yield from _of_phenomena(row.metric_counts)
     for name, title in _OF_TEXT.items():
-        parts = [one for one in sorted(row.metric_counts) if one.startswith(f"{name}/")]
-        labelled = [(one, one.removeprefix(f"{name}/")) for one in parts]
+        prefix = f"{name}/"
+        metrics = [metric for metric in sorted(row.metric_counts) if metric.startswith(prefix)]
+        labelled = [(metric, metric.removeprefix(prefix)) for metric in metrics]
         yield from _in_parts(f"{title} by source", labelled, "Held-out text by source")
 
 
 def _of_phenomena(counts: Mapping[str, int]) -> Iterator[Chart]:
     """Yields BLiMP's phenomena by field of linguistics, then others in alphabetical order."""
     group = "Accuracy by phenomenon"
-    found = {one.removeprefix(_PHENOMENON): one for one in counts if one.startswith(_PHENOMENON)}
-    known = [one for phenomena in FIELDS.values() for one in phenomena if one in found]
+    metrics = [metric for metric in sorted(counts) if metric.startswith(_PHENOMENON)]
+    labelled = {
+        name: (metric, _readable(name))
+        for metric, name in ((metric, metric.removeprefix(_PHENOMENON)) for metric in metrics)
+    }
+    title = "Phenomena"
     for field, phenomena in FIELDS.items():
-        of_field = [(found[one], _readable(one)) for one in phenomena if one in found]
-        yield from _in_parts(field, of_field, group)
-    others = [(found[one], _readable(one)) for one in sorted(found) if one not in known]
-    yield from _in_parts("Other phenomena" if known else "Phenomena", others, group)
+        if of_field := [labelled.pop(name) for name in phenomena if name in labelled]:
+            title = "Other phenomena"
+            yield from _in_parts(field, of_field, group)
+    yield from _in_parts(title, list(labelled.values()), group)
 
 
 def _in_parts(title: str, named: Sequence[tuple[str, str]], group: str) -> Iterator[Chart]:
     """Yields charts of few curves each, about equally many."""
     count = math.ceil(len(named) / MOST_PARTS)
     for number in range(count):
-        first, last = (len(named) * one // count for one in (number, number + 1))
+        first, last = (len(named) * index // count for index in (number, number + 1))
         place = f", {number + 1} of {count}" if count > 1 else ""
         lines = _colored(named[first:last], dots=True)
         yield Chart(f"{title}{place}", lines, group=group)

@@ -106,9 +106,9 @@ def remake_of(row: RunRow, store: Store) -> dict[str, Any] | None:
     name = str(row.config.get(stage) or "")
     if row.state != "failed" or not name:
         return None
-    for one in store.list_runs(limit=_SEARCHED, states=("done",)):
-        if (one.stage, one.name) == (stage, name):
-            return {"run": one.id, "tab": tab_of(stage), "words": words}
+    for earlier in store.list_runs(limit=_SEARCHED, states=("done",)):
+        if (earlier.stage, earlier.name) == (stage, name):
+            return {"run": earlier.id, "tab": tab_of(stage), "words": words}
     return None
 
 
@@ -156,7 +156,7 @@ def ending_of(row: RunRow) -> str:
 
 def alert_kinds(row: RunRow) -> list[str]:
     """Lists a run's alerts, newest first."""
-    kinds = [describe_alert(one["alert"]) for one in row.warnings if one.get("alert")]
+    kinds = [describe_alert(warning["alert"]) for warning in row.warnings if warning.get("alert")]
     return list(dict.fromkeys(reversed(kinds)))
 
 
@@ -168,14 +168,14 @@ def describe_alert(alert: str) -> str:
 def notices_of(row: RunRow) -> list[dict[str, Any]]:
     """Returns a run's notices, shown in every tab; rising `number`s let each show once."""
     notices = [
-        _notice(row, describe_alert(one["alert"]), _number_of(one), one["message"])
-        for one in row.warnings
-        if one.get("alert")
+        _notice(row, describe_alert(warning["alert"]), _number_of(warning), warning["message"])
+        for warning in row.warnings
+        if warning.get("alert")
     ]
     if row.state in BAD_ENDINGS and row.reason != "dependency":
         error = row.error or {}
         parts = filter(None, (error.get("problem"), error.get("fix")))
-        message = " ".join(f"{one[:1].upper()}{one[1:].removesuffix('.')}." for one in parts)
+        message = " ".join(f"{text[:1].upper()}{text[1:].removesuffix('.')}." for text in parts)
         notices.append({**_notice(row, label_of(row), row.attempt, message), "bad": True})
     return notices
 

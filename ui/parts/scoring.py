@@ -40,7 +40,7 @@ def render(client: PlaygroundClient, model: gr.Dropdown, second: gr.Dropdown) ->
             )
             with gr.Row(elem_classes=["ps-inline"]):
                 dtype = gr.Dropdown(
-                    [one for one in DTYPES if one != "auto"],
+                    [dtype for dtype in DTYPES if dtype != "auto"],
                     value="float32",
                     label="Precision",
                     elem_id="playground-score-dtype",

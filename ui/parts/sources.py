@@ -40,7 +40,7 @@ class CorpusForm(Form[CorpusConfig]):
         return super()._component(name, field, value)
 
     def _offered(self, name: str, choices: Sequence[str]) -> list[str]:
-        return [one for one in choices if (name, one) != ("source", "several")]
+        return [choice for choice in choices if (name, choice) != ("source", "several")]
 
     def _values(self, typed: Any) -> dict[str, Any]:
         values = super()._values(typed)
@@ -105,18 +105,18 @@ class CorpusForm(Form[CorpusConfig]):
             }  # fmt: skip
 
         def edit(typed: Any, event: gr.EventData) -> dict[Any, Any]:
-            one = self._chosen(typed, event)
-            values = {field: getattr(one, field) for field in _FIELDS}
+            source = self._chosen(typed, event)
+            values = {field: getattr(source, field) for field in _FIELDS}
             return {
                 **super(CorpusForm, self).updates_of(values),
-                name: one.name,
-                edited: one.name,
+                name: source.name,
+                edited: source.name,
                 add: _SAVE,
             }
 
         def remove(typed: Any, event: gr.EventData) -> dict[Any, Any]:
             gone = self._chosen(typed, event).name
-            left = [one for one in self.listed(typed) if one.name != gone]
+            left = [source for source in self.listed(typed) if source.name != gone]
             return {**self._list(left), edited: "", add: _ADD}
 
         outputs = [menu, name, edited, add, upload, files, held, *cleared, *self.problem_outputs]
@@ -141,7 +141,7 @@ class CorpusForm(Form[CorpusConfig]):
         config = self.single(*raw)
         self._check(config)
         try:
-            one = named_source(config, name.strip())
+            source = named_source(config, name.strip())
         except ConfigError as error:
             # Shown beside the name.
             raise ConfigError(
@@ -150,8 +150,8 @@ class CorpusForm(Form[CorpusConfig]):
             ) from None  # fmt: skip
         before = self.listed(raw[0])
         names = [each.name for each in before]
-        sources = [one if each.name == edited else each for each in before]
-        sources += [one] * (edited not in names)
+        sources = [source if each.name == edited else each for each in before]
+        sources += [source] * (edited not in names)
         return list(CorpusConfig(sources=tuple(sources)).sources)
 
     def _list(self, sources: Sequence[NamedSource]) -> dict[Component, Any]:
@@ -159,10 +159,10 @@ class CorpusForm(Form[CorpusConfig]):
 
     def _chosen(self, typed: Any, event: gr.EventData) -> NamedSource:
         wanted = event._data.get("name") if isinstance(event._data, dict) else None
-        found = next((one for one in self.listed(typed) if one.name == wanted), None)
-        if found is None:
+        chosen = next((source for source in self.listed(typed) if source.name == wanted), None)
+        if chosen is None:
             raise ConfigError("The source is no longer in the list", fix="load the page again")
-        return found
+        return chosen
 
 
 def named_source(config: CorpusConfig, name: str) -> NamedSource:

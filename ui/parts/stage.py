@@ -23,7 +23,7 @@ from core.workspace.workspace import Workspace
 from ui.assets import script
 from ui.forms import Form, OtherFormError
 from ui.parts import markup
-from ui.parts.advice import explain_form
+from ui.parts.advice import describe_advice
 from ui.parts.events import QUIET
 from ui.parts.labels import relabel
 from ui.parts.navigation import TITLES
@@ -33,8 +33,6 @@ _IN_ONE_GO = (
     '<p class="ps-note">Queued together; each run waits for the one before it and uses the '
     "settings of its tab:</p>"
 )
-# Stages with settings that follow from the text.
-_EXPLAINED = ("tokenizer", "shards", "train")
 _FIX, _BLOCKED = "Fix ", "Can't start yet"
 _UNRESOLVED = '<p class="ps-note">Fix the marked settings first.</p>'
 
@@ -84,6 +82,7 @@ class Launcher:
         summarize: Describes a config without reading inputs.
         ask: Raises StudioError for problems that only the network reveals.
         require: Raises NotReadyError for what is still to be done before a start.
+        explain: Explains a stage's automatic settings of a config; may raise StudioError.
     """
 
     def __init__(
@@ -96,6 +95,7 @@ class Launcher:
         earlier: Earlier | None = None,
         ask: Callable[[Any], object] = lambda config: None,
         require: Callable[[Any], object] = lambda config: None,
+        explain: Callable[[str, Any, Workspace], object] | None = None,
     ) -> None:
         self.stage = stage
         self.form = form
@@ -105,6 +105,7 @@ class Launcher:
         self._earlier = earlier
         self._ask = ask
         self._require = require
+        self._explain = explain
         if earlier:
             form.related.append(earlier.launcher.form)
         # Opened when the form shows another config.
@@ -132,8 +133,8 @@ class Launcher:
         self, button: str, variant: Literal["primary", "secondary"] = "primary"
     ) -> None:
         """Renders start button, answer and command."""
-        if self.stage in _EXPLAINED:
-            self._render_advice()
+        if self._explain:
+            self._render_advice(self._explain)
         with gr.Column(elem_classes=["ps-start-bar"]):
             self._summary = gr.HTML(elem_classes=["ps-summary-host"])
             self._start = gr.Button(button, variant=variant, elem_id=f"{self.stage}-start")
@@ -169,19 +170,20 @@ class Launcher:
             **QUIET,
         )
 
-    def _render_advice(self) -> None:
+    def _render_advice(self, explain: Callable[[str, Any, Workspace], object]) -> None:
         """Renders what automatic settings will be, and what keeps a run from learning."""
         advice = gr.HTML({}, html_template="", js_on_load=script("advice.js"))
 
-        def explain(*raw: Any) -> dict[str, Any]:
+        def advise(*raw: Any) -> dict[str, Any]:
             try:
-                return explain_form(self.stage, self.form, raw, self._workspace)
+                config = self.form.parse(*raw)
+                return describe_advice(self.form, explain(self.stage, config, self._workspace))
             except StudioError:
                 return {}  # The form shows its own errors.
 
         gr.on(
             self.form.changes,
-            guarded(explain),
+            guarded(advise),
             self.form.inputs,
             advice,
             trigger_mode="always_last",
@@ -344,7 +346,7 @@ class Launcher:
         linked = link_stages(self._workspace, stages) if len(stages) > 1 else stages
         return markup.code_blocks(
             [
-                ("In a shell", " &&\n".join(shell_line(*one, place) for one in linked)),
+                ("In a shell", " &&\n".join(shell_line(*stage, place) for stage in linked)),
                 ("In Python", python_script(linked, place)),
             ]
         )
@@ -362,11 +364,11 @@ def _in_its_tab(form: Form[Any]) -> Iterator[None]:
     except OtherFormError:
         raise
     except StudioError as error:
-        found = form.form_of(error)
-        if found is None:
+        faulty = form.form_of(error)
+        if faulty is None:
             raise
-        problem = f"In the {TITLES[found.place]} tab: {error.problem}"
-        raise OtherFormError(error, problem, found) from error.__cause__
+        problem = f"In the {TITLES[faulty.place]} tab: {error.problem}"
+        raise OtherFormError(error, problem, faulty) from error.__cause__
 
 
 @contextmanager
@@ -403,7 +405,7 @@ def _configs(stages: Stages) -> list[tuple[str, StageConfig]]:
 def _forecast_of_all(stages: Stages) -> Forecast:
     *firsts, (last, config) = stages
     names = " and ".join(f"the {launcher.stage}" for launcher, _ in firsts)
-    steps = [launcher.describe(one) for launcher, one in firsts]
+    steps = [launcher.describe(config_before) for launcher, config_before in firsts]
     words = last.summarize(config)
     listed = "".join(f"<li>{step}</li>" for step in [*steps, escape(words)])
     button = f"Make {names}, then {_lowered(words)}"

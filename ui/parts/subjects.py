@@ -30,7 +30,7 @@ def list_checkpoints(workspace: Workspace) -> list[str]:
     folders = [path for path in workspace.runs.glob(f"*/{CHECKPOINTS_FOLDER}") if path.is_dir()]
     folders.sort(key=lambda path: -path.stat().st_mtime)
     runs = [RunFolder(path.parent) for path in folders[:_MOST_RUNS]]
-    return [one for run in runs if run.is_there() for one in list_run_checkpoints(run)]
+    return [reference for run in runs if run.is_there() for reference in list_run_checkpoints(run)]
 
 
 def find_subject(reference: str, workspace: Workspace) -> Path | None:
@@ -55,4 +55,4 @@ def find_subject(reference: str, workspace: Workspace) -> Path | None:
 
 def _pretrained(workspace: Workspace) -> list[str]:
     models = workspace.list("model")
-    return [one.name for one in models if not is_of_finetuning(one.manifest)]
+    return [model.name for model in models if not is_of_finetuning(model.manifest)]

@@ -33,7 +33,7 @@ Answer = dict[str, Any]
 
 def list_fields() -> list[dict[str, Any]]:
     """Describes the numeric and choice fields of the Train form, which a sweep may vary."""
-    found = []
+    fields = []
     for name, field in TrainConfig.model_fields.items():
         kind, _ = plain_type(field)
         choices = choices_of(field)
@@ -42,7 +42,7 @@ def list_fields() -> list[dict[str, Any]]:
         extra = field_extra(field)
         if extra["group"] in _NOT_VARIED or name == "preset":
             continue
-        found.append(
+        fields.append(
             {
                 "name": name,
                 "title": title_of(name, field),
@@ -52,7 +52,7 @@ def list_fields() -> list[dict[str, Any]]:
                 "choices": [[value, option_label(field, value)] for value in choices],
             }
         )
-    return found
+    return fields
 
 
 # They don't change what a model learns.
@@ -64,10 +64,10 @@ _NOT_VARIED = (
 
 def list_settings() -> list[dict[str, Any]]:
     """Describes a sweep's own fields."""
-    found = []
+    settings = []
     for name in SHOWN:
         field = SweepConfig.model_fields[name]
-        found.append(
+        settings.append(
             {
                 "name": name,
                 "title": title_of(name, field),
@@ -79,7 +79,7 @@ def list_settings() -> list[dict[str, Any]]:
                 ],
             }
         )
-    return found
+    return settings
 
 
 _HELP = {"name": "Empty: sweep."}
@@ -102,11 +102,11 @@ def compose(
         question: `typed` values of the Train form, or a `base` of their own; `vary` by name; and
             the sweep's own `settings`.
     """
-    typed = {name: one for name, one in dict(question.get("typed") or {}).items()
+    typed = {name: value for name, value in dict(question.get("typed") or {}).items()
              if name in form.components}  # fmt: skip
     vary = dict(question.get("vary") or {})
     try:
-        options = {name: _option(name, one) for name, one in vary.items()}
+        options = {name: _option(name, row) for name, row in vary.items()}
         settings = _settings(dict(question.get("settings") or {}))
         base = question.get("base")
         if base is None:
@@ -134,13 +134,13 @@ def read(text: str, workspace: Workspace) -> Answer:
         checked(config, workspace)
     except StudioError as error:
         return {"problem": _problem(error)}
-    fields = {one["name"] for one in list_fields()}
+    fields = {field["name"] for field in list_fields()}
     if config.stage != "train" or not set(config.options) <= fields:
         return {"only_text": True, "stage": config.stage}
     settings = {name: getattr(config, name) for name in _OPTIONS}
     plain = {name: SweepConfig.model_fields[name].default for name in _OPTIONS}
     return {
-        "vary": {name: _row(one) for name, one in config.options.items()},
+        "vary": {name: _row(option) for name, option in config.options.items()},
         "settings": {
             name: _written(value)
             for name, value in settings.items()
@@ -156,7 +156,7 @@ def write_toml(values: Mapping[str, Any]) -> str:
              if not isinstance(value, Mapping)]  # fmt: skip
     base = [f"{name} = {_toml(value)}" for name, value in values["base"].items()]
     tables = [
-        "\n".join([f"[options.{name}]", *(f"{key} = {_toml(one)}" for key, one in table.items())])
+        "\n".join([f"[options.{name}]", *(f"{key} = {_toml(table[key])}" for key in table)])
         for name, table in values["options"].items()
     ]
     return "\n\n".join(["\n".join(plain), "\n".join(["[base]", *base]), *tables]).strip() + "\n"
@@ -164,7 +164,7 @@ def write_toml(values: Mapping[str, Any]) -> str:
 
 def _toml(value: Any) -> str:
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{json.dumps(k)} = {_toml(one)}" for k, one in value.items()) + "}"
+        return "{" + ", ".join(f"{json.dumps(k)} = {_toml(v)}" for k, v in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_toml, value)) + "]"
     if isinstance(value, float) and "." not in repr(value):
@@ -181,14 +181,14 @@ def _base(config: TrainConfig, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _settings(values: Mapping[str, Any]) -> dict[str, Any]:
-    found = {}
+    settings = {}
     for name, raw in values.items():
         field = SweepConfig.model_fields.get(name)
         text = str(raw).strip()
         if field is None or name not in _OPTIONS or text == _written(field.default):
             continue
-        found[name] = _number(name, text, plain_type(field)[0])
-    return found
+        settings[name] = _number(name, text, plain_type(field)[0])
+    return settings
 
 
 def _option(name: str, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -201,15 +201,15 @@ def _option(name: str, row: Mapping[str, Any]) -> dict[str, Any]:
     if row.get("kind") != "range":
         listed = row.get("values")
         words = listed if isinstance(listed, list) else _SEPARATORS.split(str(listed or "").strip())
-        return {"values": [_number(key, str(one), kind) for one in words if str(one).strip()]}
-    found: dict[str, Any] = {
+        return {"values": [_number(key, str(text), kind) for text in words if str(text).strip()]}
+    bounds: dict[str, Any] = {
         end: _number(key, str(row.get(end) or ""), kind) for end in ("min", "max")
     }
     if row.get("log"):
-        found["log"] = True
+        bounds["log"] = True
     if count := str(row.get("count") or "").strip():
-        found["count"] = _number(key, count, int)
-    return found
+        bounds["count"] = _number(key, count, int)
+    return bounds
 
 
 def _number(key: str, text: str, kind: Any) -> Any:
@@ -234,9 +234,9 @@ def _number(key: str, text: str, kind: Any) -> Any:
 
 def _row(option: Any) -> dict[str, Any]:
     if not isinstance(option, Mapping):
-        return {"kind": "list", "values": [_written(one) for one in option]}
+        return {"kind": "list", "values": [_written(value) for value in option]}
     if "values" in option:
-        return {"kind": "list", "values": [_written(one) for one in option["values"]]}
+        return {"kind": "list", "values": [_written(value) for value in option["values"]]}
     ends = {name: _written(option[name]) for name in ("min", "max", "count") if name in option}
     return {"kind": "range", "log": bool(option.get("log")), **ends}
 
@@ -268,15 +268,17 @@ def _space(config: SweepConfig) -> Space:
 
 def _middle(config: SweepConfig) -> TrainConfig:
     """Returns the trial in the middle of the space."""
-    settings = {name: one.draw(0.5) for name, one in _space(config).items()}
+    settings = {name: dimension.draw(0.5) for name, dimension in _space(config).items()}
     return TrainConfig.parse({**config.base, **settings})
 
 
 def _estimate(config: SweepConfig, forecast: Callable[[TrainConfig], Forecast]) -> Answer:
     """Returns trials, and the time and cost of all of them, where they are known."""
     space = _space(config)
-    counts = [one.grid() if config.method == "grid" else one for one in space.values()]
-    sizes = [len(one) if isinstance(one, tuple) else one.count_values() for one in counts]
+    sizes = [
+        len(dimension.grid()) if config.method == "grid" else dimension.count_values()
+        for dimension in space.values()
+    ]
     distinct = math.prod(size for size in sizes if size) if all(sizes) else config.max_runs
     trials = min(config.max_runs, distinct)
     words = f"{trials} trial{'' if trials == 1 else 's'}"

@@ -104,7 +104,8 @@ class TextForm(Form[Any]):
         """Returns updates that show a config, here or in the Data tab."""
         assert isinstance(config, CorpusConfig)
         value = _SEPARATOR.join(filter(None, [config.corpus_name, config.only]))
-        is_offered = config.source == "corpus" and value in [one for _, one in self._choices()]
+        offered = {choice for _, choice in self._choices()}
+        is_offered = config.source == "corpus" and value in offered
         if is_offered and config == CorpusConfig(corpus_name=config.corpus_name, only=config.only):
             return {self.menu: value}
         return {self.menu: "", **self.text.updates(config)}
@@ -113,7 +114,7 @@ class TextForm(Form[Any]):
 def link_choices(forms: Sequence[TextForm]) -> None:
     """Makes all stages read the text that the user chooses for one of them."""
     for form in forms:
-        others = [one.menu for one in forms if one is not form]
+        others = [other.menu for other in forms if other is not form]
         listen(form.menu.input, lambda chosen: [chosen] * (len(forms) - 1), [form.menu], others)
 
 

@@ -139,8 +139,8 @@ def _text(kind: str, name: str, title: str, example: str, help: str) -> str:
 
 def _menu(kind: str, name: str, title: str, choices: list[str], help: str) -> str:
     options = "".join(
-        f'<option value="{one}"{" selected" if one == _FIRST_TPU else ""}>{one}</option>'
-        for one in choices
+        f'<option value="{choice}"{" selected" if choice == _FIRST_TPU else ""}>{choice}</option>'
+        for choice in choices
     )
     control = f"<select {_named(name)}>{options}</select>"
     return _field(kind, name, f"{_title(name, title)}{control}", help)
@@ -174,7 +174,7 @@ def _field(kind: str, name: str, label: str, help: str) -> str:
 def machines_function(workspace: Workspace) -> Callable[..., dict[str, Any]]:
     @answering
     def list_saved_machines(_: dict[str, Any]) -> dict[str, Any]:
-        return {"machines": [_describe_machine(one) for one in read_machines(workspace)]}
+        return {"machines": [_describe_machine(machine) for machine in read_machines(workspace)]}
 
     return list_saved_machines
 
@@ -267,7 +267,7 @@ def require_check(config: TrainConfig, workspace: Workspace) -> None:
     machine = machine_at(workspace, config.target)
     if machine and machine.has_passed:
         return
-    name = machine.name if machine else place_of_target(config.target)
+    name = name_of(config, workspace)
     problem, received = f"{name} has not passed a check in the last day", "no check"
     fix = "check it first; nothing is started or booked"
     if machine and machine.check and not machine.check.passed:
@@ -328,9 +328,10 @@ class _Prices:
                 self._asked = time.monotonic()
             return self._known
 
-    def find(self, flavor: str) -> float | None:
+    def find(self, name: str) -> float | None:
         """Returns US dollars per hour without asking; None if unknown."""
-        return next((one.price_per_hour for one in self._known if one.name == flavor), None)
+        prices = {flavor.name: flavor.price_per_hour for flavor in self._known}
+        return prices.get(name)
 
 
 _prices = _Prices()
@@ -348,7 +349,8 @@ def known_price(config: TrainConfig) -> float | None:
 def list_flavors(_: dict[str, Any]) -> dict[str, Any]:
     if not is_signed_in():
         return {"flavors": []}
-    return {"flavors": [{"name": one.name, "text": _describe(one)} for one in _prices.list()]}
+    listed = [{"name": flavor.name, "text": _describe(flavor)} for flavor in _prices.list()]
+    return {"flavors": listed}
 
 
 def _describe(flavor: flavors.Flavor) -> str:
