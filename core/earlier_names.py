@@ -20,7 +20,7 @@ _MODULES = {
     "core.cores": "core.processes.cores",
     "core.curves": "core.report.curves",
     "core.demo": "core.serving.demo",
-    "core.directions": "core.config.directions",
+    "core.directions": "core.config.metrics",
     "core.disk_usage": "core.runs.disk_usage",
     "core.environment": "core.processes.environment",
     "core.evaluation.reading": "core.config.evaluation_options",

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from core.config.base import StageConfig
-from core.config.directions import Direction, direction_of
+from core.config.metrics import Direction, direction_of
 from core.config.options import option
 from core.errors import ConfigError
 

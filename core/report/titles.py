@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from core.config.metrics import METRICS
 from core.families import objectives_of_family
 from core.finetuning.names import RANDOM_INIT
 
@@ -16,47 +17,20 @@ _ACCURACY = {
 }
 _ACCURACY_OF_ANY = "Accuracy on validation text"
 
-# Titles of metrics, in the order of their charts; others follow by name.
-METRIC_TITLES = {
-    "loss": "Training loss",
-    "eval_loss": "Validation loss",
-    "frequency_baseline_loss": "Unigram baseline",
-    "eval_accuracy": "Accuracy",
-    "eval_perplexity": "Perplexity",
-    "learning_rate": "Learning rate",
-    "tokens_per_second": "Tokens per second",
-    "data_wait_percent": "Waiting for data (%)",
-    "cpu_percent": "CPU (%)",
-    "gpu_percent": "GPU (%)",
-    "memory_gib": "Memory (GiB)",
-    "gpu_memory_gib": "GPU memory (GiB)",
-    "epoch": "Epoch",
-    "pairs_accuracy": "Accuracy on minimal pairs",
-    "pairs_mean_over_phenomena": "Mean over phenomena",
-    "text_bits_per_byte": "Bits per byte",
-    "evaluation_seconds": "Time in evaluations (s)",
-    "evaluation_percent": "Time in evaluations (%)",
-    "num_train_steps": "Steps",
-    "best_step": "Best step",
-    "tokens": "Tokens read",
-    "parameters": "Parameters",
-    "seconds": "Time in steps and validation (s)",
-    "skipped_batches": "Skipped batches",
-    "cost": "Cost (US dollars)",
-}
-
 
 def metric_title(name: str) -> str:
     """Returns the title of a metric or result."""
     if name.startswith(RANDOM_INIT):
         return f"{metric_title(name.removeprefix(RANDOM_INIT))} of random weights"
-    return METRIC_TITLES.get(name) or name.replace("_", " ").replace("/", ": ").capitalize()
+    declared = METRICS.get(name)
+    return (declared and declared.title) or name.replace("_", " ").replace("/", ": ").capitalize()
 
 
 def in_order(names: Iterable[str]) -> list[str]:
     """Sorts names of metrics: known ones first."""
-    known = list(METRIC_TITLES)
-    return sorted(set(names), key=lambda one: (known.index(one) if one in known else 99, one))
+    titled = [name for name, metric in METRICS.items() if metric.title]
+    positions = {name: position for position, name in enumerate(titled)}
+    return sorted(set(names), key=lambda name: (positions.get(name, len(titled)), name))
 
 
 def accuracy_title(config: Mapping[str, Any]) -> str:

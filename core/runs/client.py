@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from core.config.base import StageConfig
-from core.config.train import TrainConfig
 from core.errors import ConfigError, RunError, StudioError
 from core.messages.redaction import has_password, redact_forms
 from core.records.annotations import checked
@@ -25,7 +24,7 @@ from core.records.folder import (
 )
 from core.reporting.start import start_reporters
 from core.runs.start import is_worker_running, start_worker, worker_log
-from core.stages.registry import artifact_kind_of, parse_stage_config
+from core.stages.registry import artifact_kind_of, find_stage, parse_stage_config
 from core.store import ACTIVE_STATES, RunRow, Store
 from core.workspace.names import check_name
 from core.workspace.workspace import Workspace
@@ -40,10 +39,7 @@ _LOOK_SECONDS = 1.0
 def submit(workspace: Workspace, stage: str, config: StageConfig, after: Sequence[str] = ()) -> str:
     """Queues a run; raises ConfigError for a taken name, or an option without effect."""
     check_name_is_free(workspace, stage, config)
-    if stage == "train" and isinstance(config, TrainConfig):
-        from core.training.interim_options import check_used
-
-        check_used(config)
+    find_stage(stage).check_config(config)
     return queue_run(workspace, stage, config, after)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +16,11 @@ from core.config.base import StageConfig
 from core.config.clean import CleanConfig
 from core.config.evaluate import EvaluateConfig
 from core.config.finetune import FinetuneConfig
+from core.config.metrics import Metric, declare_metrics
 from core.config.preflight import PreflightConfig
 from core.config.push import PushConfig
 from core.config.shards import ShardConfig
+from core.config.sweep import SweepConfig
 from core.config.tokenizer import TokenizerConfig
 from core.config.train import TrainConfig
 from core.errors import ConfigError
@@ -47,6 +49,10 @@ class Stage:
 
     Attributes:
         api: Function for scripts, in `core` or a reference.
+        metrics: All that it measures; titles, units, directions and what a sweep accepts follow.
+        metric_finder: Lists the metrics of trials with a sweep's settings; "": those declared.
+        counts: Examples of what it counts, if it measures no model.
+        check: Refuses a config's options without effect, and values that don't go together.
         is_resumable: Whether it continues from saved state.
         keeps_parts: Whether it continues after the finished parts of the text, however it ended.
         reports_top_level: Puts results at the JSON's top level, not in `metrics`.
@@ -62,6 +68,10 @@ class Stage:
     function: str
     api: str
     artifact: ArtifactKind | None = None
+    check: str = ""
+    metrics: tuple[Metric, ...] = ()
+    metric_finder: str = ""
+    counts: str = ""
     name_deriver: str = ""
     tab: str = ""
     is_resumable: bool = False
@@ -86,6 +96,19 @@ class Stage:
         """Returns whether a run makes an artifact; an evaluation doesn't."""
         return self.artifact is not None and not getattr(config, "evaluate_only", False)
 
+    def check_config(self, config: StageConfig) -> None:
+        """Raises ConfigError for options without effect, before anything starts."""
+        if self.check:
+            _load(self.check)(config)
+
+    def list_metrics(self, sweep: SweepConfig) -> Sequence[str]:
+        """Returns patterns of the metrics that a trial may have; empty if unknown."""
+        if self.metric_finder:
+            patterns: Sequence[str] = _load(self.metric_finder)(sweep)
+            return patterns
+        names = [metric.name for metric in self.metrics]
+        return [*names, *(f"{name}/*" for name in names)]
+
     def skips_queue(self, config: StageConfig, workspace: Workspace) -> bool:
         """Returns whether a run starts beside others, without a slot."""
         return bool(self.queue_skipper) and bool(_load(self.queue_skipper)(config, workspace))
@@ -102,6 +125,7 @@ def register(stage: Stage) -> Stage:
     """Registers a stage for all interfaces."""
     if stage.artifact:
         register_kind(stage.artifact)
+    declare_metrics(stage.metrics)
     STAGES[stage.name] = stage
     return stage
 
@@ -185,6 +209,7 @@ register(
         function="core.corpus.cleaning.stage:clean",
         api="clean",
         artifact=CORPUS,
+        counts="train_documents, validation_documents or train_bytes",
         name_deriver="core.corpus.cleaning.stage:derive_name",
         tab="clean",
         keeps_parts=True,
@@ -199,6 +224,7 @@ register(
         function="core.tokenizer:train",
         api="train_tokenizer",
         artifact=TOKENIZER,
+        counts="tokens_per_word, tokens_per_byte or unknown_share",
         name_deriver="core.tokenizer.training:derive_name",
         tab="tokenizer",
         keeps_parts=True,
@@ -213,6 +239,8 @@ register(
         function="core.shards.build:build",
         api="build_shards",
         artifact=SHARDS,
+        check="core.shards.layout:check_options",
+        counts="train_rows, train_tokens or tokens_dropped",
         name_deriver="core.shards.build:derive_name",
         tab="shards",
         keeps_parts=True,
@@ -227,6 +255,8 @@ register(
         function="core.training.trainer:train",
         api="train",
         artifact=MODEL,
+        check="core.training.interim_options:check_used",
+        metric_finder="core.sweeps.metrics:list_training_metrics",
         tab="train",
         is_resumable=True,
     )
@@ -240,6 +270,8 @@ register(
         function="core.evaluation.stage:run",
         api="evaluate",
         artifact=EVALUATION,
+        check="core.evaluation.unused:check_used",
+        metric_finder="core.sweeps.metrics:list_evaluation_metrics",
         name_deriver="core.evaluation.stage:derive_name",
         tab="evaluate",
         reports_top_level=True,
@@ -256,6 +288,8 @@ register(
         function="core.finetuning.stage:run",
         api="finetune",
         artifact=MODEL,
+        check="core.finetuning.unused:check_used",
+        metric_finder="core.sweeps.metrics:list_finetuning_metrics",
         name_deriver="core.finetuning.stage:derive_name",
         tab="finetune",
         summarizer="core.finetuning.summary:summarize",
@@ -271,6 +305,7 @@ register(
         function="core.training.preflight:run",
         api="preflight",
         artifact=ArtifactKind("preflight", "TPU check"),
+        counts="one of its report",
         tab="train",
         reports_top_level=True,
     )
@@ -283,6 +318,7 @@ register(
         config=PushConfig,
         function="core.publishing.push:run",
         api="push",
+        counts="one of its receipt",
         tab="publish",
         reports_top_level=True,
         summarizer="core.publishing.push:summarize_receipt",

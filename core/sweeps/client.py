@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -130,21 +130,8 @@ def _checked(config: SweepConfig, workspace: Workspace) -> tuple[SweepConfig, St
     if config.method == "cmaes":
         check_ranges(space)
     check_packages(config)
-    example = example_trial(stage.config, base, space, _find_check(config.stage))
+    example = example_trial(stage.config, base, space, stage.check_config)
     return config.model_copy(update={"base": base}), example
-
-
-def _find_check(stage: str) -> Callable[[Any], Any] | None:
-    """Returns the function that refuses a stage's options without effect; None: there is none."""
-    if stage == "evaluate":
-        from core.evaluation.unused import check_used
-
-        return check_used
-    if stage == "finetune":
-        from core.finetuning.unused import check_used as check_finetuning
-
-        return check_finetuning
-    return None
 
 
 def _check_no_secret(model: type[StageConfig], name: str, value: Any) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from core.config.directions import quality_direction
+from core.config.metrics import quality_direction
 from core.config.sweep import SweepConfig
 from core.errors import ConfigError
 from core.finetuning.glue import TASKS
@@ -48,39 +48,34 @@ _FINETUNING = (
     "train_examples", "validation_examples", "test_examples", "seconds", "cpu_percent",
     "memory_gib", "gpu_percent", "gpu_memory_gib",
 )  # fmt: skip
-# Stages that measure no model.
-_EXAMPLES = {
-    "clean": "train_documents, validation_documents or train_bytes",
-    "tokenizer": "tokens_per_word, tokens_per_byte or unknown_share",
-    "shards": "train_rows, train_tokens or tokens_dropped",
-    "preflight": "a figure of its report",
-    "push": "a figure of its receipt",
-}
 _MOST_SHOWN = 12
 
 
 def check_metric(config: SweepConfig) -> None:
     """Raises ConfigError if it is known that no trial measures the sweep's metric."""
-    metric, known = config.metric, _known_metrics(config)
-    if known and not any(fnmatchcase(metric, one) for one in known):
+    metric, stage = config.metric, find_stage(config.stage)
+    known = stage.list_metrics(config)
+    if known and not any(fnmatchcase(metric, pattern) for pattern in known):
         raise _error(config, _shown(metric, known))
-    if config.stage in _EXAMPLES and quality_direction(metric):
-        raise _error(config, f"a figure such as {_EXAMPLES[config.stage]}")
+    if stage.counts and quality_direction(metric):
+        raise _error(config, f"a figure such as {stage.counts}")
 
 
-def _known_metrics(config: SweepConfig) -> Sequence[str]:
-    """Returns patterns of the metrics that a trial may have; empty if unknown."""
-    if config.stage == "train":
-        return _known_in_training(config)
-    if config.stage == "evaluate":
-        return [one for task in _possible(config, "task") for one in _BY_EVALUATION.get(task, ())]
-    if config.stage == "finetune":
-        own = [one for task in _finetuning_tasks(config) for one in _BY_FINETUNING.get(task, ())]
-        return [*own, *(f"eval_{one}" for one in own), *_FINETUNING]
-    return ()
+def list_evaluation_metrics(config: SweepConfig) -> Sequence[str]:
+    """Returns the metrics of the tasks that some trial may have."""
+    tasks = _possible(config, "task")
+    return [metric for task in tasks for metric in _BY_EVALUATION.get(task, ())]
 
 
-def _known_in_training(config: SweepConfig) -> Sequence[str]:
+def list_finetuning_metrics(config: SweepConfig) -> Sequence[str]:
+    """Returns patterns of the metrics on the development and the test set."""
+    tasks = _finetuning_tasks(config)
+    of_tasks = [metric for task in tasks for metric in _BY_FINETUNING.get(task, ())]
+    return [*of_tasks, *(f"eval_{metric}" for metric in of_tasks), *_FINETUNING]
+
+
+def list_training_metrics(config: SweepConfig) -> Sequence[str]:
+    """Returns patterns of the metrics of trainings, perhaps with evaluations."""
     if not _evaluates(config):
         return _TRAINING
     texts = _possible(config, "evaluate_text_path")

@@ -126,6 +126,41 @@ def test_stage_of_one_file_runs_everywhere_and_its_artifacts_can_be_deleted(
     assert not list((home.root / "counts").iterdir())
 
 
+DECLARED = """
+import json
+import tests.core.toy_stage as toy
+from core.config.metrics import unit_of
+from core.config.sweep import SweepConfig
+from core.errors import ConfigError
+from core.report.titles import metric_title
+from core.runs.client import submit
+from core.sweeps.client import checked
+from core.workspace.workspace import Workspace
+refused = []
+for metric, length in (("words", 3), ("seconds", 3), ("words", 100)):
+    sweep = SweepConfig(
+        name="all", stage="count", metric=metric, base={"text": "a"},
+        options={"smallest_length": [length, length + 1]},
+    )
+    try:
+        checked(sweep, Workspace())
+    except ConfigError as error:
+        refused.append(error.field)
+try:
+    submit(Workspace(), "count", toy.ToyConfig(smallest_length=100))
+except ConfigError as error:
+    refused.append(error.field)
+words = SweepConfig(stage="count", metric="words", options=sweep.options)
+print(json.dumps([refused, words.goal, metric_title("words"), unit_of("words")]))
+"""
+
+
+def test_check_and_metrics_follow_from_the_declaration(home: Workspace) -> None:
+    refused, goal, title, unit = evaluate(home, DECLARED)
+    assert refused == ["metric", "smallest_length", "smallest_length"]
+    assert (goal, title, unit) == ("maximize", "Words in the text", "words")
+
+
 def test_missing_module_of_stages_is_reported(
     home: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from core.config.directions import quality_direction
+from core.config.metrics import quality_direction, unit_of
 from core.errors import ConfigError
 from core.finetuning.names import RANDOM_INIT
 from core.report.titles import in_order, metric_title
@@ -103,7 +103,7 @@ def _chart(name: str) -> dict[str, Any]:
     return {
         "name": name,
         "title": metric_title(name),
-        "unit": "nats" if name.endswith("loss") else "",
+        "unit": unit_of(name),
         "dots": name.removeprefix(RANDOM_INIT).startswith(_EVALUATED),
         "smooth": name != "learning_rate",
         "floor": None if name.endswith(("loss", "perplexity")) else 0,

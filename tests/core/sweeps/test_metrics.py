@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from core import TrainConfig
-from core.config.directions import direction_of, quality_direction
+from core.config.metrics import direction_of, quality_direction
 from core.config.sweep import SweepConfig
 from core.errors import ConfigError
 from core.evaluation.minimal_pairs import ScoredPair, summarize_pairs
