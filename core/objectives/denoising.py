@@ -171,10 +171,10 @@ class Denoising:
         numbers = np.maximum(np.cumsum(heads, axis=1) - 1, 0)
         # Nothing moves across a border token: it is a document.
         documents = 2 * np.cumsum(is_border, axis=1) - is_border
-        places = self._new_sentence_positions(heads, numbers, documents, words)
-        new_places = np.take_along_axis(places, numbers, axis=1)
-        new_places[is_mark] = places.shape[1]
-        narrow = new_places.astype(np.min_scalar_type(places.shape[1]))
+        positions = self._new_sentence_positions(heads, numbers, documents, words)
+        new_places = np.take_along_axis(positions, numbers, axis=1)
+        new_places[is_mark] = positions.shape[1]
+        narrow = new_places.astype(np.min_scalar_type(positions.shape[1]))
         return np.take_along_axis(rows, np.argsort(narrow, axis=1, kind="stable"), axis=1)
 
     def _new_sentence_positions(
@@ -200,11 +200,11 @@ class Denoising:
         moved = _first_of_each_run(in_order, self.permute_sentence_ratio)
         is_moved = np.zeros_like(moved)
         np.put_along_axis(is_moved, order, moved, axis=1)
-        places = np.tile(np.arange(most), (len(heads), 1))
+        columns = np.tile(np.arange(most), (len(heads), 1))
         # Both sides are sorted by document: sentences stay in their own.
-        its_row, place = np.nonzero(is_moved)
-        places[its_row, order[moved]] = place
-        return places
+        its_row, new_columns = np.nonzero(is_moved)
+        columns[its_row, order[moved]] = new_columns
+        return columns
 
     def _infill(
         self,
@@ -274,5 +274,5 @@ def _choose_positions(
     keys[np.arange(words.shape[1]) >= counts[:, None]] = never(np.uint64)
     lowest = np.sort(np.partition(keys, most - 1, axis=1)[:, :most], axis=1)
     real = np.arange(most) < chosen[:, None]
-    places = positions_of_keys(lowest, words.shape[1]).astype(np.int64)
-    return np.sort(np.where(real, places, words.shape[1]), axis=1)
+    positions = positions_of_keys(lowest, words.shape[1]).astype(np.int64)
+    return np.sort(np.where(real, positions, words.shape[1]), axis=1)

@@ -108,14 +108,14 @@ class MaskedLanguageModel:
         words, choices = split_random_bits(drawn, wanted)
         positions, valid = self._pick(rows, words)
         # NumPy gathers faster from one dimension.
-        places = positions + np.arange(0, rows.size, self.row_length)[:, None]
-        labels = rows.reshape(-1).take(places)
+        flat_positions = positions + np.arange(0, rows.size, self.row_length)[:, None]
+        labels = rows.reshape(-1).take(flat_positions)
         input_ids = rows.copy()
         stand_ins = self._replace(labels, choices)
         if valid.all():
-            input_ids.reshape(-1)[places] = stand_ins
+            input_ids.reshape(-1)[flat_positions] = stand_ins
         else:
-            input_ids.reshape(-1)[places[valid]] = stand_ins[valid]
+            input_ids.reshape(-1)[flat_positions[valid]] = stand_ins[valid]
         batch = {
             "input_ids": input_ids,
             "masked_positions": positions,
@@ -181,8 +181,8 @@ class MaskedLanguageModel:
             np.copyto(keys, never(keys.dtype.type), where=barred)
 
     def _by_word(self, rows: NDArray[np.int32], words: NDArray[Any]) -> NDArray[Any]:
-        places = np.arange(self.row_length)
-        heads = np.where(self._word_borders[rows], places, 0)
+        columns = np.arange(self.row_length)
+        heads = np.where(self._word_borders[rows], columns, 0)
         return np.take_along_axis(words, np.maximum.accumulate(heads, axis=1), axis=1)
 
     def _quotas(self, rows: NDArray[np.int32], pad_id: int) -> NDArray[np.int64]:

@@ -98,8 +98,8 @@ def build(config: ShardConfig, workspace: Workspace, reporter: Reporter | None =
             draft.fingerprint = destination.publish(draft, reporter)
         # Not before: when an upload fails, the finished parts are still there.
         store.remove()
-        for name, counts in draft.counts.get("sources", {}).items():
-            reporter.note(f"Source {name}: {_describe_source(counts)}", reading=True)
+        for name, source_counts in draft.counts.get("sources", {}).items():
+            reporter.note(f"Source {name}: {_describe_source(source_counts)}", reading=True)
         reporter.metrics(0, {name: draft.counts[name] for name in _REPORTED_COUNTS})
     assert draft.artifact
     return draft.artifact

@@ -234,9 +234,9 @@ def _mount_point(path: Path) -> ConfigError:
     )
 
 
-def _not_empty(place: str) -> ConfigError:
+def _not_empty(location: str) -> ConfigError:
     return ConfigError(
-        f"{place} isn't empty",
+        f"{location} isn't empty",
         expected="a new or empty folder, because existing files are never overwritten",
         received="a folder with files in it",
         fix="set output_dir to another folder, or empty this one; split=all writes both splits "

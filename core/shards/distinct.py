@@ -44,9 +44,9 @@ class Lists:
         firsts = np.cumsum(self.counts) - self.counts
         counts = self.counts[chosen]
         ends = np.cumsum(counts)
-        places = np.repeat((firsts[chosen] - (ends - counts)).astype(np.int32), counts)
-        places += np.arange(len(places), dtype=np.int32)
-        return self.ids[places]
+        indices = np.repeat((firsts[chosen] - (ends - counts)).astype(np.int32), counts)
+        indices += np.arange(len(indices), dtype=np.int32)
+        return self.ids[indices]
 
     def join(self, other: Lists) -> Lists:
         """Appends other lists."""
@@ -199,9 +199,9 @@ def _as_pieces(texts: Sequence[bytes]) -> Pieces:
 
 def _content(pieces: Pieces) -> tuple[Bytes, Places]:
     _, ends, text = pieces.buffers()
-    places = np.frombuffer(ends, np.int64, len(pieces) + 1, pieces.offset * 8)
-    first, last = int(places[0]), int(places[-1])
-    return np.frombuffer(text, np.uint8, last - first, first), places[:-1] - first
+    bounds = np.frombuffer(ends, np.int64, len(pieces) + 1, pieces.offset * 8)
+    first, last = int(bounds[0]), int(bounds[-1])
+    return np.frombuffer(text, np.uint8, last - first, first), bounds[:-1] - first
 
 
 def _choose(pieces: Pieces, chosen: NDArray[np.bool_]) -> Pieces:

@@ -98,15 +98,15 @@ class DocumentEncoder:
             pieces += [self._prefix] * part.begins + [ids] + [self._suffix] * part.ends
         return np.concatenate(pieces)
 
-    def can_cut(self, document: str, place: int) -> bool:
+    def can_cut(self, document: str, position: int) -> bool:
         """True if a cut keeps the tokens, as proved or tested on 1,000 characters per side."""
-        before, after = document[place - 1], document[place + 1 : place + 2]
+        before, after = document[position - 1], document[position + 1 : position + 2]
         if before.isspace() or after.isspace():
             return False
-        if self._units is not None and document[place] == " " and (before + after).isalnum():
+        if self._units is not None and document[position] == " " and (before + after).isalnum():
             return True
-        left = document[max(0, place - _CUT_CONTEXT_CHARACTERS) : place]
-        right = document[place : place + _CUT_CONTEXT_CHARACTERS]
+        left = document[max(0, position - _CUT_CONTEXT_CHARACTERS) : position]
+        right = document[position : position + _CUT_CONTEXT_CHARACTERS]
         parts = [Part(left + right), Part(left, ends=False), Part(right, begins=False)]
         texts = [part.text.encode("utf-8", "replace") for part in parts]
         whole, *halves = self._encode_whole(parts, texts)
@@ -142,8 +142,8 @@ class DocumentEncoder:
         self, ids: NDArray, encoding: Encoding, marks: Sequence[int], shift: int
     ) -> NDArray:
         ends = np.maximum.accumulate(np.array([end for _, end in encoding.offsets], np.int64))
-        places = np.searchsorted(ends, np.array(marks) + shift, side="right")
-        return np.insert(ids, places, self._mark[0])
+        indices = np.searchsorted(ends, np.array(marks) + shift, side="right")
+        return np.insert(ids, indices, self._mark[0])
 
     def _encode_units(
         self, units: UnitEncoder, parts: Sequence[Part], texts: Sequence[bytes]
@@ -153,10 +153,10 @@ class DocumentEncoder:
         cut = []
         if self.marks_sentences:
             cut = [_sentences(part, text) for part, text in zip(parts, texts, strict=True)]
-            places = [
+            positions = [
                 np.cumsum([len(s) for s in sentences], dtype=np.int64) for sentences, _ in cut
             ]
-            uncertain |= units.rule.splits_units(texts, places)
+            uncertain |= units.rule.splits_units(texts, positions)
         whole = sorted(uncertain)
         whole_ids = self._encode_whole([parts[n] for n in whole], [texts[n] for n in whole])
         placeholders = {number: b"%c%d" % (PLACEHOLDER, number) for number in whole}
@@ -227,9 +227,9 @@ class Batcher:
 
     def _parts_of(self, document: str, marks: Sequence[int]) -> Iterator[Part]:
         start = 0
-        while (place := self._place_to_cut(document, start)) is not None:
-            yield Part(document[start:place], start == 0, False, _within(marks, start, place))
-            start = place
+        while (position := self._place_to_cut(document, start)) is not None:
+            yield Part(document[start:position], start == 0, False, _within(marks, start, position))
+            start = position
         rest = document[start:] if start else document
         yield Part(rest, start == 0, True, _within(marks, start, len(document)))
 
@@ -239,13 +239,13 @@ class Batcher:
             if end >= len(document):
                 return None
             for whitespace in " \n":
-                place = document.rfind(whitespace, lowest + 1, end)
+                position = document.rfind(whitespace, lowest + 1, end)
                 for _ in range(_CUT_ATTEMPTS):
-                    if place < 0:
+                    if position < 0:
                         break
-                    if self._encoder.can_cut(document, place):
-                        return place
-                    place = document.rfind(whitespace, lowest + 1, place)
+                    if self._encoder.can_cut(document, position):
+                        return position
+                    position = document.rfind(whitespace, lowest + 1, position)
         return None
 
 

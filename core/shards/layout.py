@@ -115,11 +115,11 @@ def line_sequences(
     kept_lengths = np.minimum(lengths, row_length)
     excess = lengths - kept_lengths
     columns = np.arange(row_length)
-    places = (np.cumsum(lengths) - lengths)[:, None] + columns
-    places += (columns >= (kept_lengths - suffix_length)[:, None]) * excess[:, None]
-    rows = np.full(places.shape, pad_id, tokens.dtype)
+    indices = (np.cumsum(lengths) - lengths)[:, None] + columns
+    indices += (columns >= (kept_lengths - suffix_length)[:, None]) * excess[:, None]
+    rows = np.full(indices.shape, pad_id, tokens.dtype)
     real = columns < kept_lengths[:, None]
-    rows[real] = tokens[places[real]]
+    rows[real] = tokens[indices[real]]
     return rows, int(excess.sum())
 
 

@@ -51,10 +51,10 @@ def encode_varints(values: NDArray) -> tuple[bytes, NDArray[np.int64]]:
         sizes += values >> bits > 0
     starts = np.cumsum(sizes) - sizes
     data = np.empty(int(sizes.sum()), np.uint8)
-    for place in range(int(sizes.max(initial=0))):
-        here = np.flatnonzero(sizes > place)
-        more = (sizes[here] > place + 1).astype(np.uint8) << 7
-        data[starts[here] + place] = (values[here] >> (7 * place) & 0x7F).astype(np.uint8) | more
+    for index in range(int(sizes.max(initial=0))):
+        here = np.flatnonzero(sizes > index)
+        more = (sizes[here] > index + 1).astype(np.uint8) << 7
+        data[starts[here] + index] = (values[here] >> (7 * index) & 0x7F).astype(np.uint8) | more
     return data.tobytes(), sizes
 
 
@@ -65,10 +65,10 @@ def decode_varint_lists(lists: Sequence[bytes]) -> tuple[NDArray[np.int64], NDAr
     starts = np.concatenate(([0], ends[:-1] + 1)) if len(ends) else ends
     sizes = ends - starts + 1
     values = np.zeros(len(ends), np.int64)
-    for place in range(min(int(sizes.max(initial=0)), _MAX_VARINT_BYTES)):
-        here = np.flatnonzero(sizes > place)
-        values[here] |= (data[starts[here] + place] & 0x7F).astype(np.int64) << (7 * place)
-    list_ends = np.cumsum([len(part) for part in lists], dtype=np.int64)
+    for index in range(min(int(sizes.max(initial=0)), _MAX_VARINT_BYTES)):
+        here = np.flatnonzero(sizes > index)
+        values[here] |= (data[starts[here] + index] & 0x7F).astype(np.int64) << (7 * index)
+    list_ends = np.cumsum([len(list_bytes) for list_bytes in lists], dtype=np.int64)
     return values, np.diff(np.searchsorted(ends, list_ends), prepend=0)
 
 
@@ -101,10 +101,10 @@ def _end_of_field(message: bytes, position: int, wire_type: int) -> int:
 def _read_varint(message: bytes, position: int) -> tuple[int, int]:
     """Returns the varint and its end."""
     value = 0
-    for place, byte in enumerate(message[position : position + _MAX_VARINT_BYTES]):
-        value |= (byte & 0x7F) << (7 * place)
+    for index, byte in enumerate(message[position : position + _MAX_VARINT_BYTES]):
+        value |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
-            return value, position + place + 1
+            return value, position + index + 1
     raise ValueError(_NOT_AN_EXAMPLE)
 
 
@@ -115,9 +115,9 @@ def _field(number: int, content: bytes) -> bytes:
 
 
 def _write_varint(value: int) -> bytes:
-    parts = bytearray()
+    encoded = bytearray()
     while value >= 0x80:
-        parts.append(value & 0x7F | 0x80)
+        encoded.append(value & 0x7F | 0x80)
         value >>= 7
-    parts.append(value)
-    return bytes(parts)
+    encoded.append(value)
+    return bytes(encoded)

@@ -229,8 +229,8 @@ class MappedInt64Records:
         features = self._features(number)
         if INPUT_IDS not in features:
             raise _foreign(self.path, number, f"the features {', '.join(sorted(features))}")
-        kind, parts = features[INPUT_IDS]
-        varints = b"".join(parts)
+        kind, contents = features[INPUT_IDS]
+        varints = b"".join(contents)
         if kind != INT64 or (varints and varints[-1] >= 0x80):
             raise _foreign(self.path, number, f"a {INPUT_IDS} that isn't a list of int64")
         return varints
@@ -311,12 +311,12 @@ def detect_record_layout(path: Path) -> RecordLayout:
     Read as uint32, ids below 22 bits have small upper and varied lower halves.
     """
     _check_not_packed(path)
-    kind, parts = _first_features(path).get(INPUT_IDS, (0, []))
+    kind, contents = _first_features(path).get(INPUT_IDS, (0, []))
     if kind == INT64:
-        return Int64Records(int(decode_varint_lists([b"".join(parts)])[1][0]))
-    if kind != BYTES or len(parts) != 1 or not parts[0] or len(parts[0]) % 2:
+        return Int64Records(int(decode_varint_lists([b"".join(contents)])[1][0]))
+    if kind != BYTES or len(contents) != 1 or not contents[0] or len(contents[0]) % 2:
         raise _foreign(path, 0, f"a record without {INPUT_IDS}, or with another type of it")
-    return _fixed_layout(path, len(parts[0]))
+    return _fixed_layout(path, len(contents[0]))
 
 
 def find_padding(path: Path, records: int, layout: RecordLayout) -> int | None:
@@ -333,8 +333,8 @@ def find_padding(path: Path, records: int, layout: RecordLayout) -> int | None:
         features = mapped._features(number)
         if ATTENTION_MASK not in features:
             return None
-        parts = [b"".join(features[name][1]) for name in (ATTENTION_MASK, INPUT_IDS)]
-        mask, ids = (decode_varint_lists([part])[0] for part in parts)
+        contents = [b"".join(features[name][1]) for name in (ATTENTION_MASK, INPUT_IDS)]
+        mask, ids = (decode_varint_lists([content])[0] for content in contents)
         real_tokens = int(np.count_nonzero(mask))
         excluded = set(ids[real_tokens:].tolist())
         if len(mask) != len(ids) or not mask[:real_tokens].all() or len(padding_ids | excluded) > 1:
@@ -379,11 +379,11 @@ def _next_record(file: BinaryIO, start: int, size: int) -> int:
     """Finds the next record, or the file's end; else 0."""
     file.seek(start)
     data = file.read(_LONGEST_SEARCH_BYTES)
-    for place in range(_FRAME_BYTES + _CRC_BYTES, len(data) - _FRAME_BYTES + 1):
-        length, crc = _FRAME.unpack_from(data, place)
-        fits = length <= size - start - place - _FRAME_BYTES - _CRC_BYTES
-        if fits and masked_crc(data[place : place + 8]) == crc:
-            return start + place
+    for position in range(_FRAME_BYTES + _CRC_BYTES, len(data) - _FRAME_BYTES + 1):
+        length, crc = _FRAME.unpack_from(data, position)
+        fits = length <= size - start - position - _FRAME_BYTES - _CRC_BYTES
+        if fits and masked_crc(data[position : position + 8]) == crc:
+            return start + position
     return size if start + len(data) == size else 0
 
 

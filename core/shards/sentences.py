@@ -37,9 +37,9 @@ class _Piece:
 
 def validation_sentences(shards: Shards, tokenizer: StudioTokenizer, most: int) -> list[str]:
     """Samples sentences from all over the validation split, else lines or beginnings."""
-    places = [list(pieces) for pieces in _places(shards, tokenizer)]
+    samples = [list(pieces) for pieces in _places(shards, tokenizer)]
     for choose in (_marked, _unmarked, _beginnings):
-        chosen = [list(filter(None, choose(pieces))) for pieces in places]
+        chosen = [list(filter(None, choose(pieces))) for pieces in samples]
         sentences = [
             some[number] for number in range(most) for some in chosen if len(some) > number
         ]

@@ -76,10 +76,10 @@ class UnitRule:
     def keeps_whole(self, texts: Sequence[bytes]) -> set[int]:
         """Returns the indices of texts that must not be cut."""
         joined = bytes([SEAM]).join(texts)
-        places = [_find_all(joined, part) for part in self.uncertain_texts]
+        positions = [_find_all(joined, wanted) for wanted in self.uncertain_texts]
         if self.uncertain_places is not None:
-            places.append(self.uncertain_places(np.frombuffer(joined, np.uint8)))
-        uncertain_places = np.concatenate([np.empty(0, np.int64), *places])
+            positions.append(self.uncertain_places(np.frombuffer(joined, np.uint8)))
+        uncertain_places = np.concatenate([np.empty(0, np.int64), *positions])
         numbers = {n for n, text in enumerate(texts) if self._begins_uncertainly(text)}
         if not len(uncertain_places):
             return numbers
@@ -206,15 +206,15 @@ class _Finder:
         ]
 
     def __call__(self, text: Bytes) -> Places:
-        places = np.flatnonzero(self._is_first[text])
-        if not len(places):
-            return places
+        positions = np.flatnonzero(self._is_first[text])
+        if not len(positions):
+            return positions
         padded = np.concatenate((text, np.zeros(2, np.uint8)))
-        first, second, third = (padded[places + shift].astype(np.uint32) for shift in range(3))
+        first, second, third = (padded[positions + shift].astype(np.uint32) for shift in range(3))
         is_match = np.isin(first, self._codes[0])
         is_match |= np.isin(first << 8 | second, self._codes[1])
         is_match |= np.isin(first << 16 | second << 8 | third, self._codes[2])
-        return places[is_match]
+        return positions[is_match]
 
 
 _find_other_whitespace = _Finder(_OTHER_WHITESPACE)
@@ -273,7 +273,7 @@ def _keeps_words_apart(normalizer: dict[str, Any] | None, known: set[str]) -> bo
     if normalizer is None:
         return True
     if normalizer["type"] == "Sequence":
-        return all(_keeps_words_apart(part, known) for part in normalizer["normalizers"])
+        return all(_keeps_words_apart(step, known) for step in normalizer["normalizers"])
     if normalizer["type"] == "Replace":
         texts = (normalizer["pattern"].get("String", " "), normalizer["content"])
         return all(text.split() == [text] for text in texts)
@@ -289,14 +289,14 @@ def _replacements(normalizer: dict[str, Any] | None) -> tuple[tuple[bytes, bytes
     if normalizer is None:
         return ()
     if normalizer["type"] == "Sequence":
-        return tuple(pair for part in normalizer["normalizers"] for pair in _replacements(part))
+        return tuple(pair for step in normalizer["normalizers"] for pair in _replacements(step))
     return ((normalizer["pattern"]["String"].encode(), normalizer["content"].encode()),)
 
 
-def _find_all(text: bytes, part: bytes) -> Places:
-    places = []
-    place = text.find(part)
-    while place >= 0:
-        places.append(place)
-        place = text.find(part, place + len(part))
-    return np.array(places, np.int64)
+def _find_all(text: bytes, wanted: bytes) -> Places:
+    positions = []
+    position = text.find(wanted)
+    while position >= 0:
+        positions.append(position)
+        position = text.find(wanted, position + len(wanted))
+    return np.array(positions, np.int64)

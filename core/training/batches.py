@@ -139,8 +139,8 @@ class ShuffledOrder:
     def indices(self, first: int, stop: int) -> NDArray[np.int64]:
         pieces = []
         while first < stop:
-            epoch, place = divmod(first, self.epoch_length)
-            block, within = divmod(place, _ORDERED_AT_ONCE)
+            epoch, position = divmod(first, self.epoch_length)
+            block, within = divmod(position, _ORDERED_AT_ONCE)
             order = _order(self.epoch_length, self.seed, epoch, block)
             pieces.append(order[within : within + stop - first])
             first += len(pieces[-1])
@@ -223,7 +223,7 @@ class EvalBatches:
         return batch
 
 
-def permute(places: NDArray[np.int64], count: int, seed: int, epoch: int) -> NDArray[np.int64]:
+def permute(positions: NDArray[np.int64], count: int, seed: int, epoch: int) -> NDArray[np.int64]:
     """Permutes an epoch's positions, int64 (n,).
 
     Source: cycle-walking Feistel network, https://web.cs.ucdavis.edu/~rogaway/papers/subset.pdf,
@@ -232,7 +232,7 @@ def permute(places: NDArray[np.int64], count: int, seed: int, epoch: int) -> NDA
     low_base = isqrt(count - 1) + 1
     high_base = -(-count // low_base)
     keys = _round_keys(seed, epoch)
-    values = _feistel(places.astype(np.uint64), high_base, low_base, keys)
+    values = _feistel(positions.astype(np.uint64), high_base, low_base, keys)
     while (outside := np.flatnonzero(values >= count)).size:
         values[outside] = _feistel(values[outside], high_base, low_base, keys)
     return values.astype(np.int64)
@@ -246,8 +246,8 @@ def _leave_out_damaged(batch: Batch, rows: SequenceSource, indices: NDArray[np.i
 @lru_cache(maxsize=8)
 def _order(count: int, seed: int, epoch: int, block: int) -> NDArray[np.int64]:
     first = block * _ORDERED_AT_ONCE
-    places = np.arange(first, min(first + _ORDERED_AT_ONCE, count))
-    return permute(places, count, seed, epoch)
+    positions = np.arange(first, min(first + _ORDERED_AT_ONCE, count))
+    return permute(positions, count, seed, epoch)
 
 
 class BatchPrefetcher:

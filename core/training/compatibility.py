@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from core.errors import ConfigError
 from core.families import families_of_objective, list_families
+from core.tokenizer.vocabulary import missing_for
 
 if TYPE_CHECKING:
     from core.shards.read import Shards
@@ -16,8 +17,6 @@ LAID_OUT_ALIKE = ("mlm", "clm")
 
 def incompatibilities(shards: Shards, tokenizer: StudioTokenizer) -> dict[str, str]:
     """Maps each family to its incompatibility, or ""."""
-    from core.tokenizer.vocabulary import missing_for
-
     reasons: dict[str, str] = {}
     for family in list_families():
         missing = missing_for(tokenizer, family.name)

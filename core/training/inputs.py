@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,15 +22,15 @@ from core.objectives.registry import create_objective, stored_sequence_length
 from core.objectives.span_corruption import SpanCorruption
 from core.records.events import Reporter
 from core.shards.layout import with_noise
+from core.shards.read import Shards
+from core.tokenizer.loading import StudioTokenizer, load
+from core.tokenizer.vocabulary import check_suits, vocabulary_of
+from core.tokenizer.vocabulary_files import differing_tokens
 from core.training.batches import SequenceSource, TolerantSequences
 from core.training.compatibility import LAID_OUT_ALIKE, check_layout
 from core.training.sources import TrainingSources, open_sources
 from core.workspace.manifests import MANIFEST_FILE, read_manifest
 from core.workspace.workspace import Workspace
-
-if TYPE_CHECKING:
-    from core.shards.read import Shards
-    from core.tokenizer.loading import StudioTokenizer
 
 # Without effect if a checkpoint is named.
 _DIMENSIONS = (
@@ -109,8 +108,6 @@ def open_inputs(
         ConfigError: An input is missing or contradicts another.
         ShardError, TokenizerError, CheckpointError: A file can't be read.
     """
-    from core.tokenizer.vocabulary import check_suits
-
     sources = open_sources(config, workspace, reporter)
     shards = sources.first.shards
     tokenizer = _open_tokenizer(config, shards, workspace)
@@ -177,8 +174,6 @@ def resolve_checkpoint(config: TrainConfig, workspace: Workspace) -> TrainConfig
 
 
 def _open_tokenizer(config: TrainConfig, shards: Shards, workspace: Workspace) -> StudioTokenizer:
-    from core.tokenizer.loading import load
-
     if not config.tokenizer and shards.tokenizer_folder is None:
         raise ConfigError(
             f"The shards {shards.path} have no copy of their tokenizer",
@@ -275,8 +270,6 @@ def objective_settings(config: TrainConfig, max_seq_length: int) -> ObjectiveSet
 def _objectives(
     config: TrainConfig, shards: Shards, tokenizer: StudioTokenizer, family: str
 ) -> tuple[Objective, Objective]:
-    from core.tokenizer.vocabulary import vocabulary_of
-
     name = objective_name(config, family)
     check_layout(name, shards.objective, shards.path.name)
     settings = replace(
@@ -369,8 +362,6 @@ def _check_tokens(
     shards: Shards, tokenizer: StudioTokenizer, checkpoint: Path, reporter: Reporter | None
 ) -> None:
     """Compares tokens: a decoder's tokenizer file adds no end token."""
-    from core.tokenizer.vocabulary_files import differing_tokens
-
     learned_with = _tokenizer_of(checkpoint)
     if learned_with == tokenizer.fingerprint:
         return

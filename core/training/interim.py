@@ -80,9 +80,9 @@ class InterimEvaluation:
         """
         self._reporter.show = note
         try:
-            with TemporaryDirectory(prefix=".evaluated-", dir=folder) as place:
-                write_model(Path(place))
-                return self._evaluate(Path(place))
+            with TemporaryDirectory(prefix=".evaluated-", dir=folder) as draft:
+                write_model(Path(draft))
+                return self._evaluate(Path(draft))
         except RunStopped:
             return None
         except (StudioError, OSError) as error:

@@ -68,16 +68,16 @@ def temperature_weights(sizes: Sequence[int], temperature: float) -> list[float]
 class ConcatenatedSequences:
     """Several sources of sequences, one after the other."""
 
-    parts: tuple[SequenceSource, ...]
+    sources: tuple[SequenceSource, ...]
 
     @cached_property
     def starts(self) -> NDArray[np.int64]:
-        """First index of each part, and the length of all, int64 (parts + 1,)."""
-        return np.cumsum([0, *(len(part) for part in self.parts)], dtype=np.int64)
+        """First index of each source, and the length of all, int64 (sources + 1,)."""
+        return np.cumsum([0, *(len(source) for source in self.sources)], dtype=np.int64)
 
     @property
     def row_length(self) -> int:
-        return self.parts[0].row_length
+        return self.sources[0].row_length
 
     def __len__(self) -> int:
         return int(self.starts[-1])
@@ -88,7 +88,7 @@ class ConcatenatedSequences:
         sequences = np.empty((len(indices), self.row_length), np.int32)
         for number in np.unique(numbers):
             chosen = numbers == number
-            sequences[chosen] = self.parts[number].take(indices[chosen] - self.starts[number])
+            sequences[chosen] = self.sources[number].take(indices[chosen] - self.starts[number])
         return sequences
 
 

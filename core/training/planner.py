@@ -15,6 +15,7 @@ from core.architecture.architecture import Architecture, EncoderDecoderArchitect
 from core.architecture.family import Size
 from core.architecture.weight_mapping import WeightMapping
 from core.backends.devices import Devices
+from core.backends.precision import choose_precision
 from core.backends.selection import select_backend
 from core.config.train import TrainConfig
 from core.errors import ConfigError
@@ -144,15 +145,15 @@ def suggest(
     _check_one_step_is_allowed(config, allowed, fewest_tokens)
     _check_one_step_is_affordable(read, fewest_tokens, hours)
     architecture = inputs[size].architecture
-    parts = replicas * config.gradient_accumulation_steps
+    micro_batches = replicas * config.gradient_accumulation_steps
     if "per_replica_batch_size" in given and config.per_replica_batch_size:
-        whole = part = config.per_replica_batch_size
+        whole = batch_size = config.per_replica_batch_size
     else:
-        whole = max(1, _choose_batch(read // row_length, train_rows) // parts)
-        part = _batch_size_in_memory(config, architecture, whole, row_length, memory_bytes)
-    accumulated = config.gradient_accumulation_steps * (whole // part)
-    parts = replicas * accumulated
-    tokens_per_step = part * parts * row_length
+        whole = max(1, _choose_batch(read // row_length, train_rows) // micro_batches)
+        batch_size = _batch_size_in_memory(config, architecture, whole, row_length, memory_bytes)
+    accumulated = config.gradient_accumulation_steps * (whole // batch_size)
+    micro_batches = replicas * accumulated
+    tokens_per_step = batch_size * micro_batches * row_length
     steps = max(1, read // tokens_per_step)
     epochs = steps * tokens_per_step / corpus_tokens
     settled = resolve_learning_rate(config.model_copy(update={"learning_rate": None}), architecture)
@@ -166,7 +167,7 @@ def suggest(
         remarks.append(_too_large(wished, memory_bytes))
     settings: dict[str, tuple[Any, str]] = {
         "size": (size, f"{seen}, of all sizes the nearest to {TOKENS_PER_PARAMETER}."),
-        "per_replica_batch_size": (part, _why_batch(part, replicas, accumulated)),
+        "per_replica_batch_size": (batch_size, _why_batch(batch_size, replicas, accumulated)),
         "num_train_steps": (
             steps,
             f"{read:,} tokens at {tokens_per_step:,} tokens per step.",
@@ -273,8 +274,6 @@ def _is_for_decoded(tie: WeightMapping) -> bool:
 
 def measure_speed(config: TrainConfig) -> tuple[float, Devices]:
     """Estimates the devices' training FLOP/s by a matmul."""
-    from core.backends.precision import choose_precision
-
     devices = select_backend(config)
     policy = config.dtype_policy
     if policy == "auto":
@@ -497,7 +496,7 @@ def _describe_token_budget(
     return f"{seen}: {read / body:,.0f} for each of its {body:,} non-embedding parameters"
 
 
-def _why_batch(part: int, replicas: int, accumulated: int) -> str:
+def _why_batch(batch_size: int, replicas: int, accumulated: int) -> str:
     why = (
         f"Largest batch ({_BATCHES[0]}–{_BATCHES[-1]}) with {_FEWEST_STEPS:,} or more steps, or "
         "the smallest."
@@ -505,8 +504,8 @@ def _why_batch(part: int, replicas: int, accumulated: int) -> str:
     if replicas * accumulated == 1:
         return why
     return (
-        f"{why} A step trains on {part * replicas * accumulated:,} sequences: {part:,} x "
-        f"{replicas} devices x {accumulated} accumulation steps."
+        f"{why} A step trains on {batch_size * replicas * accumulated:,} sequences: "
+        f"{batch_size:,} x {replicas} devices x {accumulated} accumulation steps."
     )
 
 

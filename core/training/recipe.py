@@ -149,14 +149,16 @@ def accumulation_steps(
     """
     rows = batch // devices
 
-    def is_possible(parts: int) -> bool:
-        if rows % parts:
+    def is_possible(micro_batches: int) -> bool:
+        if rows % micro_batches:
             return False
-        return rows // parts <= settled(config.per_replica_batch_size) or holds(rows // parts)
+        return rows // micro_batches <= settled(config.per_replica_batch_size) or holds(
+            rows // micro_batches
+        )
 
     if batch % devices or is_possible(config.gradient_accumulation_steps):
         return config.gradient_accumulation_steps
-    return next(parts for parts in range(1, rows + 1) if is_possible(parts))
+    return next(micro_batches for micro_batches in range(1, rows + 1) if is_possible(micro_batches))
 
 
 def with_planned_precision(config: TrainConfig, plan: Plan) -> TrainConfig:
@@ -207,8 +209,8 @@ def _pauses(config: TrainConfig, steps: int, batch: int, validation_rows: int) -
     if save_steps >= steps:
         return min(wanted, steps), save_steps
     if wanted < save_steps:
-        parts = (n for n in range(wanted, save_steps) if save_steps % n == 0)
-        eval_steps = next((n for n in parts if n % config.steps_per_execution == 0), save_steps)
+        divisors = (n for n in range(wanted, save_steps) if save_steps % n == 0)
+        eval_steps = next((n for n in divisors if n % config.steps_per_execution == 0), save_steps)
     else:
         eval_steps = save_steps * -(-wanted // save_steps)
     return min(eval_steps, steps), save_steps

@@ -29,12 +29,12 @@ class SamplePredictions:
         count: Sequences, at least 1.
     """
 
-    def __init__(self, count: int, inputs: TrainingInputs, engine: Backend) -> None:
+    def __init__(self, count: int, inputs: TrainingInputs, backend: Backend) -> None:
         self._inputs = inputs
-        self._engine = engine
+        self._backend = backend
         rows = inputs.validation_rows
-        places = np.unique(np.linspace(0, len(rows) - 1, count).astype(np.int64))
-        self._rows = rows.take(places)
+        indices = np.unique(np.linspace(0, len(rows) - 1, count).astype(np.int64))
+        self._rows = rows.take(indices)
 
     def run(self) -> list[dict[str, Any]]:
         """Returns one prediction per sequence.
@@ -56,8 +56,8 @@ class SamplePredictions:
         labels = np.take_along_axis(rows, positions, axis=1)
         input_ids = rows.copy()
         real = ~np.isin(labels, self._inputs.tokenizer.special_ids)
-        for row, places, counts in zip(input_ids, positions, real, strict=True):
-            row[places[counts]] = mask
+        for row, row_positions, counts in zip(input_ids, positions, real, strict=True):
+            row[row_positions[counts]] = mask
         batch: Batch = {"input_ids": input_ids, "masked_positions": positions.astype(np.int32)}
         given = self._inputs.eval_objective.batch(rows, EVAL_SEED, 0)
         batch |= {name: given[name] for name in ("attention_mask", "text_starts") if name in given}
@@ -88,9 +88,9 @@ class SamplePredictions:
         """Takes the most probable token each time."""
         ids = self._rows[: self._fitting(self._shown), : self._shown].copy()
         begin = min(_PROMPT_TOKENS, self._shown - 1)
-        for place in range(begin, self._shown):
+        for position in range(begin, self._shown):
             # Later tokens are the text's own; causal attention does not see them.
-            ids[:, place] = self._logits({"input_ids": ids})[:, place - 1].argmax(axis=-1)
+            ids[:, position] = self._logits({"input_ids": ids})[:, position - 1].argmax(axis=-1)
         return [
             {"given": self._decode(row[:begin]), "text": self._decode(row[begin:])} for row in ids
         ]
@@ -122,7 +122,7 @@ class SamplePredictions:
         return min(_SHOWN_TOKENS, self._rows.shape[1])
 
     def _logits(self, batch: Batch) -> NDArray[np.float32]:
-        return self._engine.fetch([self._engine.predict_step(self._engine.put(batch))])[0]
+        return self._backend.fetch([self._backend.predict_step(self._backend.put(batch))])[0]
 
     def _decode(self, ids: Any, *, keep: bool = False) -> str:
         pad = self._inputs.tokenizer.pad_id

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +14,7 @@ from core.config.mixture import MixtureSource, distinct_names, parse_mixture
 from core.config.train import TrainConfig
 from core.errors import ConfigError, ShardError
 from core.records.events import Reporter
+from core.shards.read import Shards, open_shards
 from core.training.batches import SequenceOrder, SequenceSource, ShuffledOrder, limit_sequences
 from core.training.mixture import (
     BLOCK,
@@ -27,9 +27,6 @@ from core.training.mixture import (
 from core.workspace.manifests import MANIFEST_FILE
 from core.workspace.verified import find_damage
 from core.workspace.workspace import Workspace
-
-if TYPE_CHECKING:
-    from core.shards.read import Shards
 
 # The most sequences by which a beginning of the order departs from the shares.
 _SPREAD = 8
@@ -119,9 +116,9 @@ class TrainingSources:
         """Returns the fingerprint of the whole as `shards`, and of a mixture's sources."""
         if not self.is_mixture:
             return {"shards": self.first.shards.fingerprint}
-        parts = [[source.shards.fingerprint, source.share] for source in self.all]
+        shares = [[source.shards.fingerprint, source.share] for source in self.all]
         named = {f"shards/{source.name}": source.shards.fingerprint for source in self.all}
-        return {"shards": fingerprint_of([parts, self.epoch_length]), **named}
+        return {"shards": fingerprint_of([shares, self.epoch_length]), **named}
 
     def _times_read(self, source: TrainingSource) -> float:
         if not self.is_mixture:
@@ -146,8 +143,6 @@ def open_sources(
         ConfigError: Shards don't exist, or can't be mixed.
         ShardError: A file is damaged or can't be fetched.
     """
-    from core.shards.read import open_shards
-
     if not config.mixture:
         shards = open_shards(config.shards, workspace, reporter)
         rows = limit_sequences(shards.train, config.max_train_examples)

@@ -42,9 +42,9 @@ class Compiled:
     compile_seconds: float
     message: str = ""
 
-    def repeat_parts(self, parts: int, update: Costs) -> Compiled:
+    def repeat_micro_batches(self, micro_batches: int, update: Costs) -> Compiled:
         """Multiplies all costs but the `update` by the micro-batches."""
-        return self._each(update, lambda counted, once: _repeated(counted, once, parts))
+        return self._each(update, lambda counted, once: _repeated(counted, once, micro_batches))
 
     def plus(self, costs: Costs) -> Compiled:
         """Adds costs."""
@@ -77,7 +77,7 @@ class Lowered:
     ) -> None:
         self._topology = topology
         self.uncounted = _uncounted(subject, batch_size)
-        self.parts = config.gradient_accumulation_steps
+        self.micro_batches = config.gradient_accumulation_steps
         # The values don't matter: they are constants of the program.
         schedule = LearningRateSchedule("linear", 1e-3, 100, 10_000)
         self._step = LoweredStep(
@@ -142,5 +142,5 @@ def _uncounted(subject: Subject, batch_size: int) -> Costs:
     return Costs((pieces - 1) * flops, (pieces - 1) * accessed)
 
 
-def _repeated(counted: float, once: float, parts: int) -> float:
-    return once + max(0.0, counted - once) * parts
+def _repeated(counted: float, once: float, micro_batches: int) -> float:
+    return once + max(0.0, counted - once) * micro_batches

@@ -30,6 +30,7 @@ from core.training.preflight.report import (
     step_seconds,
 )
 from core.training.preflight.subject import Subject, open_subject
+from core.training.preflight.trial import try_steps
 from core.workspace.atomic import write_atomically
 from core.workspace.manifests import Artifact
 from core.workspace.places import make_folder
@@ -164,7 +165,7 @@ class _Preflight:
 
     def _compile_wanted(self) -> tuple[Compiled | None, dict[int, Compiled]]:
         """Compiles the configured batch; nothing if libtpu isn't installed."""
-        from core.backends.jax.tpu_compiler import libtpu_version
+        from core.backends.jax.tpu_compiler import libtpu_version  # Imports JAX.
 
         if libtpu_version() is None:
             self._reporter.warn(
@@ -177,7 +178,7 @@ class _Preflight:
         return wanted, {batch_size: wanted}
 
     def _compile(self, batch_size: int) -> Compiled:
-        from core.training.preflight.compiler import Compiled, Lowered
+        from core.training.preflight.compiler import Compiled, Lowered  # Imports JAX.
 
         what = f"{self._config.family} for {self._topology.name}, {batch_size} sequences per device"
         lowered = self._watch(
@@ -192,8 +193,10 @@ class _Preflight:
         compiled: Compiled = self._watch(lowered.compile, f"compiling {what}")
         if compiled.fits:
             compiled = compiled.plus(lowered.uncounted)
-            if lowered.parts > 1:
-                compiled = compiled.repeat_parts(lowered.parts, self._compile_update(lowered))
+            if lowered.micro_batches > 1:
+                compiled = compiled.repeat_micro_batches(
+                    lowered.micro_batches, self._compile_update(lowered)
+                )
         make_folder(self._cache)
         write_atomically(path, json.dumps(compiled.to_json()) + "\n")
         return compiled
@@ -348,8 +351,6 @@ class _Preflight:
         }
 
     def _try(self) -> dict[str, Any]:
-        from core.training.preflight.trial import try_steps
-
         def report(note: str) -> None:
             self._check_stop()
             self._advance(note, 3)
@@ -385,9 +386,9 @@ class _Preflight:
             raise errors[0]
         return answers[0]
 
-    def _advance(self, note: str, part: int) -> None:
-        self._part = part
-        self._reporter.progress(part, len(_PARTS), "parts", note)
+    def _advance(self, note: str, phase: int) -> None:
+        self._part = phase
+        self._reporter.progress(phase, len(_PARTS), "parts", note)
 
     def _check_stop(self) -> None:
         if self._reporter.stop_requested():

@@ -57,13 +57,13 @@ def try_steps(
         RunError: The restored state differs.
     """
     architecture = _cut(config, subject)
-    engine = _engine(config, architecture, devices)
+    backend = _create_backend(config, architecture, devices)
     batches = TrainBatches(subject.rows, subject.objective, _ROWS * _parts_of(config), 0)
     losses: list[float] = []
     for number in range(STEPS):
         report(f"step {number + 1} of {STEPS} on this machine")
-        loss = engine.train_step(engine.put(batches(number), number))
-        losses.append(float(engine.fetch([loss])[0]))
+        loss = backend.train_step(backend.put(batches(number), number))
+        losses.append(float(backend.fetch([loss])[0]))
     if not np.isfinite(losses).all():
         raise LossNotFiniteError(
             "The loss of the trial steps is NaN or infinite",
@@ -73,7 +73,7 @@ def try_steps(
         )
     report("saving and reading back")
     with tempfile.TemporaryDirectory() as folder:
-        _check_saving(engine, architecture, Path(folder))
+        _check_saving(backend, architecture, Path(folder))
     return Trial(
         layers=architecture.num_hidden_layers,
         of_layers=subject.architecture.num_hidden_layers,
@@ -100,7 +100,9 @@ def _cut(config: PreflightConfig, subject: Subject) -> Architecture:
     return architecture
 
 
-def _engine(config: PreflightConfig, architecture: Architecture, devices: Devices) -> Backend:
+def _create_backend(
+    config: PreflightConfig, architecture: Architecture, devices: Devices
+) -> Backend:
     settled = resolve_learning_rate(config, architecture)
     schedule = LearningRateSchedule("linear", settled.learning_rate or 0.0, STEPS, 2 * STEPS)
     return create_backend(
@@ -110,16 +112,16 @@ def _engine(config: PreflightConfig, architecture: Architecture, devices: Device
     )
 
 
-def _check_saving(engine: Backend, architecture: Architecture, folder: Path) -> None:
-    state = engine.read_state()
+def _check_saving(backend: Backend, architecture: Architecture, folder: Path) -> None:
+    state = backend.read_state()
     weights = {tie.path for tie in hf.weight_mappings(architecture)}
     rest = {path: array for path, array in state.items() if path not in weights}
     save_file(rest, folder / "slots.safetensors")
     hf.write_weights(folder, state, architecture)
-    engine.write_state(
+    backend.write_state(
         {**load_file(folder / "slots.safetensors"), **hf.read_weights(folder, architecture)}
     )
-    _check_equal(state, engine.read_state())
+    _check_equal(state, backend.read_state())
 
 
 def _check_equal(saved: dict[str, NDArray], restored: dict[str, NDArray]) -> None:
