@@ -1,13 +1,14 @@
-"""Follows runs until they end."""
+"""Opens the database of runs, and follows runs until they end."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import shlex
 import sys
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from core.cli.output import (
     EXIT_DONE,
@@ -16,15 +17,16 @@ from core.cli.output import (
     named_place,
     say,
     say_error,
+    workspace_of,
 )
 from core.cli.progress import Progress, open_progress
 from core.errors import RunError, StudioError
 from core.records.events import read_events
+from core.records.folder import RunFolder
+from core.runs.client import WorkerKeeper, refresh
 from core.stages.registry import STAGES, summarize_results
+from core.store import RunRow, Store
 from core.workspace.workspace import Workspace
-
-if TYPE_CHECKING:
-    from core.store import RunRow, Store
 
 _FOLLOW_SECONDS = 0.3
 # Marks of the notes that the command line prints.
@@ -32,10 +34,15 @@ _SHOWN_NOTES = ("reading", "cleaning", "mixture")
 _LOOK_SECONDS = 5.0
 
 
+def fresh_store(options: argparse.Namespace) -> Store:
+    """Opens the database once it has the newest events."""
+    workspace = workspace_of(options)
+    refresh(workspace)
+    return Store.open(workspace)
+
+
 def follow(workspace: Workspace, *runs: str, as_json: bool, quiet: bool = False) -> int:
     """Follows runs; returns the first non-zero exit code."""
-    from core.store import Store
-
     store = Store.open(workspace)
     codes = []
     for run_id in runs:
@@ -55,8 +62,8 @@ def follow(workspace: Workspace, *runs: str, as_json: bool, quiet: bool = False)
 
 
 def stop_line(workspace: Workspace, run_id: str) -> str:
-    place = named_place(workspace)
-    named = ["--workspace", place] if place else []
+    folder = named_place(workspace)
+    named = ["--workspace", folder] if folder else []
     return shlex.join(["python", "-m", "core", "runs", "stop", run_id, *named])
 
 
@@ -84,8 +91,6 @@ class Follower:
 
     def until_the_end(self) -> RunRow:
         """Waits for the run's end, restarting workers; raises RunError."""
-        from core.runs.client import WorkerKeeper
-
         keeper = WorkerKeeper(self._workspace, _LOOK_SECONDS)
         with open_progress(quiet=self._quiet) as progress:
             while True:
@@ -119,8 +124,6 @@ class Follower:
         progress.update(row)
 
     def _note_lines(self) -> list[str]:
-        from core.records.folder import RunFolder
-
         events = RunFolder.of(self._workspace, self._run_id).events
         new, self._events_read = read_events(events, self._events_read)
         return shown_notes(new)
@@ -135,8 +138,8 @@ class Follower:
 
 def shown_notes(events: Iterable[dict[str, Any]]) -> list[str]:
     """Returns the notes among a run's events that the command line prints."""
-    notes = [one for one in events if one["kind"] == "note"]
-    return [str(one["message"]) for one in notes if any(map(one.get, _SHOWN_NOTES))]
+    notes = [event for event in events if event["kind"] == "note"]
+    return [str(note["message"]) for note in notes if any(map(note.get, _SHOWN_NOTES))]
 
 
 def _stage_result(row: RunRow) -> dict[str, Any]:

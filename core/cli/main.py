@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
-from importlib import metadata
+from collections.abc import Callable, Sequence
+from importlib import import_module, metadata
 from typing import Any
 
 from core.cli.artifacts import add_artifacts, add_targets
@@ -40,7 +40,7 @@ def main(
         root = workspace_of(options).root
         with explaining_refusals(), guarding_workspaces(), private_files(root):
             allow_typed_hosts(_typed(options))
-            return int(options.command(options))
+            return load_handler(options.handler)(options)
     except StudioError as error:
         return report_error(error, as_json=getattr(options, "json", False))
     except BrokenPipeError:
@@ -84,6 +84,15 @@ def build_parser(prog: str = "python -m core", epilog: str = "") -> Parser:
     return parser
 
 
+def load_handler(reference: str) -> Callable[[argparse.Namespace], int]:
+    """Imports the function that runs a command, such as `runs:list_runs`."""
+    module, _, function = reference.partition(":")
+    handler: Callable[[argparse.Namespace], int] = getattr(
+        import_module(f"core.cli.handlers.{module}"), function
+    )
+    return handler
+
+
 def _version() -> str:
     try:
         return metadata.version("pretrain-studio")
@@ -94,5 +103,5 @@ def _version() -> str:
 def _typed(options: argparse.Namespace) -> list[Any]:
     """Returns the typed values, and the addresses of --add."""
     values = list(vars(options).values())
-    added = [str(one).partition("=")[2] for one in getattr(options, "sources", [])]
+    added = [str(source).partition("=")[2] for source in getattr(options, "sources", [])]
     return [*values, *added]

@@ -12,7 +12,7 @@ from core.errors import StudioError
 from core.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
-    from core.store import RunRow, Store
+    from core.store import RunRow
 
 EXIT_DONE = 0
 EXIT_FAILED = 1
@@ -59,15 +59,6 @@ def named_place(workspace: Workspace) -> str:
     return "" if workspace.root == Workspace().root else str(workspace.root)
 
 
-def fresh_store(options: argparse.Namespace) -> Store:
-    from core.runs.client import refresh
-    from core.store import Store
-
-    workspace = workspace_of(options)
-    refresh(workspace)
-    return Store.open(workspace)
-
-
 def print_detached(options: argparse.Namespace, runs: list[str]) -> int:
     if options.json:
         print(
@@ -100,16 +91,16 @@ def coloured_state(row: RunRow, width: int) -> str:
 
 
 def describe_progress(row: RunRow) -> str:
-    parts = []
+    facts = []
     if row.total:
-        parts.append(f"{100 * row.done / row.total:.0f} % of {row.total:,.0f} {row.unit}")
+        facts.append(f"{100 * row.done / row.total:.0f} % of {row.total:,.0f} {row.unit}")
     elif row.done:
-        parts.append(f"{row.done:,.0f} {row.unit}")
+        facts.append(f"{row.done:,.0f} {row.unit}")
     if row.note and not row.has_ended:
-        parts.append(row.note)
+        facts.append(row.note)
     if row.eta_seconds and not row.has_ended:
-        parts.append(describe_time_left(row.eta_seconds))
-    return ", ".join(parts)
+        facts.append(describe_time_left(row.eta_seconds))
+    return ", ".join(facts)
 
 
 def describe_time_left(seconds: float) -> str:

@@ -6,7 +6,7 @@ import argparse
 import math
 import re
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from shutil import get_terminal_size
 from typing import Any, NoReturn
 
@@ -24,7 +24,7 @@ class OnOffAuto(argparse.BooleanOptionalAction):
 
     def __init__(self, option_strings: Sequence[str], dest: str, **settings: Any) -> None:
         super().__init__(option_strings, dest, **settings)
-        automatic = [f"--auto-{one.removeprefix('--')}" for one in option_strings]
+        automatic = [f"--auto-{flag.removeprefix('--')}" for flag in option_strings]
         self.option_strings = [*self.option_strings, *automatic]
 
     def __call__(
@@ -52,7 +52,7 @@ class Formatter(argparse.HelpFormatter):
         super().add_usage(usage, positional, [], prefix)
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
-        spellings = [one for one in action.option_strings if "_" not in one]
+        spellings = [flag for flag in action.option_strings if "_" not in flag]
         if not spellings:
             return super()._format_action_invocation(action)
         if isinstance(action, argparse.BooleanOptionalAction):
@@ -113,7 +113,7 @@ class Parser(argparse.ArgumentParser):
         return options, rest
 
     def _refuse_unknown(self, flag: str, rest: list[str]) -> None:
-        flags = [one for one in self._option_string_actions if "_" not in one]
+        flags = [known for known in self._option_string_actions if "_" not in known]
         meant = did_you_mean(flag, flags)
         given = shlex.join(rest[rest.index(next(w for w in rest if w.startswith(flag))) :][:3])
         self.error(f"unrecognized arguments: {given}{f'; {meant}' if meant else ''}")
@@ -158,12 +158,13 @@ def add_command(
     common: argparse.ArgumentParser,
     name: str,
     about: str,
-    command: Callable[[argparse.Namespace], int],
+    handler: str,
 ) -> Parser:
+    """Adds a command; the handler is `MODULE:FUNCTION` in `core.cli.handlers`."""
     parser: Parser = commands.add_parser(
         name, help=about, description=about, parents=[common], allow_abbrev=False
     )
-    parser.set_defaults(command=command)
+    parser.set_defaults(handler=handler)
     return parser
 
 

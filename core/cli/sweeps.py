@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from typing import Any
 
-from core.cli.output import workspace_of
 from core.cli.parser import add_command
 
 _SWEEP_LIMITS: dict[str, tuple[type, str]] = {
@@ -19,7 +17,7 @@ _SWEEP_LIMITS: dict[str, tuple[type, str]] = {
 
 def add_sweep(commands: Any, common: argparse.ArgumentParser) -> None:
     about = "Run a stage with varied settings, and find the best ones."
-    parser = add_command(commands, common, "sweep", about, _sweep("run"))
+    parser = add_command(commands, common, "sweep", about, "sweeps:start_sweep")
     parser.add_argument("--config", metavar="FILE", default="", help="TOML file of a new sweep")
     about = "go on with a sweep; finished trials stay"
     parser.add_argument("--resume", metavar="NAME", default="", help=about)
@@ -28,19 +26,10 @@ def add_sweep(commands: Any, common: argparse.ArgumentParser) -> None:
         spellings = dict.fromkeys([f"--{name.replace('_', '-')}", f"--{name}"])
         parser.add_argument(*spellings, type=kind, default=None, help=about)
     actions = parser.add_subparsers(title="actions", metavar="ACTION")
-    add_command(actions, common, "list", "List sweeps, the newest first.", _sweep("list_all"))
+    add_command(actions, common, "list", "List sweeps, the newest first.", "sweeps:list_sweeps")
     about = "Show a sweep's trials, and the best one."
-    showing = add_command(actions, common, "show", about, _sweep("show"))
+    showing = add_command(actions, common, "show", about, "sweeps:show_sweep")
     about = "Have a sweep save and stop its trials."
-    stopping = add_command(actions, common, "stop", about, _sweep("stop"))
-    for one in (showing, stopping):
-        one.add_argument("name", help="the sweep's name")
-
-
-def _sweep(name: str) -> Callable[[argparse.Namespace], int]:
-    def command(options: argparse.Namespace) -> int:
-        from core.sweeps import commands
-
-        return int(getattr(commands, name)(options, workspace_of(options)))
-
-    return command
+    stopping = add_command(actions, common, "stop", about, "sweeps:stop_sweep")
+    for action in (showing, stopping):
+        action.add_argument("name", help="the sweep's name")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import shlex
 import subprocess
+import sys
+from collections.abc import Iterator
 
 import pytest
 
 from core.__main__ import build_parser, main
-from core.cli.completion import completion_script
+from core.cli.handlers.completion import completion_script
+from core.cli.main import load_handler
 from core.stages.registry import STAGES
 
 _SCREEN_LINES = 55
@@ -110,3 +114,24 @@ def test_fish_script_names_every_command(capsys: pytest.CaptureFixture[str]) -> 
     for stage in STAGES:
         assert f" -a {stage}\n" in script
     assert " -l size -x -a 'auto tiny mini small" in script
+
+
+def test_every_command_has_a_handler_whose_module_help_does_not_load() -> None:
+    script = (
+        "import sys; from core.cli.main import build_parser; build_parser().format_help(); "
+        "print([name for name in sys.modules if 'handlers.' in name or name == 'core.store'])"
+    )
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    assert loaded.stdout.decode().strip() == "[]"
+    handlers = list(_handlers(build_parser()))
+    assert len(handlers) > 30
+    assert all(callable(load_handler(handler)) for handler in handlers)
+
+
+def _handlers(parser: argparse.ArgumentParser) -> Iterator[str]:
+    if handler := parser.get_default("handler"):
+        yield handler
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                yield from _handlers(command)
