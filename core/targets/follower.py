@@ -91,12 +91,12 @@ class Follower:
         self._known_mirror = mirror
         # A run that is only followed never launches a machine, whatever its config says.
         is_launched = bool(self._record.config.get("target")) and not self._record.follows
-        self._launcher = self._make_launcher() if is_launched else None
         self._incarnation, self._segment, self._line = _position(folder)
         self._events = EventLog(folder.events)
         self._held: list[dict[str, Any]] = []
         self._bytes = 0
         self._phase, self._since = _last_phase(folder)
+        self._launcher = self._make_launcher() if is_launched else None
         self._log_version = ""
         self._heartbeat = ("", time.monotonic())
         self._is_silent = False
@@ -216,7 +216,20 @@ class Follower:
         # Imported here because the runs that are only followed need no launcher.
         from core.targets.launcher import Launcher
 
-        return Launcher(self._folder, self._workspace, self._record, self._enter, self._report)
+        return Launcher(
+            self._folder,
+            self._workspace,
+            self._record,
+            self._enter,
+            self._report,
+            self._phase_began,
+            self._phase[0],
+        )
+
+    def _phase_began(self, phase: str) -> float:
+        """Returns when the reported phase began, as the page shows it; now for another phase."""
+        is_reported = name_of(phase) == name_of(self._phase[0])
+        return self._since if is_reported else time.time()
 
     @property
     def _mirror(self) -> RunMirror:

@@ -182,6 +182,8 @@ class Launcher:
 
     Args:
         enter: Reports a phase.
+        began: Returns when the reported phase began, or now for another one, in Unix seconds.
+        phase: The newest reported phase, perhaps by an earlier process.
     """
 
     def __init__(
@@ -191,6 +193,8 @@ class Launcher:
         record: RunRecord,
         enter: Callable[[str], None],
         report: Callable[[int, int], None],
+        began: Callable[[str], float],
+        phase: str = "",
     ) -> None:
         config = parse_stage_config(record.stage, record.config)
         assert isinstance(config, TrainConfig)
@@ -200,11 +204,11 @@ class Launcher:
         self._record = record
         self._enter = enter
         self._report = report
+        self._began = began
         self._target: Target = open_target(config.target)
         self.state = RemoteState.read(folder)
         self._polled = 0.0
-        self._phase = ""
-        self._phase_began = 0.0
+        self._phase = phase
         self._problem = ""
         self._is_ending = False
         self._seen_written = 0.0
@@ -343,6 +347,7 @@ class Launcher:
             self.state.launches.append(launch)
             self.state.write(self._folder)
         if launch.machine is None:
+            self._phase = ""
             self._enter(CAPACITY)
             self._launch(launch)
         if time.monotonic() - self._polled > POLL_SECONDS:
@@ -390,7 +395,7 @@ class Launcher:
         if status.state in ("starting", "running", "ended") and not launch.billed_from:
             launch.billed_from = time.time()
             self.state.write(self._folder)
-        self._set_phase(self._phase_of(machine, status))
+        self._phase = self._phase_of(machine, status)
         if status.state in ("starting", "running"):
             self._see(launch)
         # One more round of the follower reads what the machine wrote last.
@@ -402,11 +407,6 @@ class Launcher:
         elif self._is_overdue():
             self.end_machine("it is still there after its limit")
 
-    def _set_phase(self, phase: str) -> None:
-        if name_of(phase) != name_of(self._phase):
-            self._phase_began = time.monotonic()
-        self._phase = phase
-
     def _end_late(self) -> None:
         """Ends a machine that stays in a phase for too long before it reports to the mirror.
 
@@ -414,7 +414,7 @@ class Launcher:
             RunError: There is no capacity; another launch would wait for it too.
         """
         limit = limit_of(self._phase)
-        if limit is None or time.monotonic() - self._phase_began < limit:
+        if limit is None or time.time() - self._began(self._phase) < limit:
             return
         name = name_of(self._phase)
         if name != CAPACITY:
@@ -464,7 +464,7 @@ class Launcher:
             launch.ended, launch.detail = time.time(), why
             self._correct_times(launch)
             self._is_ending = False
-            self._set_phase("")
+            self._phase = ""
             print(f"launch {launch.number} has ended: {why}".rstrip(" :"), flush=True)
         self.state.write(self._folder)
 

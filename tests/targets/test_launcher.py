@@ -205,6 +205,32 @@ def test_machine_that_stays_in_a_phase_for_too_long_is_given_up(
     assert not list_unended(place)
 
 
+def test_restarted_follower_counts_a_phase_from_its_reported_beginning(
+    place: Place, tmp_path: Path
+) -> None:
+    looks = iter(range(10))
+
+    def kill_at_the_third_look(name: str) -> None:
+        if name == "state" and next(looks) == 2:
+            raise Killed
+
+    place.output, place.at_call = "studio: installing", kill_at_the_third_look
+    workspace, folder = new_run(tmp_path)
+    with pytest.raises(Killed):
+        Follower(folder, workspace).follow()
+    assert not place.cancelled
+    since = read_phases(folder.events)[-1]["since"]
+    text = folder.events.read_text().replace(f'"since":{since}', f'"since":{since - 7200}')
+    folder.events.write_text(text)
+    assert read_phases(folder.events)[-1]["since"] == since - 7200
+
+    place.at_call = lambda name: None
+    place.work = lambda job: train(place, tmp_path / "made", job) if job.launch == 2 else None
+    assert follow(workspace, folder)["state"] == "done"
+    details = [launch.detail for launch in RemoteState.read(folder).launches]
+    assert details[0] == "installing took more than 60 minutes"
+
+
 def test_changing_reason_of_a_wait_keeps_its_time(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
