@@ -66,15 +66,15 @@ class CleanedSource:
     def columns(self) -> tuple[list[str], str]:
         return [], ""
 
-    def documents(self, part: Split) -> Iterator[str]:
-        return itertools.chain.from_iterable(files.documents(part) for files in self._with(part))
+    def documents(self, split: Split) -> Iterator[str]:
+        return itertools.chain.from_iterable(files.documents(split) for files in self._with(split))
 
-    def parts(self, part: Split, target_bytes: int) -> Iterator[SourcePart]:
-        for files in self._with(part):
-            yield from files.parts(part, target_bytes)
+    def parts(self, split: Split, target_bytes: int) -> Iterator[SourcePart]:
+        for files in self._with(split):
+            yield from files.parts(split, target_bytes)
 
-    def _with(self, part: Split) -> list[FilesSource]:
-        return [files for files in self._files if part == "train" or files.has_validation]
+    def _with(self, split: Split) -> list[FilesSource]:
+        return [files for files in self._files if split == "train" or files.has_validation]
 
     def all_documents(self) -> Iterator[str]:
         yield from self.documents("train")

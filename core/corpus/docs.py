@@ -91,12 +91,12 @@ class DocsSource:
     def columns(self) -> tuple[list[str], str]:
         return [], ""
 
-    def documents(self, part: str) -> Iterator[str]:
+    def documents(self, split: str) -> Iterator[str]:
         with self._path.open("rb") as file:
             for line in Range.of(file, *self._range):
                 yield json.loads(line)
 
-    def parts(self, part: str, target_bytes: int) -> Iterator[SourcePart]:
+    def parts(self, split: str, target_bytes: int) -> Iterator[SourcePart]:
         whole = Stretch.whole(TextFile(self._path, "jsonl"))
         for stretch in cut_lines(whole, "line", "utf-8", target_bytes):
             limited = copy.copy(self)

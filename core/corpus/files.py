@@ -151,19 +151,21 @@ class FilesSource:
 
     @property
     def stored_bytes(self) -> int:
-        """Size of the files of the training part."""
+        """Size of the files of the training split."""
         return sum({file.path: _size(file) for file in self._files["train"]}.values())
 
     @property
     def paths(self) -> list[Path]:
-        """The files of the training part; those of an archive have one path."""
+        """The files of the training split; those of an archive have one path."""
         return list(dict.fromkeys(file.path for file in self._files["train"]))
 
     @cached_property
     def identity(self) -> Any:
         by_content = sum(map(_size, itertools.chain(*self._files.values()))) <= _HASHED_BYTES
-        parts = self._files.items()
-        return {part: [self._identity(file, by_content) for file in files] for part, files in parts}
+        return {
+            split: [self._identity(file, by_content) for file in files]
+            for split, files in self._files.items()
+        }
 
     def column_names(self) -> list[str]:
         """Returns the columns of the first table with rows."""
@@ -181,47 +183,47 @@ class FilesSource:
                         return read(table)
         return None
 
-    def documents(self, part: str) -> Iterator[str]:
-        for _, texts in self.documents_by_file(part):
+    def documents(self, split: str) -> Iterator[str]:
+        for _, texts in self.documents_by_file(split):
             yield from texts
 
-    def parts(self, part: str, target_bytes: int) -> Iterator[SourcePart]:
-        for stretches in self._grouped(part, target_bytes):
+    def parts(self, split: str, target_bytes: int) -> Iterator[SourcePart]:
+        for stretches in self._grouped(split, target_bytes):
             names = [stretch.describe() for stretch in stretches]
             shown = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
             size = sum(stretch.bytes for stretch in stretches)
-            yield SourcePart(self._limited_to(stretches, part), shown, size)
+            yield SourcePart(self._limited_to(stretches, split), shown, size)
 
-    def beginning(self, part: str, target_bytes: int) -> SourcePart | None:
+    def beginning(self, split: str, target_bytes: int) -> SourcePart | None:
         """Returns the beginning of a stretch of lines, of about so many bytes; None if it isn't."""
-        [*others, last] = self._files[part]
+        [*others, last] = self._files[split]
         if others or not isinstance(last, Stretch) or not last.is_cut or last.format == "parquet":
             return None
         with _naming(last):
             unit = self._config.text_unit if last.format == "text" else "line"
             short = shorten(last, "line" if unit == "file" else unit, target_bytes)
-        return SourcePart(self._limited_to([short], part), short.describe(), short.bytes)
+        return SourcePart(self._limited_to([short], split), short.describe(), short.bytes)
 
-    def apart(self, part: str) -> list[FilesSource]:
-        """Returns a source for each file of a part."""
-        return [self._limited_to([_stretch(file)], part) for file in self._files[part]]
+    def apart(self, split: str) -> list[FilesSource]:
+        """Returns a source for each file of a split."""
+        return [self._limited_to([_stretch(file)], split) for file in self._files[split]]
 
-    def without(self, part: str, failing: Collection[int]) -> FilesSource:
-        """Returns a source of a part's other files.
+    def without(self, split: str, failing: Collection[int]) -> FilesSource:
+        """Returns a source of a split's other files.
 
         Args:
-            failing: Places in `apart`.
+            failing: Indices in `apart`.
         """
-        files = [_stretch(file) for number, file in enumerate(self._files[part])
+        files = [_stretch(file) for number, file in enumerate(self._files[split])
                  if number not in failing]  # fmt: skip
-        return self._limited_to(files, part)
+        return self._limited_to(files, split)
 
-    def _grouped(self, part: str, target_bytes: int) -> Iterator[list[Stretch]]:
+    def _grouped(self, split: str, target_bytes: int) -> Iterator[list[Stretch]]:
         """Groups a split's files into about equal amounts of text, and cuts the large ones."""
         group: list[Stretch] = []
         size = 0
-        members = Counter(file.path for file in self._files[part])
-        for file in self._files[part]:
+        members = Counter(file.path for file in self._files[split])
+        for file in self._files[split]:
             whole = Stretch.whole(file, members[file.path])
             for stretch in self._cut_readable(whole, target_bytes):
                 # Each process unpacks a whole tar archive.
@@ -235,9 +237,9 @@ class FilesSource:
         if group:
             yield group
 
-    def _limited_to(self, stretches: Sequence[Stretch], part: str) -> FilesSource:
+    def _limited_to(self, stretches: Sequence[Stretch], split: str) -> FilesSource:
         limited = copy.copy(self)
-        limited._files = {part: list(stretches)}
+        limited._files = {split: list(stretches)}
         limited._hashes, limited._with_lone_returns = {}, set()
         limited.report = ReadingReport(file_count=len(stretches))
         limited.__dict__.pop("identity", None)
@@ -312,26 +314,26 @@ class FilesSource:
     def _unpacked(self, file: TextFile) -> AbstractContextManager[tuple[IO[bytes], str]]:
         return unpacked(file.packed, self._config.max_unpack_ratio)
 
-    def documents_by_file(self, part: str) -> Iterator[tuple[str, Iterator[str]]]:
+    def documents_by_file(self, split: str) -> Iterator[tuple[str, Iterator[str]]]:
         """Yields each file's name and documents."""
-        for file in self._files[part]:
+        for file in self._files[split]:
             texts = self._documents_of(file)
             longest = self._config.max_document_characters
             yield file.shown, texts if longest is None else passages_of(texts, longest)
 
-    def rows(self, part: str) -> Iterator[Row]:
+    def rows(self, split: str) -> Iterator[Row]:
         """Yields the objects of JSON files; raises CorpusError for other formats."""
-        for file in self._files[part]:
+        for file in self._files[split]:
             with _naming(file):
                 yield from self._rows_of(file)
 
-    def table_rows(self, part: str, *, quotes_in_tsv: bool = True) -> Iterator[Row]:
+    def table_rows(self, split: str, *, quotes_in_tsv: bool = True) -> Iterator[Row]:
         """Yields the rows of tables of any format; raises CorpusError for plain text.
 
         Args:
             quotes_in_tsv: Whether automatic quoting holds for TSV files; no: marks are text.
         """
-        for file in self._files[part]:
+        for file in self._files[split]:
             with _naming(file):
                 if file.format in ("csv", "tsv", *_COLUMNAR):
                     yield from self._rows_of_table(file, quotes_in_tsv)

@@ -100,9 +100,9 @@ class HubSource:
         with _explaining(self._config):
             return self._columns_of(self._open("train"))
 
-    def parts(self, part: str, target_bytes: int) -> Iterator[SourcePart]:
+    def parts(self, split: str, target_bytes: int) -> Iterator[SourcePart]:
         with _explaining(self._config):
-            count = self._open(part).num_shards
+            count = self._open(split).num_shards
         for number in range(count):
             shown = f"data file {number + 1:,} of {count:,} of {self._name}"
             yield SourcePart(self._limited_to(number, count), shown, 0)
@@ -120,9 +120,9 @@ class HubSource:
         limited._shard = (number, count)
         return limited
 
-    def documents(self, part: str) -> Iterator[str]:
+    def documents(self, split: str) -> Iterator[str]:
         with _explaining(self._config):
-            dataset = self._open(part)
+            dataset = self._open(split)
             columns, column = self._columns_of(dataset)
             top = column if column in columns else column.removesuffix(JOINED).split(".")[0]
             dataset = self._shard_of(dataset)
@@ -176,11 +176,11 @@ class HubSource:
             self._opened[key] = self._load(self._config.train_split, configuration)
         return self._opened[key]
 
-    def _open(self, part: str) -> Any:
-        if part not in self._opened:
-            split = self._config.train_split if part == "train" else self._config.validation_split
-            self._opened[part] = self._load_split(split)
-        return self._opened[part]
+    def _open(self, split: str) -> Any:
+        if split not in self._opened:
+            name = self._config.train_split if split == "train" else self._config.validation_split
+            self._opened[split] = self._load_split(name)
+        return self._opened[split]
 
     def _load_split(self, split: str) -> Any:
         try:

@@ -73,7 +73,7 @@ class PartReader:
     """
 
     source: Source
-    part: Split
+    split: Split
     limit: int | None
     skipped_bytes: int | None = None
     blank_skipped: int = 0
@@ -94,14 +94,14 @@ class PartReader:
 
     def _texts(self) -> Iterator[str]:
         if self.skipped_bytes is None:
-            yield from self.source.documents(self.part)
+            yield from self.source.documents(self.split)
             return
         has_text = False
         failed: ConfigError | CorpusError | None = None
-        for part in self.source.parts(self.part, self.skipped_bytes):
-            for source in files_of(part.source, self.part):
+        for part in self.source.parts(self.split, self.skipped_bytes):
+            for source in files_of(part.source, self.split):
                 try:
-                    for text in source.documents(self.part):
+                    for text in source.documents(self.split):
                         has_text = True
                         yield text
                 except (ConfigError, CorpusError) as error:
@@ -207,16 +207,16 @@ class Corpus:
                 self._told.append(line)
                 self._reporter.note(line, reading=True)
 
-    def _tell_counts(self, part: Split, counts: dict[str, dict[str, int]]) -> None:
+    def _tell_counts(self, split: Split, counts: dict[str, dict[str, int]]) -> None:
         """Reports the documents of a split that were kept and skipped, once."""
         for member in self._chosen:
             if not (count := counts.get(member.name)):
                 continue
             read = count_skipped(count["documents"], count["blank_skipped"], member.report.rows)
             own = self._documents_read.setdefault(member.name, {})
-            if part not in own.setdefault("documents", {}):
-                own["documents"][part] = read
-                name = f"Source {member.name}, {part}: " if member.name else ""
+            if split not in own.setdefault("documents", {}):
+                own["documents"][split] = read
+                name = f"Source {member.name}, {split}: " if member.name else ""
                 self._reporter.note(name + describe_skipped(read), reading=True)
 
     @property
@@ -264,8 +264,8 @@ class Corpus:
         """Yields documents with split and source in one pass, as `labelled_documents`."""
         self.check_holds_out()
         dropped = self._dropped
-        for part in self._splits():
-            for split, source, document in self._read(part, self._chosen):
+        for own in self._splits():
+            for split, source, document in self._read(own, self._chosen):
                 if split == "train" or document.hash not in dropped:
                     yield LabelledDocument(split, source, document.text)
 
@@ -360,46 +360,46 @@ class Corpus:
     def _labelled_validation(
         self, members: Sequence[Member]
     ) -> Iterator[tuple[Split, str, Document]]:
-        parts: dict[Split, bool] = {
+        needed: dict[Split, bool] = {
             "train": not all(member.source.has_validation for member in members),
             "validation": any(member.source.has_validation for member in members),
         }
-        for part in [part for part, is_needed in parts.items() if is_needed]:
-            for split, source, document in self._read(part, members):
-                if split == "validation":
-                    yield split, source, document
+        for split in [split for split, is_needed in needed.items() if is_needed]:
+            for document_split, source, document in self._read(split, members):
+                if document_split == "validation":
+                    yield document_split, source, document
 
     def _splits(self) -> list[Split]:
         has_validation = any(member.source.has_validation for member in self._chosen)
         return ["train", "validation"] if has_validation else ["train"]
 
     def _read(
-        self, part: Split, members: Sequence[Member]
+        self, split: Split, members: Sequence[Member]
     ) -> Iterator[tuple[Split, str, Document]]:
         """Yields split, source and document; keeps the counts of the chosen sources."""
         counts: dict[str, dict[str, int]] = {}
         skipped = 0
         for member in members:
-            if part == "validation" and not member.source.has_validation:
+            if split == "validation" and not member.source.has_validation:
                 continue
-            reader = PartReader(member.source, part, member.config.limit, self._skipped_bytes)
+            reader = PartReader(member.source, split, member.config.limit, self._skipped_bytes)
             tallies: dict[Split, Tally] = {"train": Tally(), "validation": Tally()}
             below = 0 if member.source.has_validation else self._threshold
             with naming_source(member.name):
                 for document in reader:
-                    held_out = part == "validation" or document.hash < below
-                    split: Split = "validation" if held_out else "train"
-                    tallies[split].add(document)
-                    yield split, member.name, document
+                    is_held_out = split == "validation" or document.hash < below
+                    document_split: Split = "validation" if is_held_out else "train"
+                    tallies[document_split].add(document)
+                    yield document_split, member.name, document
             counts[member.name] = _counts_from(tallies, reader.blank_skipped)
             skipped += reader.files_skipped
         self._is_complete = self._is_complete and not skipped
         if members is not self._chosen:
             return
         self._announce_rest()
-        self._tell_counts(part, counts)
-        if part not in self._passes and not skipped:
-            self._keep_counts(part, counts)
+        self._tell_counts(split, counts)
+        if split not in self._passes and not skipped:
+            self._keep_counts(split, counts)
 
     def _find_threshold(self) -> int:
         for member in self._members:
@@ -448,11 +448,11 @@ class Corpus:
                 self._reporter.progress(number, total, "documents", note)
             yield fold(document.text)
 
-    def _keep_counts(self, part: Split, counts: dict[str, dict[str, int]]) -> None:
-        self._passes[part] = counts
+    def _keep_counts(self, split: Split, counts: dict[str, dict[str, int]]) -> None:
+        self._passes[split] = counts
         for name, source_counts in counts.items():
             if name:
-                self._reporter.note(_describe_counts(name, part, source_counts), reading=True)
+                self._reporter.note(_describe_counts(name, split, source_counts), reading=True)
         make_folder(self._cache)
         write_atomically(self._counts_path, json.dumps(self._passes, indent=2))
 
@@ -692,10 +692,10 @@ def _counts_of_parts(parts: Sequence[PartCounts]) -> dict[str, int]:
     return _counts_from(tallies, sum(part.blank_skipped for part in parts))
 
 
-def _describe_counts(name: str, part: str, counts: Mapping[str, int]) -> str:
+def _describe_counts(name: str, split: str, counts: Mapping[str, int]) -> str:
     held_out = counts["validation_documents"]
     size = counts["bytes"] / 1e6
-    if part == "validation":
+    if split == "validation":
         return f"Source {name}: {held_out:,} validation documents, {size:,.2f} MB"
     return (
         f"Source {name}: {counts['documents']:,} documents, {held_out:,} held out, {size:,.2f} MB"

@@ -23,10 +23,10 @@ class Source(Protocol):
     def columns(self) -> tuple[list[str], str]:
         """Returns the columns, and the text column."""
 
-    def documents(self, part: Split) -> Iterator[str]:
+    def documents(self, split: Split) -> Iterator[str]:
         """Yields a split's documents, blank ones too, always in the same order."""
 
-    def parts(self, part: Split, target_bytes: int) -> Iterator[SourcePart]:
+    def parts(self, split: Split, target_bytes: int) -> Iterator[SourcePart]:
         """Cuts a split into parts, whose documents in order are those of `documents`."""
 
 

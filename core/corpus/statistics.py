@@ -13,8 +13,7 @@ import numpy as np
 
 from core.config.clean import CleanConfig
 from core.config.corpus import CorpusConfig
-from core.corpus.cleaning.blocks import Hashes
-from core.corpus.cleaning.duplicates import DuplicateGroups
+from core.corpus.cleaning.duplicates import firsts_of
 from core.corpus.cleaning.language import identify_language
 from core.corpus.cleaning.steps import near_keys, text_keys
 from core.corpus.sampling import Limits, SourceSample, sample_corpus
@@ -235,24 +234,16 @@ def _histogram(lengths: np.ndarray) -> list[dict[str, int]]:
 
 
 def _duplicates(texts: Sequence[str], owners: np.ndarray) -> dict[str, dict[str, Any]]:
-    exact = text_keys(texts)[None]
-    firsts = _firsts(exact)
+    kinds = np.zeros(len(texts), np.uint8)
+    firsts = firsts_of(text_keys(texts)[None], kinds)
     is_copy = firsts != np.arange(len(texts))
     distinct = np.flatnonzero(~is_copy)
-    near = distinct[
-        _firsts(near_keys([texts[index] for index in distinct.tolist()], CleanConfig()))
-    ]
+    keys = near_keys([texts[index] for index in distinct.tolist()], CleanConfig())
+    near = distinct[firsts_of(keys, kinds[distinct])]
     return {
         "exact": _copies(np.flatnonzero(is_copy), firsts[is_copy], owners),
         "near": _copies(distinct[near != distinct], near[near != distinct], owners),
     }
-
-
-def _firsts(keys: Hashes) -> np.ndarray:
-    groups = DuplicateGroups(np.zeros(keys.shape[1], np.uint8))
-    for column in keys:
-        groups.join_equal(lambda column=column: iter([column]))  # type: ignore[misc]
-    return groups.firsts()
 
 
 def _copies(copies: np.ndarray, firsts: np.ndarray, owners: np.ndarray) -> dict[str, Any]:
@@ -354,7 +345,7 @@ def _estimate_tokens(
     )  # fmt: skip
     vocab_size, tokenizer_name = _USUAL_VOCABULARY, ""
     if tokenizer:
-        from core.tokenizer.loading import load
+        from core.tokenizer.loading import load  # a layer above
 
         loaded = load(tokenizer, workspace)
         per_byte, method = _tokens_per_byte(texts, loaded), "tokenizer"
@@ -394,6 +385,7 @@ def _guess_tokens_per_byte(texts: Sequence[str], size: int) -> tuple[float, str]
 
 
 def _hours(tokens: dict[str, Any], workspace: Workspace) -> dict[str, Any]:
+    # A layer above; it loads the backends' devices.
     from core.training.forecast import FAMILY, SEQUENCE_LENGTH, hours_by_size
 
     count = tokens["sampled"] if tokens["total"] is None else tokens["total"]

@@ -6,6 +6,7 @@ Memory: about 20 bytes per document, and one bucket of keys.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -76,3 +77,11 @@ class DuplicateGroups:
     def firsts(self) -> Places:
         """Returns the document that stays of each document's group, (documents,)."""
         return self._order[self._root(self._parents)[self._rank]].astype(np.int64)
+
+
+def firsts_of(keys: Hashes, kinds: npt.NDArray[np.uint8]) -> Places:
+    """Returns the first document of each document's group; keys are (columns, documents)."""
+    groups = DuplicateGroups(kinds)
+    for column in keys:
+        groups.join_equal(partial(iter, [column]))
+    return groups.firsts()

@@ -13,7 +13,7 @@ import numpy as np
 
 from core.config.clean import CleanConfig
 from core.corpus.cleaning.blocks import Hashes
-from core.corpus.cleaning.duplicates import DuplicateGroups
+from core.corpus.cleaning.duplicates import firsts_of
 from core.corpus.cleaning.lines import count_lines, least_documents
 from core.corpus.cleaning.parts import TRAIN, Batch
 from core.corpus.cleaning.report import Report, Tally, steps_in_use
@@ -118,10 +118,7 @@ def _up_to(most_bytes: int, texts: Iterable[str]) -> Iterator[str]:
 
 
 def _without_repeats(batch: Batch, keys: Hashes, step: str, tally: Tally) -> Batch:
-    groups = DuplicateGroups(batch.kinds)
-    for column in keys:
-        groups.join_equal(lambda column=column: iter([column]))  # type: ignore[misc]
-    firsts = groups.firsts()
+    firsts = firsts_of(keys, batch.kinds)
     keep = firsts == np.arange(len(batch))
     for place in np.flatnonzero(~keep).tolist():
         number = int(batch.numbers[firsts[place]])

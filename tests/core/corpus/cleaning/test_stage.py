@@ -114,11 +114,11 @@ def test_number_of_workers_does_not_change_the_result(
         workers: clean(
             clean_config(text, name=f"C{workers}", workers=workers, **ALL_STEPS), workspace
         )
-        for workers in (1, 2, 3)
+        for workers in (1, 3)
     }
     assert len(list((made[1].path / "train").iterdir())) > 5
-    assert outcome(made[1]) == outcome(made[2]) == outcome(made[3])
-    assert made[1].fingerprint == made[2].fingerprint == made[3].fingerprint
+    assert outcome(made[1]) == outcome(made[3])
+    assert made[1].fingerprint == made[3].fingerprint
     counts = made[1].manifest.counts
     for step, found in counts["steps"].items():
         assert found["removed_documents"] + found["changed_documents"], step
@@ -194,15 +194,10 @@ def test_single_document_has_no_validation_split(tmp_path: Path, workspace: Work
         list(read.documents("validation"))
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("looks", [0, 4])
+@pytest.mark.parametrize(("workers", "looks"), [(1, 0), (1, 4), (2, 4)])
 @pytest.mark.slow
 def test_stop_leaves_nothing_behind(
-    text: Path,
-    workspace: Workspace,
-    monkeypatch: pytest.MonkeyPatch,
-    workers: int,
-    looks: int,
+    text: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, workers: int, looks: int
 ) -> None:
     monkeypatch.setattr(parts, "PART_BYTES", 40_000)
     with pytest.raises(RunStopped):
