@@ -42,11 +42,13 @@ class NotReadyError(ConfigError):
 
     Attributes:
         action: Words of the button, "Check … first".
+        is_begun: Whether the user has entered something; before, the button alone tells of it.
     """
 
-    def __init__(self, problem: str, *, action: str, **parts: str) -> None:
+    def __init__(self, problem: str, *, action: str, is_begun: bool = True, **parts: str) -> None:
         super().__init__(problem, **parts)
         self.action = action
+        self.is_begun = is_begun
 
 
 def escape(text: object) -> str:

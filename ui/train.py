@@ -110,6 +110,7 @@ def _check(config: TrainConfig, workspace: Workspace) -> None:
 
 def _check_target(config: TrainConfig) -> None:
     """Checks address and mirror, asking nobody."""
+    where.require_address(config)
     target = open_target(config.target)
     if urlsplit(config.target).scheme in _NEEDS_MIRROR:
         target.mirror_root(config.mirror)

@@ -185,6 +185,8 @@ def test_fields_compose_the_address_and_follow_it(studio: tuple[Workspace, str])
         assert not address.is_visible()
         choose(visitor, "SSH machine")
         address.wait_for()
+        visitor.see(page.locator("#train-start"), "Name the machine")
+        assert page.locator("#tab-train :is(.ps-hint, .ps-problem)").count() == 0
         page.get_by_label("Host", exact=True).press_sequentially("me@box:2222", delay=15)
         wait_for_address(visitor, "ssh://me@box:2222")
         page.get_by_label("Interpreter", exact=True).fill("/opt/my env/python")

@@ -631,7 +631,7 @@ const build = (node) => (typeof node === "string" ? node : h(node[0], node[1], .
 const drawDetail = (view, run, known) => {
   view.problem.replaceChildren();
   view.ending.replaceChildren(...ending(run, known));
-  view.next.replaceChildren(...nextStep(view, run, known.verdict));
+  view.next.replaceChildren(...nextStep(view, run, known));
   view.figures = known.figures;
   view.samplesBox.hidden = !known.has_samples;
   view.warnings.replaceChildren(...warnings(known.warnings));
@@ -644,7 +644,7 @@ const drawDetail = (view, run, known) => {
 };
 
 // What came of a run, and the one thing to do next.
-const nextStep = (view, run, verdict) => {
+const nextStep = (view, run, { verdict, remake }) => {
   if (!verdict) return [];
   const { level, look, sentence, action, label, go } = verdict;
   const acts = {
@@ -656,7 +656,7 @@ const nextStep = (view, run, verdict) => {
       view.logBox.scrollIntoView({ block: "start" });
     },
   };
-  const next = go ? h("a", { class: "ps-button primary", href: `#${go.split("/")[0]}`, "data-go": go }, label) : acts[action] && button(label, "primary", acts[action]);
+  const next = remake ? button(remake.words, "primary", () => cloneRun({ id: remake.run, tab: remake.tab })) : go ? h("a", { class: "ps-button primary", href: `#${go.split("/")[0]}`, "data-go": go }, label) : acts[action] && button(label, "primary", acts[action]);
   return [h("p", {}, h("span", { class: `ps-badge ${look}` }, level), ` ${sentence}`), ...(next ? [next] : [])];
 };
 
@@ -666,9 +666,7 @@ const ending = (run, known) => {
   const when = run.ended && new Date(run.ended * 1000).toLocaleString("en", { dateStyle: "medium", timeStyle: "short" });
   const facts = [run.label, known.ending, run.progress && `at ${run.progress}`, when].filter(Boolean).join(" · ");
   const log = known.log_end && [h("p", {}, h("b", {}, "Last lines of the log:")), h("pre", { tabindex: "0", "aria-label": "The end of the log" }, known.log_end)];
-  const { remake } = known;
-  const again = remake && h("div", { class: "ps-actions" }, button(remake.words, "primary", () => cloneRun({ id: remake.run, tab: remake.tab })));
-  return [studio.problemCard(known.error, h("p", { class: "ps-ending" }, facts), ...(log || []), ...(again ? [again] : []))];
+  return [studio.problemCard(known.error, h("p", { class: "ps-ending" }, facts), ...(log || []))];
 };
 
 const SHOWN_WARNINGS = 3;

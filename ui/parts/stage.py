@@ -311,7 +311,8 @@ class Launcher:
     def _hint(self, error: StudioError) -> str:
         """Returns a problem that no field of this tab shows."""
         count, place = self.form.count_problems(error)
-        if count and not place:
+        is_untouched = isinstance(error, NotReadyError) and not error.is_begun
+        if is_untouched or (count and not place):
             return ""
         fix = f" {_upper(error.fix)}." if error.fix else ""
         words = relabel(f"{error.problem.removesuffix('.')}.{fix}", self.form.model)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import BoundedSemaphore, Lock
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import gradio as gr
 
@@ -280,6 +280,21 @@ def require_check(config: TrainConfig, workspace: Workspace) -> None:
         received=received,
         fix=fix,
         action=f"Check {name} first",
+    )
+
+
+def require_address(config: TrainConfig) -> None:
+    """Raises NotReadyError while nothing is entered for the fields that name a machine."""
+    parts = urlsplit(config.target)
+    if parts.netloc and (parts.scheme != "tpu" or "zone" in parse_qs(parts.query)):
+        return
+    raise NotReadyError(
+        "No machine is named yet",
+        expected=f"what names a machine of {LABELS.get(parts.scheme, parts.scheme)}",
+        received="nothing",
+        fix="fill in the required fields",
+        action="Name the machine",
+        is_begun=False,
     )
 
 
