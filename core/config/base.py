@@ -27,7 +27,6 @@ from core.config.options import (
     LANGUAGE_PATTERN,
     MIRROR_PATTERN,
     PROJECT_PATTERN,
-    REPORT_PATTERN,
     TARGET_PATTERN,
     WEBHOOK_PATTERN,
     field_extra,
@@ -40,6 +39,7 @@ from core.foreign_files import LARGEST_INT
 from core.messages.redaction import HIDDEN
 from core.messages.suggestions import did_you_mean
 from core.messages.values import shown
+from core.processes import reporters
 
 _ANY_FIELD = "a name that docs/flags.md lists"
 _WORDS_OF_PATTERNS = {
@@ -49,7 +49,7 @@ _WORDS_OF_PATTERNS = {
     MIRROR_PATTERN: "gs://bucket/folder, s3://bucket/folder, hf://buckets/owner/name, "
     "ssh://host/folder or file:///folder",
     TARGET_PATTERN: "ssh://host, hf://flavor, tpu://type?zone=…&project=… or sky://resources",
-    REPORT_PATTERN: "trackio, wandb or mlflow, or several with commas",
+    reporters.PATTERN: reporters.EXPECTED,
     PROJECT_PATTERN: "letters, digits, and . _ - inside",
     WEBHOOK_PATTERN: "an address that begins with https://",
     CLUSTER_PATTERN: "ray, ray://auto or ray://host:port",

@@ -66,7 +66,6 @@ HUB_ID_PATTERN = r"^$|^([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*$"
 # A / would be ambiguous in owner/name@branch.
 BRANCH_PATTERN = r"^$|^[A-Za-z0-9][\w-]*(\.[\w-]+)*$"
 MIRROR_PATTERN = r"^$|^((gs|s3|ssh|file)://|hf://buckets/)\S+$"
-REPORT_PATTERN = r"^$|^(trackio|wandb|mlflow)([, ]+(trackio|wandb|mlflow))*$"
 PROJECT_PATTERN = r"^$|^[A-Za-z0-9][\w.-]{0,95}$"
 # Only a server on this machine may do without encryption.
 WEBHOOK_PATTERN = (

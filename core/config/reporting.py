@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from core.config.options import PROJECT_PATTERN, REPORT_PATTERN, WEBHOOK_PATTERN, option
+from core.config.options import PROJECT_PATTERN, WEBHOOK_PATTERN, option
+from core.processes import reporters
 
 WebhookFormat = Literal["auto", "slack", "discord", "json"]
 _GROUP = "Reporting"
@@ -13,15 +14,15 @@ _GROUP = "Reporting"
 def report_to_option() -> Any:
     return option(
         "",
-        "Services that receive the figures: trackio, wandb, mlflow.",
+        f"Services that receive the figures: {', '.join(reporters.SERVICES)}.",
         details=(
             "Several with commas. Sent by a process of its own, which can't disturb the run. "
             "Needs requirements-reporting.txt: docs/reporting.md."
         ),
         title="Report to",
         group=_GROUP,
-        choices=("", "trackio", "wandb", "mlflow", "trackio, wandb", "trackio, mlflow"),
-        pattern=REPORT_PATTERN,
+        choices=reporters.CHOICES,
+        pattern=reporters.PATTERN,
         is_list=True,
         identity=False,
     )

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from core.messages.redaction import AUTH_VARIABLE, has_password
+from core.processes import reporters
 
 PASS_VARIABLE = "STUDIO_PASS_ENVIRONMENT"
 TRUST_TOKENIZERS_VARIABLE = "STUDIO_TRUST_TOKENIZERS"
@@ -18,7 +19,6 @@ WEBHOOK_VARIABLE = "STUDIO_WEBHOOK_URL"
 RUN_KEY_VARIABLE = "STUDIO_RUN_KEY"
 # The demo's model.
 MODEL_VARIABLE = "STUDIO_MODEL"
-REPORT_PREFIXES = ("TRACKIO_", "WANDB_", "MLFLOW_", WEBHOOK_VARIABLE)
 # The app's own, and those of reporters alone.
 _WITHHELD = frozenset({AUTH_VARIABLE, "OAUTH_CLIENT_SECRET", WEBHOOK_VARIABLE, RUN_KEY_VARIABLE})
 
@@ -117,12 +117,14 @@ def for_runs(environment: Mapping[str, str]) -> dict[str, str]:
 
 def for_supervisors(environment: Mapping[str, str]) -> dict[str, str]:
     """Selects variables for the worker and supervisors, which start the reporters."""
-    return {**for_runs(environment), **_reporting(environment, REPORT_PREFIXES)}
+    prefixes = (*reporters.PREFIXES, WEBHOOK_VARIABLE)
+    return {**for_runs(environment), **_reporting(environment, prefixes)}
 
 
 def for_reporters(environment: Mapping[str, str], service: str) -> dict[str, str]:
     """Selects variables for the process that reports to one service."""
-    prefix = WEBHOOK_VARIABLE if service == "webhook" else f"{service.upper()}_"
+    known = reporters.SERVICES.get(service)
+    prefix = known.prefix if known else WEBHOOK_VARIABLE
     return {**for_runs(environment), **_reporting(environment, (prefix,))}
 
 

@@ -29,6 +29,7 @@ from typing import Any
 from core.errors import RunError, StudioError
 from core.foreign_files import LARGEST_EXACT, parse_bounded_json, read_regular
 from core.messages.redaction import has_password
+from core.processes import reporters
 from core.records.annotations import checked
 from core.records.events import (
     EVENTS_FILE,
@@ -49,7 +50,7 @@ from core.workspace.workspace import Workspace
 # Variables that a run inherits, never secrets.
 _CARRIED_PREFIXES = (
     "HF_", "JAX_", "XLA_", "TF_", "TPU_", "CUDA_", "STUDIO_", "LIBTPU_", "KERAS_",
-    "TRACKIO_", "WANDB_", "MLFLOW_",
+    *reporters.PREFIXES,
 )  # fmt: skip
 # Variables that can neither name code or files nor lead to another host.
 _HARMLESS = frozenset(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from core.errors import StudioError
+from core.processes.reporters import SERVICES
 from core.reporting.feed import Figures
 
 PROJECT = "pretrain-studio"
@@ -77,7 +78,7 @@ class Service(Protocol):
 
 def open_service(name: str, run: ReportedRun) -> Service:
     """Opens a service by its name; raises ReportingError without its package."""
-    package = {"mlflow": "mlflow", "trackio": "trackio", "wandb": "wandb"}[name]
+    package = SERVICES[name].package
     if importlib.util.find_spec(package) is None:
         raise ReportingError(
             f"The package {package} is not installed",

@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from core.config.train import TrainConfig
+from core.processes import reporters
 from core.records.events import read_events
 from core.records.folder import RunFolder
 from core.runs.client import submit
@@ -40,7 +41,7 @@ from tests.core.runs.support import (
 )
 from tests.core.training.test_trainer import make_inputs
 
-SERVICES = ("trackio", "wandb", "mlflow")
+SERVICES = tuple(reporters.SERVICES)
 INSTALL = "pip install -c constraints.txt -r requirements-reporting.txt"
 pytestmark = [pytest.mark.long, pytest.mark.slow(60)]
 BROKEN_PACKAGE = """
