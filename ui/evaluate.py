@@ -12,7 +12,7 @@ from core.evaluation.documents import check_is_named, check_text
 from core.evaluation.pairs import check_pairs
 from core.evaluation.previewing import preview_evaluation_apart
 from core.evaluation.unused import check_used
-from core.finetuning.subjects import check_pretrained
+from core.models.hf import check_pretrained
 from core.workspace.manifests import Artifact
 from core.workspace.workspace import Workspace
 from ui.parts import markup

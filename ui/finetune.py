@@ -7,12 +7,12 @@ from pathlib import PurePath
 
 import gradio as gr
 
+from core.architecture.heads import Kind
 from core.config.finetune import FinetuneConfig
 from core.corpus.table_preview import TablePreview
 from core.errors import ConfigError
 from core.finetuning.data import check_files
 from core.finetuning.glue import GLUE, with_glue
-from core.finetuning.heads import Kind
 from core.finetuning.names import is_of_finetuning
 from core.finetuning.previewing import preview_examples_apart
 from core.finetuning.search import count_trainings

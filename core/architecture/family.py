@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from core.architecture.architecture import Architecture
 from core.architecture.config_format import ConfigFormat, Variant
+from core.architecture.heads import Head, Kind
 from core.architecture.options import ModelOptions
 from core.architecture.weight_mapping import WeightMapping
 
@@ -65,6 +66,7 @@ class Family:
     Attributes:
         name: Its `model_type` in transformers.
         objectives: The default first.
+        heads: Layers for fine-tuning, if transformers has classes for them.
         padding_use: Why it needs padding; empty: it doesn't.
         decoder_reads_masks: Whether an encoder-decoder fills masks.
         learning_rate_factor: For Muon; see benchmarks/trials.md.
@@ -82,6 +84,7 @@ class Family:
     config_format: ConfigFormat
     objectives: tuple[str, ...]
     required_tokens: tuple[Role, ...]
+    heads: Mapping[Kind, Head] = field(default_factory=dict)
     padding_use: str = "because sequences are padded with it"
     decoder_start: Literal["pad", "eos"] | None = None
     decoder_reads_masks: bool = False

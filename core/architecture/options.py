@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from core.architecture.architecture import Architecture
+
+Dtype = Literal["auto", "float32", "mixed_bfloat16", "bfloat16"]
+DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
-from core.config.base import fingerprint_of
 from core.errors import CheckpointError, StudioError
 from core.foreign_files import parse_bounded_json, read_json, read_regular
 from core.models.tensors import read_safetensors
@@ -29,6 +28,7 @@ from core.workspace.manifests import (
     Manifest,
     damaged_files,
     describe_files,
+    fingerprint_of,
     fingerprint_of_files,
     library_versions,
     read_manifest,

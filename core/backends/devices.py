@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
-from core.config.train import TrainConfig
 from core.errors import DeviceError, ProcessLostError, StudioError
 from core.records.events import RunStopped, is_out_of_memory
 
@@ -32,6 +31,22 @@ _TPU_GLOBS = ("/dev/accel[0-9]*", "/dev/vfio/[0-9]*")
 _DESCRIPTION = re.compile(r"(TensorFlow|JAX) on \d+ (CPU|GPU|TPU)\b")
 
 LOCAL_TPU = "local"
+
+
+class DeviceOptions(Protocol):
+    """The training options that decide on backend and devices."""
+
+    engine: Literal["auto", "tensorflow", "jax"] = "auto"
+    device: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
+    num_devices: int | None = None
+    sharding: Literal["data", "fsdp"] = "data"
+    tpu_name: str = LOCAL_TPU
+    num_processes: int | None = None
+    coordinator_address: str = ""
+
+
+class AutomaticDevices(DeviceOptions):
+    """Defaults, as inference uses them."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +166,7 @@ def _find_gpus(jax_gpu: bool) -> tuple[str, ...]:
     return found if visible is None else found[: len(visible.split(","))]
 
 
-def choose(config: TrainConfig, hardware: Hardware) -> Choice:
+def choose(config: DeviceOptions, hardware: Hardware) -> Choice:
     """Chooses TensorFlow on CPU, JAX on GPU and TPU, unless set; raises DeviceError."""
     if config.device == "cpu":
         return Choice(_engine(config, "tensorflow"), "cpu", "requested")
@@ -167,7 +182,7 @@ def is_description(note: str) -> bool:
     return _DESCRIPTION.match(note) is not None
 
 
-def estimate_devices(config: TrainConfig, hardware: Hardware) -> int:
+def estimate_devices(config: DeviceOptions, hardware: Hardware) -> int:
     """Estimates the devices that share a step; raises DeviceError."""
     here = config.num_devices
     if here is None:
@@ -185,7 +200,7 @@ def memory_per_device(devices: Devices) -> int | None:
     return devices.memory_bytes * devices.processes // devices.count
 
 
-def estimate_memory(config: TrainConfig, hardware: Hardware) -> int | None:
+def estimate_memory(config: DeviceOptions, hardware: Hardware) -> int | None:
     """Estimates a CPU device's memory in bytes."""
     try:
         memory = host_memory_bytes(choose(config, hardware).kind)
@@ -194,22 +209,22 @@ def estimate_memory(config: TrainConfig, hardware: Hardware) -> int | None:
     return None if memory is None else memory // (config.num_devices or 1)
 
 
-def _engine(config: TrainConfig, default: BackendName) -> BackendName:
+def _engine(config: DeviceOptions, default: BackendName) -> BackendName:
     if config.engine != "auto":
         return config.engine
     return "jax" if _needs_jax(config) else default
 
 
-def _needs_jax(config: TrainConfig) -> bool:
+def _needs_jax(config: DeviceOptions) -> bool:
     return config.sharding == "fsdp" or is_multi_process(config)
 
 
-def is_multi_process(config: TrainConfig) -> bool:
+def is_multi_process(config: DeviceOptions) -> bool:
     """Returns whether several processes share the run."""
     return (config.num_processes or 1) > 1 or bool(config.coordinator_address)
 
 
-def _choose_gpu(config: TrainConfig, hardware: Hardware) -> Choice:
+def _choose_gpu(config: DeviceOptions, hardware: Hardware) -> Choice:
     engine = _engine(config, "jax")
     if not hardware.gpus:
         raise _no_gpu("no GPU driver on this machine", hardware)
@@ -219,7 +234,7 @@ def _choose_gpu(config: TrainConfig, hardware: Hardware) -> Choice:
     return Choice(engine, "gpu", "requested")
 
 
-def _choose_tpu(config: TrainConfig, hardware: Hardware) -> Choice:
+def _choose_tpu(config: DeviceOptions, hardware: Hardware) -> Choice:
     if config.engine == "tensorflow" and is_multi_process(config):
         raise _no_shared_tpu(config)
     if config.engine == "tensorflow" and config.tpu_name != LOCAL_TPU:
@@ -231,7 +246,7 @@ def _choose_tpu(config: TrainConfig, hardware: Hardware) -> Choice:
     return Choice(_engine(config, "jax"), "tpu", "requested")
 
 
-def _choose_any(config: TrainConfig, hardware: Hardware) -> Choice:
+def _choose_any(config: DeviceOptions, hardware: Hardware) -> Choice:
     jax_may = config.engine != "tensorflow" and not hardware.jax_on_cpu
     if hardware.tpus and hardware.jax_tpu and jax_may:
         return Choice("jax", "tpu", "the fastest device of this machine is a TPU")
@@ -243,7 +258,7 @@ def _choose_any(config: TrainConfig, hardware: Hardware) -> Choice:
     return Choice(_engine(config, "tensorflow"), "cpu", why_cpu(config, hardware))
 
 
-def why_cpu(config: TrainConfig, hardware: Hardware) -> str:
+def why_cpu(config: DeviceOptions, hardware: Hardware) -> str:
     found = "TPU" if hardware.tpus else "GPU" if hardware.gpus else ""
     if not found:
         return "this machine has no TPU and no GPU"
@@ -265,7 +280,7 @@ def _package(kind: str, gpus: Sequence[str] = ()) -> str:
     return '"jax[rocm7-local]"' if _AMD_GPUS in gpus else '"jax[cuda12]"'
 
 
-def number_to_use(choice: Choice, config: TrainConfig, found: int) -> int:
+def number_to_use(choice: Choice, config: DeviceOptions, found: int) -> int:
     wanted = config.num_devices or found
     if wanted > found:
         raise DeviceError(
@@ -340,7 +355,7 @@ def _no_tpu(received: str) -> DeviceError:
     )
 
 
-def _no_shared_tpu(config: TrainConfig) -> DeviceError:
+def _no_shared_tpu(config: DeviceOptions) -> DeviceError:
     return DeviceError(
         "TensorFlow can't share a TPU between processes",
         expected="engine jax, or one process",

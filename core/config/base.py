@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 import typing
 from collections.abc import Collection, Mapping
-from hashlib import sha256
 from typing import Any, ClassVar
 
 from pydantic import (
@@ -40,6 +38,7 @@ from core.messages.redaction import HIDDEN
 from core.messages.suggestions import did_you_mean
 from core.messages.values import shown
 from core.processes import reporters
+from core.workspace.manifests import fingerprint_of as fingerprint_of
 
 _ANY_FIELD = "a name that docs/flags.md lists"
 _WORDS_OF_PATTERNS = {
@@ -189,12 +188,6 @@ def _checked_size(value: Any) -> Any:
     if isinstance(value, int) and not -LARGEST_INT <= value <= LARGEST_INT:
         raise PydanticCustomError("int_large", "a whole number of at most 19 digits, below 2^63")
     return value
-
-
-def fingerprint_of(value: Any) -> str:
-    """Returns 16 hex digits, independent of key order."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return sha256(text.encode("utf-8")).hexdigest()[:16]
 
 
 def describe_expected(problem: Mapping[str, Any]) -> str:

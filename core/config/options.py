@@ -6,18 +6,18 @@ import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 
 from core.architecture.family import Size as Size
+from core.architecture.options import DTYPES as DTYPES
+from core.architecture.options import Dtype as Dtype
 from core.families import find_family, list_family_names
 
 FittedPresetName = Literal["fitted", "classic", "flax", "custom"]
-Dtype = Literal["auto", "float32", "mixed_bfloat16", "bfloat16"]
-DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 # Written for an automatic option, whose value follows from the text.
 AUTOMATIC = "auto"
 

@@ -13,6 +13,7 @@ from typing import ClassVar
 from core.architecture.architecture import EncoderDecoderArchitecture
 from core.architecture.config_format import NO, ConfigFormat, Field, Values, first_id
 from core.architecture.family import FLAX_EXAMPLES, ON_OSCAR, Family, WriteUp, like_bert
+from core.architecture.heads import Head
 from core.architecture.options import ModelOptions, block_options, embedding_options
 from core.architecture.weight_mapping import WeightMapping, dense, norm
 
@@ -141,6 +142,15 @@ FAMILY = Family(
     config_format=_CONFIG,
     objectives=("denoising",),
     required_tokens=("mask", "pad", "eos"),
+    heads={
+        "sequence": Head(
+            "classification_head.out_proj",
+            "classification_head.dense",
+            "eos",
+            drops_input=True,
+            dropout=0.0,
+        )
+    },
     decoder_start="eos",
     decoder_reads_masks=True,  # Shifted by one token.
     prompt_help="Put <mask> where words are missing; the model rewrites the whole text.",

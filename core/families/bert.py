@@ -13,6 +13,7 @@ from typing import Any
 from core.architecture.architecture import Architecture
 from core.architecture.config_format import ConfigFormat, Field
 from core.architecture.family import FLAX_EXAMPLES, ON_OSCAR, SIZES, Family, WriteUp, like_bert
+from core.architecture.heads import Head
 from core.architecture.options import ModelOptions, block_options, embedding_options
 from core.architecture.weight_mapping import WeightMapping, dense, norm
 
@@ -146,6 +147,7 @@ FAMILY = Family(
     ),
     objectives=("mlm",),
     required_tokens=("mask", "pad"),
+    heads={"sequence": Head("classifier", "bert.pooler.dense"), "token": Head("classifier")},
     learning_rate_factor=1.5,
     body_prefix="bert.",
     tied_heads=("cls.predictions.decoder.weight",),

@@ -20,6 +20,7 @@ from core.architecture.family import (
     WriteUp,
     like_bert,
 )
+from core.architecture.heads import Head
 from core.architecture.options import (
     InitializerScales,
     ModelOptions,
@@ -138,6 +139,12 @@ FAMILY = Family(
     config_format=_CONFIG,
     objectives=("clm",),
     required_tokens=("eos",),
+    heads={
+        "sequence": Head(
+            "score", pooled="last", has_bias=False, dropout=0.0, offset="transformer.ln_f.bias"
+        ),
+        "token": Head("classifier", dropout=0.1),
+    },
     padding_use="",  # Padding is never attended to.
     prompt_help="The model continues the text.",
     learning_rate_factor=2.0,

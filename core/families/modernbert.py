@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from core.architecture.architecture import Architecture
 from core.architecture.config_format import NO, ConfigFormat, Field, Values, part, unsupported
 from core.architecture.family import NO_DROPOUT, Dimensions, Family, WriteUp, like_bert
+from core.architecture.heads import Head
 from core.architecture.options import (
     InitializerScales,
     LayerAttention,
@@ -193,6 +194,8 @@ _CONFIG = ConfigFormat(
     check=_check,
 )
 
+_HEAD = Head("classifier", dropout=0.0, keeps_head=True, pooling_field="classifier_pooling")
+
 FAMILY = Family(
     name="modernbert",
     title="ModernBERT",
@@ -212,6 +215,7 @@ FAMILY = Family(
     config_format=_CONFIG,
     objectives=("mlm",),
     required_tokens=("mask", "pad"),
+    heads={"sequence": _HEAD, "token": _HEAD},
     body_prefix="model.",
     tied_heads=("decoder.weight",),
     # https://arxiv.org/abs/2412.13663, section 2.1.3.

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from core.architecture.architecture import Architecture
 from core.architecture.config_format import ConfigFormat, Field, Variant
 from core.architecture.family import TPU_EXAMPLE, Family, WriteUp
+from core.architecture.heads import Head
 from core.architecture.options import ModelOptions
 from core.architecture.weight_mapping import WeightMapping
 from core.families.bert import (
@@ -73,6 +74,10 @@ FAMILY = Family(
     },
     objectives=("mlm",),
     required_tokens=("mask", "pad"),
+    heads={
+        "sequence": Head("classifier.out_proj", "classifier.dense", drops_input=True),
+        "token": Head("classifier"),
+    },
     padding_use="because RoBERTa's position ids begin after the padding token's id",
     learning_rate_factor=1.5,
     body_prefix="roberta.",

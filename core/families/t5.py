@@ -23,6 +23,7 @@ from core.architecture.family import (
     WriteUp,
     like_bert,
 )
+from core.architecture.heads import Head
 from core.architecture.options import (
     InitializerScales,
     ModelOptions,
@@ -211,6 +212,24 @@ FAMILY = Family(
     config_format=_CONFIG,
     objectives=("span_corruption",),
     required_tokens=("sentinels", "pad", "eos"),
+    heads={
+        "sequence": Head(
+            "classification_head.out_proj",
+            "classification_head.dense",
+            "eos",
+            drops_input=True,
+            dropout=0.0,
+            prefix="transformer.",
+            divides_range=True,
+        ),
+        "token": Head(
+            "classifier",
+            dropout=0.0,
+            prefix="transformer.",
+            encoder_only=True,
+            divides_range=True,
+        ),
+    },
     padding_use="because T5's decoder starts with it",
     decoder_start="pad",
     prompt_help="Put <mask> or <extra_id_0>, <extra_id_1>, … where words are missing.",

@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from core.architecture.architecture import Architecture
-from core.finetuning.heads import Head, Kind
+from core.architecture.heads import Head, Kind
 from core.models import kernels
 from core.models.building import create_model
 from core.models.decoder import DecoderForCausalLM
@@ -46,7 +46,7 @@ class Classifier(LanguageModel):
         self.outputs = outputs
         self.regresses = kind == "sequence" and outputs == 1
         self.body = create_model(architecture, seed=seed, dtype_policy=dtype)
-        weights = Initializers(seed ^ _HEAD_SEED, _standard_deviation(architecture))
+        weights = Initializers(seed ^ _HEAD_SEED, _standard_deviation(architecture, head))
         policy = self.dtype_policy
         rate = architecture.hidden_dropout_prob if head.dropout is None else head.dropout
         self.first_dropout = Dropout(rate, weights, name="first_dropout", dtype=policy)
@@ -146,8 +146,7 @@ def _freeze_own(layer: keras.layers.Layer | None, shared: keras.layers.Layer) ->
             variable.trainable = False
 
 
-def _standard_deviation(architecture: Architecture) -> float:
-    """Returns that of new layers; T5's range is a factor, of which its heads take H^-1/2."""
-    if architecture.model_type == "t5":
+def _standard_deviation(architecture: Architecture, head: Head) -> float:
+    if head.divides_range:
         return float(architecture.initializer_range * architecture.hidden_size**-0.5)
     return architecture.initializer_range

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.architecture.architecture import Architecture
+from core.architecture.heads import Head
 from core.errors import ConfigError, CorpusError
 from core.finetuning.alignment import Window, split_sentences
-from core.finetuning.heads import Head
 from core.tokenizer.loading import StudioTokenizer
 from core.tokenizer.native import native_calls
 

@@ -13,21 +13,15 @@ from numpy.typing import NDArray
 
 from core.architecture.architecture import Architecture
 from core.architecture.config_format import first_id
+from core.architecture.heads import SUFFIXES, Head, Kind
 from core.architecture.weight_mapping import WeightMapping
 from core.errors import CheckpointError, ConfigError, CorpusError, StudioError
-from core.finetuning.heads import (
-    SUFFIXES,
-    Head,
-    Kind,
-    body_mappings,
-    classifier_class,
-    find_head,
-    head_mappings,
-)
+from core.finetuning.heads import body_mappings, classifier_class, find_head, head_mappings
 from core.finetuning.labels import LONGEST_LABEL, MOST_LABELS
 from core.foreign_files import read_json
 from core.messages.values import shown
 from core.models import hf
+from core.models.configs import head_kind
 from core.tokenizer.loading import StudioTokenizer
 from core.tokenizer.roles import CONFIG_FILE as TOKENIZER_CONFIG_FILE
 from core.tokenizer.roles import name_segments
@@ -93,8 +87,8 @@ class ClassifierConfig:
         if self.kind == "sequence":
             kind = "single_label_classification" if self.labels else _REGRESSION
             values["problem_type"] = self.problem_type or kind
-        if self.architecture.model_type == "modernbert":
-            values["classifier_pooling"] = "cls"
+        if self.head.pooling_field:
+            values[self.head.pooling_field] = "cls"
         values["classifier_dropout"] = self.head.dropout
         return values
 
@@ -159,13 +153,7 @@ def trained_length(folder: Path) -> int | None:
 
 def is_classifier(folder: Path) -> bool:
     """Returns whether a folder has a fine-tuned model."""
-    return find_kind(folder) is not None
-
-
-def find_kind(folder: Path) -> Kind | None:
-    """Returns what a fine-tuned model predicts for; None for other models."""
-    has_config = (folder / hf.CONFIG_FILE).is_file()
-    return _kind_of(_read_values(folder)) if has_config else None
+    return hf.find_head_kind(folder) is not None
 
 
 def read_classifier_config(folder: Path) -> ClassifierConfig:
@@ -176,7 +164,7 @@ def read_classifier_config(folder: Path) -> ClassifierConfig:
         ConfigError: The model isn't fine-tuned, or not supported.
     """
     architecture, values = hf.read_architecture(folder), _read_values(folder)
-    kind = _kind_of(values)
+    kind = head_kind(values)
     if kind is None:
         raise ConfigError(
             f"The model in {folder} isn't fine-tuned for classification",
@@ -185,12 +173,12 @@ def read_classifier_config(folder: Path) -> ClassifierConfig:
             fix="fine-tune it first: python -m core finetune",
             field="model",
         )
-    pools = architecture.model_type == "modernbert" and kind == "sequence"
-    if pools and values.get("classifier_pooling", "cls") != "cls":
+    pooling = find_head(architecture, kind).pooling_field if kind == "sequence" else ""
+    if pooling and values.get(pooling, "cls") != "cls":
         raise ConfigError(
             f"The classifier in {folder} pools in an unsupported way",
-            expected="classifier_pooling: cls",
-            received=shown(values["classifier_pooling"]),
+            expected=f"{pooling}: cls",
+            received=shown(values[pooling]),
             fix="use another model",
             field="model",
         )
@@ -234,12 +222,6 @@ def _of_head(mappings: Iterable[WeightMapping]) -> list[WeightMapping]:
 def _read_values(folder: Path) -> dict[str, Any]:
     values = read_json(folder / hf.CONFIG_FILE, _MOST_CONFIG_BYTES)
     return values if isinstance(values, dict) else {}
-
-
-def _kind_of(values: Mapping[str, Any]) -> Kind | None:
-    classes = values.get("architectures")
-    name = str(classes[0]) if isinstance(classes, list) and classes else ""
-    return next((kind for kind, suffix in SUFFIXES.items() if name.endswith(suffix)), None)
 
 
 def _labels(values: Mapping[str, Any], folder: Path) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from core.architecture.architecture import Architecture
+from core.architecture.heads import Kind
 from core.artifacts.model_tokenizer import MOST_TOKENS, load_tokenizer, longest_sequence
 from core.artifacts.subject import Subject, open_subject
 from core.config.finetune import FinetuneConfig
@@ -18,7 +19,6 @@ from core.finetuning.data import read_splits
 from core.finetuning.encoding import TextEncoder
 from core.finetuning.examples import Example, Splits
 from core.finetuning.glue import with_glue
-from core.finetuning.heads import Kind
 from core.finetuning.names import RANDOM_INIT
 from core.finetuning.saving import (
     ClassifierConfig,

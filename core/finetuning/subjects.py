@@ -1,29 +1,13 @@
-"""Decides which models a stage can start from: pretrained or fine-tuned ones."""
+"""Decides which models fine-tuning can start from."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from core.architecture.heads import Head, Kind
 from core.errors import ConfigError
-from core.finetuning.heads import Head, Kind, find_head
-from core.finetuning.saving import find_kind
+from core.finetuning.heads import find_head
 from core.models import hf
-
-
-def check_pretrained(folder: Path, name: str = "") -> None:
-    """Raises ConfigError for a fine-tuned model, which has no language-model head.
-
-    Args:
-        name: The model's name in the error.
-    """
-    if find_kind(folder):
-        raise ConfigError(
-            f"{name or f'The model in {folder}'} is a fine-tuned model",
-            expected="a pretrained model",
-            received="one with a classification head",
-            fix="choose the model that it was fine-tuned from",
-            field="model",
-        )
 
 
 def check_tunable(folder: Path, kind: Kind, name: str = "") -> Head:
@@ -38,7 +22,7 @@ def check_tunable(folder: Path, kind: Kind, name: str = "") -> Head:
         ConfigError: transformers has no such class, or the model lacks weights for it.
         CheckpointError: The model's config is missing or damaged.
     """
-    architecture, own = hf.read_architecture(folder, has_head=False), find_kind(folder)
+    architecture, own = hf.read_architecture(folder, has_head=False), hf.find_head_kind(folder)
     head = find_head(architecture, kind)
     if own and find_head(architecture, own).encoder_only and not head.encoder_only:
         raise ConfigError(

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.architecture.architecture import Architecture
+from core.architecture.options import Dtype
 from core.artifacts.locating import locate_model
 from core.artifacts.model_tokenizer import load_tokenizer, longest_sequence
-from core.config.options import Dtype
 from core.errors import ConfigError
 from core.finetuning.batches import LabelledSequences, collate, ordered_batches
 from core.finetuning.encoding import TextEncoder, TokenSequence, check_not_empty

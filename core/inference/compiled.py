@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.architecture.architecture import Architecture
+from core.architecture.options import Dtype
 from core.backends.compilation import compile_method
-from core.config.options import Dtype
 from core.inference.models import choose_backend, load_model
 from core.inference.packing import BatchPlan, Planner, Shape, Size
 from core.inference.precision import choose_dtype

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from core.architecture.options import Dtype
 from core.artifacts.locating import locate_model
 from core.artifacts.model_tokenizer import MOST_TOKENS, load_tokenizer
-from core.config.options import Dtype
 from core.errors import ConfigError
 from core.inference.generation_config import LogitsProcessor, read_generation_config
 from core.inference.models import (

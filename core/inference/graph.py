@@ -15,13 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.architecture.architecture import Architecture, check_length
-from core.architecture.options import EmbeddingOptions
-from core.backends.devices import choose, find_hardware
+from core.architecture.options import Dtype, EmbeddingOptions
+from core.backends.devices import AutomaticDevices, choose, find_hardware
 from core.backends.openvino.compilation import PACKAGE, PRECISIONS, compile_graph, has_bfloat16
 from core.backends.openvino.graph import build_graph
 from core.backends.precision import gain_of
-from core.config.options import Dtype
-from core.config.train import TrainConfig
 from core.errors import CheckpointError, StudioError
 from core.families import find_family
 from core.inference.packing import BatchPlan, Shape, Size, plan_row
@@ -51,7 +49,7 @@ def suits_openvino() -> bool:
     # A folder of that name is a package without origin.
     if found is None or found.origin is None:
         return False
-    return choose(TrainConfig(), find_hardware()).kind == "cpu"
+    return choose(AutomaticDevices(), find_hardware()).kind == "cpu"
 
 
 def read_finite_weights(folder: Path, architecture: Architecture) -> dict[str, NDArray[np.float32]]:

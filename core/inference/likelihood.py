@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from core.artifacts.model_tokenizer import MOST_TOKENS, load_tokenizer, longest_sequence
 from core.errors import TokenizerError
 from core.families import find_family
-from core.finetuning.subjects import check_pretrained
 from core.inference.graph import suits_openvino
 from core.inference.likelihood_models import GRAPHS, BackendLikelihood, LikelihoodModel
 from core.inference.models import check_finite
@@ -55,7 +54,7 @@ class TokenScorer:
     """
 
     def __init__(self, folder: Path, *, on_backend: bool = False) -> None:
-        check_pretrained(folder)
+        hf.check_pretrained(folder)
         self.architecture = hf.read_architecture(folder)
         self.tokenizer = load_tokenizer(folder, self.architecture.vocab_size)
         self._folder = folder

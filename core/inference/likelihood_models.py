@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from core.architecture.architecture import Architecture, EncoderDecoderArchitecture
 from core.architecture.options import EmbeddingOptions
 from core.backends.compilation import compile_method, full_float32
-from core.backends.devices import choose, find_hardware
+from core.backends.devices import AutomaticDevices, choose, find_hardware
 from core.backends.openvino.compilation import compile_graph
 from core.backends.openvino.encoder_decoder import (
     build_scoring_graph,
@@ -22,7 +22,6 @@ from core.backends.openvino.encoder_decoder import (
     encoder_bias,
 )
 from core.backends.openvino.graph import build_graph
-from core.config.train import TrainConfig
 from core.families import find_family
 from core.inference.graph import position_ids, read_finite_weights
 from core.inference.models import choose_backend, load_model
@@ -144,7 +143,7 @@ class BackendLikelihood:
     def __init__(self, folder: Path, architecture: Architecture) -> None:
         self._folder = folder
         self._architecture = architecture
-        self._device = choose(TrainConfig(), find_hardware()).kind
+        self._device = choose(AutomaticDevices(), find_hardware()).kind
         self._sizes: dict[int, set[int]] = defaultdict(set)
 
     def padded_length(self, length: int) -> int:

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.architecture.architecture import Architecture
+from core.architecture.options import Dtype
 from core.artifacts.locating import locate_model
 from core.artifacts.model_tokenizer import load_tokenizer
-from core.config.options import Dtype
 from core.errors import ConfigError, TokenizerError
 from core.families import find_family, list_families
 from core.inference.compiled import BackendModel

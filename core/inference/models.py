@@ -15,12 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.architecture.architecture import Architecture
-from core.backends.devices import choose, find_hardware
+from core.architecture.options import Dtype
+from core.backends.devices import AutomaticDevices, choose, find_hardware
 from core.backends.imports import import_for
-from core.config.options import Dtype
-from core.config.train import TrainConfig
 from core.errors import CheckpointError, ConfigError
-from core.finetuning.subjects import check_pretrained
 from core.inference.precision import check_dtype
 from core.models import hf
 
@@ -80,7 +78,7 @@ def read_compatible(folder: Path, kinds: tuple[str, ...], lack: str) -> Architec
         CheckpointError: A missing or damaged checkpoint.
         ConfigError: Another kind of model, or a fine-tuned one.
     """
-    check_pretrained(folder)
+    hf.check_pretrained(folder)
     architecture = hf.read_architecture(folder)
     if not {architecture.kind, architecture.model_type} & set(kinds):
         raise ConfigError(
@@ -116,7 +114,7 @@ def check_finite(numbers: NDArray[np.floating[Any]], folder: Path) -> None:
 def choose_backend() -> None:
     """Selects training's backend, unless one is selected."""
     if "keras" not in sys.modules and "KERAS_BACKEND" not in os.environ:
-        os.environ["KERAS_BACKEND"] = choose(TrainConfig(), find_hardware()).engine
+        os.environ["KERAS_BACKEND"] = choose(AutomaticDevices(), find_hardware()).engine
     if "keras" not in sys.modules:
         import_for(os.environ["KERAS_BACKEND"], "keras")
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from core.architecture.architecture import Architecture
+from core.architecture.options import DTYPES, Dtype
 from core.backends.compilation import compile_function
 from core.backends.precision import gain_of
-from core.config.options import DTYPES, Dtype
 from core.errors import ConfigError
 
 logger = logging.getLogger(__name__)

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from core.architecture.options import Dtype
 from core.artifacts.locating import locate_model
-from core.config.options import Dtype
 from core.errors import ConfigError
 from core.inference.generation import TextGenerator
 from core.inference.masks import FillMask

@@ -6,8 +6,8 @@ import time
 from collections.abc import Generator
 from pathlib import Path
 
+from core.architecture.options import Dtype
 from core.artifacts.locating import locate_model
-from core.config.options import Dtype
 from core.inference.generation import TextGenerator
 from core.inference.masks import FillMask
 from core.inference.models import keep

@@ -8,6 +8,7 @@ from typing import Any
 
 from core.architecture.architecture import Architecture
 from core.architecture.config_format import ConfigFormat, Field, Values, first_id, unsupported
+from core.architecture.heads import SUFFIXES, Kind
 from core.families import find_family, list_families
 
 _MOST = {
@@ -98,6 +99,13 @@ def parse_config(values: Any, source: str, *, has_head: bool | None = None) -> A
     found = family.architecture(**numbers, **ids)
     _check_together(found, form, source)
     return replace(found, variant=kind) if variant else found
+
+
+def head_kind(values: Any) -> Kind | None:
+    """Returns the kind of a fine-tuned model by its class in `config.json`, or None."""
+    classes = values.get("architectures") if isinstance(values, dict) else None
+    name = str(classes[0]) if isinstance(classes, list) and classes else ""
+    return next((kind for kind, suffix in SUFFIXES.items() if name.endswith(suffix)), None)
 
 
 def _model_type(values: Any, source: str) -> str:

@@ -13,12 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.architecture.architecture import Architecture
+from core.architecture.heads import Kind
 from core.architecture.weight_mapping import WeightMapping
-from core.errors import CheckpointError
+from core.errors import CheckpointError, ConfigError
 from core.families import find_family, weight_mappings
 from core.foreign_files import read_json
 from core.models.building import create_model
-from core.models.configs import config_values, parse_config
+from core.models.configs import config_values, head_kind, parse_config
 from core.models.weights import (
     CONFIG_FILE,
     INDEX_FILE,
@@ -40,8 +41,10 @@ __all__ = [
     "WEIGHTS_FILE",
     "WeightMapping",
     "assign_weights",
+    "check_pretrained",
     "check_weight_files",
     "config_values",
+    "find_head_kind",
     "load_model",
     "parse_config",
     "read_architecture",
@@ -127,6 +130,28 @@ def read_architecture(path: str | Path, *, has_head: bool | None = None) -> Arch
             fix="choose a checkpoint folder, or a model in the workspace",
         )
     return parse_config(read_json(file, _MOST_CONFIG_BYTES), str(file), has_head=has_head)
+
+
+def find_head_kind(folder: Path) -> Kind | None:
+    """Returns the kind of a fine-tuned model; None for other models."""
+    file = folder / CONFIG_FILE
+    return head_kind(read_json(file, _MOST_CONFIG_BYTES)) if file.is_file() else None
+
+
+def check_pretrained(folder: Path, name: str = "") -> None:
+    """Raises ConfigError for a fine-tuned model, which has no language-model head.
+
+    Args:
+        name: The model's name in the error.
+    """
+    if find_head_kind(folder):
+        raise ConfigError(
+            f"{name or f'The model in {folder}'} is a fine-tuned model",
+            expected="a pretrained model",
+            received="one with a classification head",
+            fix="choose the model that it was fine-tuned from",
+            field="model",
+        )
 
 
 def read_weights(

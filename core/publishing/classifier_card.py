@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
+from core.architecture.heads import Kind
 from core.config.finetune import FinetuneConfig
 from core.config.options import title_of
 from core.families import title_of_family
 from core.finetuning.glue import GLUE
-from core.finetuning.heads import Kind, body_mappings, classifier_class, head_mappings
+from core.finetuning.heads import body_mappings, classifier_class, head_mappings
 from core.finetuning.names import METRICS, RANDOM_INIT
 from core.finetuning.saving import ClassifierConfig, read_classifier_config
 from core.hub.client import parse_hub_id

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from core.architecture.architecture import Architecture
+from core.architecture.heads import Kind
 from core.artifacts.model_tokenizer import MOST_TOKENS
 from core.config.options import Dtype
 from core.errors import ConfigError, RunError, StudioError
-from core.finetuning.heads import Kind
 from core.finetuning.saving import ClassifierConfig, is_classifier, read_classifier_config
 from core.hub.client import parse_hub_id
 from core.hub.pull import pull_model

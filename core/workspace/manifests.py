@@ -233,6 +233,12 @@ def describe_files(folder: Path) -> dict[str, dict[str, Any]]:
     }
 
 
+def fingerprint_of(value: Any) -> str:
+    """Returns 16 hex digits, independent of key order."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return sha256(text.encode("utf-8")).hexdigest()[:16]
+
+
 def fingerprint_of_files(files: dict[str, dict[str, Any]]) -> str:
     lines = "".join(f"{name}\0{entry['sha256']}\n" for name, entry in sorted(files.items()))
     return sha256(lines.encode("utf-8")).hexdigest()[:16]

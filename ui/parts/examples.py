@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path, PurePath
 
 from core.architecture.architecture import Architecture
+from core.architecture.heads import Kind
 from core.artifacts.finding import is_on_hub, must_be_fetched
 from core.artifacts.locating import find_checkpoint
 from core.config.corpus import CorpusConfig
@@ -15,7 +16,6 @@ from core.errors import CheckpointError, StudioError
 from core.families import title_of_family
 from core.finetuning.data import read_beginning
 from core.finetuning.examples import Example, Sentence
-from core.finetuning.heads import Kind
 from core.finetuning.names import is_of_finetuning
 from core.finetuning.saving import is_classifier, read_classifier_config
 from core.hub.pull import find_fetched

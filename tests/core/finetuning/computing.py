@@ -8,14 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
+from core.architecture.heads import Kind
 from core.finetuning.batches import LabelledSequences, collate
 from core.finetuning.classifier import Classifier
 from core.finetuning.encoding import TextEncoder, TokenSequence
-from core.finetuning.heads import HEADS, Kind, find_head
+from core.finetuning.heads import find_head
 from core.finetuning.saving import ClassifierConfig, write_classifier, write_tokenizer
 from core.models import hf
 from core.tokenizer.loading import load
-from tests.core.finetuning.examples import LABELS, PAIRS, TEXTS
+from tests.core.finetuning.examples import HEADS, LABELS, PAIRS, TEXTS
 
 
 def main() -> None:

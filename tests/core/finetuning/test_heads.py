@@ -11,13 +11,7 @@ import numpy as np
 import pytest
 
 from core.errors import CheckpointError, ConfigError, CorpusError
-from core.finetuning.heads import (
-    HEADS,
-    body_mappings,
-    classifier_class,
-    find_head,
-    head_mappings,
-)
+from core.finetuning.heads import body_mappings, classifier_class, find_head, head_mappings
 from core.finetuning.saving import (
     ClassifierConfig,
     Weights,
@@ -29,7 +23,7 @@ from core.finetuning.target_scale import TargetScale, in_original_units
 from core.models import hf
 from core.workspace.workspace import Workspace
 from tests.core.evaluation.models import write_models
-from tests.core.finetuning.examples import LABELS, PAIRS, TEXTS
+from tests.core.finetuning.examples import HEADS, LABELS, PAIRS, TEXTS
 from tests.core.finetuning.reference import Reference
 from tests.engines import ENGINES, run_on
 

@@ -8,22 +8,24 @@ import numpy as np
 import pytest
 
 from core import evaluate
+from core.architecture.heads import Kind
 from core.config.evaluate import EvaluateConfig
 from core.errors import ConfigError
-from core.finetuning.heads import HEADS, Kind, body_mappings, head_mappings
+from core.finetuning.heads import body_mappings, head_mappings
 from core.finetuning.saving import (
     ClassifierConfig,
     read_body_weights,
     write_classifier,
     write_tokenizer,
 )
-from core.finetuning.subjects import check_pretrained, check_tunable
+from core.finetuning.subjects import check_tunable
 from core.inference.masks import fill_mask
 from core.models import hf
+from core.models.hf import check_pretrained
 from core.tokenizer.loading import load
 from core.workspace.workspace import Workspace
 from tests.core.evaluation.models import write_models
-from tests.core.finetuning.examples import LABELS
+from tests.core.finetuning.examples import HEADS, LABELS
 
 CASES = [(family, own, wanted) for family, own in HEADS for known, wanted in HEADS
          if known == family]  # fmt: skip
