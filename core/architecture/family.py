@@ -73,6 +73,7 @@ class Family:
         body_prefix: Omitted by files without head.
         tied_heads: Copies of a tied head; empty: untied.
         zero_tensors: Zeros (1, V) that transformers requires.
+        gguf_architecture: llama.cpp's name; empty: it can't run the family.
     """
 
     name: str
@@ -94,6 +95,7 @@ class Family:
     body_prefix: str = ""
     tied_heads: tuple[str, ...] = ()
     zero_tensors: tuple[str, ...] = ()
+    gguf_architecture: str = ""
     tokenizer_presets: Mapping[str, Values] = field(default_factory=dict)
     train_presets: Mapping[str, Values] = field(default_factory=dict)
     write_ups: Mapping[str, WriteUp] = field(default_factory=dict)

@@ -150,6 +150,7 @@ FAMILY = Family(
     learning_rate_factor=2.0,
     body_prefix="transformer.",
     tied_heads=("lm_head.weight",),
+    gguf_architecture="gpt2",
     tokenizer_presets={
         "classic": {"algorithm": "byte_level_bpe"},
         "flax": {"vocab_size": 50_257},

@@ -15,6 +15,7 @@ from typing import Any
 from core.config.base import StageConfig
 from core.config.clean import CleanConfig
 from core.config.evaluate import EvaluateConfig
+from core.config.export import ExportConfig
 from core.config.finetune import FinetuneConfig
 from core.config.metrics import Metric, declare_metrics
 from core.config.preflight import PreflightConfig
@@ -29,6 +30,7 @@ from core.records.events import Reporter
 from core.workspace.kinds import (
     CORPUS,
     EVALUATION,
+    EXPORT,
     MODEL,
     SHARDS,
     TOKENIZER,
@@ -323,5 +325,21 @@ register(
         reports_top_level=True,
         summarizer="core.publishing.push:summarize_receipt",
         secret_variable="HF_TOKEN",
+    )
+)
+register(
+    Stage(
+        name="export",
+        title="Export",
+        help="Write a model as a file for llama.cpp, Ollama and others.",
+        config=ExportConfig,
+        function="core.exporting.stage:run",
+        api="export",
+        artifact=EXPORT,
+        name_deriver="core.exporting.stage:derive_name",
+        tab="publish",
+        reports_top_level=True,
+        summarizer="core.exporting.stage:summarize",
+        queue_skipper="core.artifacts.subject:is_of_running_run",
     )
 )

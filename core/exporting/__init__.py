@@ -1,0 +1,1 @@
+"""Writes models in the file formats of other programs."""

@@ -1,0 +1,128 @@
+"""Writes a decoder as a GGUF file.
+
+Source: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md; the package `gguf` has the names
+of tensors and metadata.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.architecture.architecture import Architecture
+from core.artifacts.model_tokenizer import load_tokenizer, longest_sequence
+from core.errors import ConfigError
+from core.exporting.gguf_tokenizer import add_tokenizer
+from core.families import find_family, list_families, weight_mappings
+from core.models import hf
+
+if TYPE_CHECKING:
+    from gguf import GGMLQuantizationType, GGUFWriter
+
+Quantization = Literal["f32", "f16", "bf16", "q8_0"]
+
+# Values that share a scale.
+_Q8_BLOCK = 32
+
+
+def write_gguf(folder: Path, file: Path, quantization: Quantization, name: str) -> None:
+    """Writes a checkpoint with its tokenizer as a GGUF file.
+
+    Norms, biases and position embeddings stay in float32, as in llama.cpp's own files.
+
+    Args:
+        name: The model's name in the metadata.
+
+    Raises:
+        ConfigError: llama.cpp can't run the family.
+        TokenizerError: llama.cpp can't represent the tokenizer.
+    """
+    from gguf import GGUFWriter
+
+    architecture = hf.read_architecture(folder)
+    family = find_family(architecture.model_type)
+    if not family.gguf_architecture:
+        supported = [known.title for known in list_families() if known.gguf_architecture]
+        raise ConfigError(
+            f"llama.cpp can't run {family.title} models as they are trained here",
+            expected=f"a model of the family {' or '.join(supported)}",
+            received=family.title,
+            fix="export it as ONNX or OpenVINO, or train a decoder",
+            field="model",
+        )
+    tokenizer = load_tokenizer(folder, architecture.vocab_size)
+    writer = GGUFWriter(str(file), family.gguf_architecture)
+    writer.add_name(name)
+    _add_dimensions(writer, architecture, longest_sequence(architecture, tokenizer), quantization)
+    add_tokenizer(writer, tokenizer, architecture)
+    for tensor, values in _tensors(folder, architecture, family.gguf_architecture):
+        _add_tensor(writer, tensor, values, quantization)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def _add_dimensions(
+    writer: GGUFWriter, architecture: Architecture, length: int, quantization: Quantization
+) -> None:
+    from gguf import GGML_QUANT_VERSION, LlamaFileType
+
+    types = {
+        "f32": LlamaFileType.ALL_F32,
+        "f16": LlamaFileType.MOSTLY_F16,
+        "bf16": LlamaFileType.MOSTLY_BF16,
+        "q8_0": LlamaFileType.MOSTLY_Q8_0,
+    }
+    writer.add_file_type(types[quantization])
+    writer.add_quantization_version(GGML_QUANT_VERSION)
+    writer.add_context_length(length)
+    writer.add_vocab_size(architecture.vocab_size)
+    writer.add_embedding_length(architecture.hidden_size)
+    writer.add_block_count(architecture.num_hidden_layers)
+    writer.add_feed_forward_length(architecture.intermediate_size)
+    writer.add_head_count(architecture.num_attention_heads)
+    writer.add_layer_norm_eps(architecture.layer_norm_eps)
+
+
+def _tensors(
+    folder: Path, architecture: Architecture, name: str
+) -> Iterator[tuple[str, NDArray[np.float32]]]:
+    """Yields names and values; matrices are (outputs, inputs)."""
+    from gguf import MODEL_ARCH, MODEL_ARCH_NAMES, get_tensor_name_map
+
+    numbers = {known: number for number, known in MODEL_ARCH_NAMES.items()}
+    names = get_tensor_name_map(MODEL_ARCH(numbers[name]), architecture.num_hidden_layers)
+    weights = hf.read_weights(folder, architecture)
+    for mapping in weight_mappings(architecture):
+        parts = np.split(weights[mapping.path], len(mapping.names), axis=-1)
+        is_kernel = mapping.path.endswith("/kernel")
+        for tensor, part in zip(mapping.names, parts, strict=True):
+            translated = names.get_name(tensor, try_suffixes=(".weight", ".bias"))
+            assert translated is not None, tensor
+            yield translated, np.ascontiguousarray(part.T if is_kernel else part)
+
+
+def _add_tensor(
+    writer: GGUFWriter, name: str, values: NDArray[Any], quantization: Quantization
+) -> None:
+    from gguf import quants
+
+    kind = _type_of(name, values, quantization)
+    writer.add_tensor(name, quants.quantize(values, kind), raw_dtype=kind)
+
+
+def _type_of(
+    name: str, values: NDArray[Any], quantization: Quantization
+) -> GGMLQuantizationType:
+    from gguf import GGMLQuantizationType
+
+    if values.ndim == 1 or quantization == "f32" or name.startswith("position_embd"):
+        return GGMLQuantizationType.F32
+    if quantization == "q8_0" and values.shape[-1] % _Q8_BLOCK:
+        return GGMLQuantizationType.F16
+    return GGMLQuantizationType[quantization.upper()]

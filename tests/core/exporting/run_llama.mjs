@@ -1,0 +1,35 @@
+// node run_llama.mjs NODE_MODULES MODEL.gguf QUESTIONS.json: token ids, probabilities after the
+// prompt and a greedy continuation by llama.cpp, as one line of JSON.
+import fs from "node:fs";
+import path from "node:path";
+import {pathToFileURL} from "node:url";
+
+const [modules, file, questionsFile] = process.argv.slice(2);
+const entry = path.join(modules, "node-llama-cpp", "dist", "index.js");
+const {getLlama, LlamaLogLevel} = await import(pathToFileURL(entry));
+const questions = JSON.parse(fs.readFileSync(questionsFile, "utf-8"));
+const settings = {gpu: false, build: "never", progressLogs: false, logLevel: LlamaLogLevel.error};
+const llama = await getLlama(settings);
+const model = await llama.loadModel({modelPath: file});
+
+const texts = {};
+for (const text of Object.keys(questions.texts)) texts[text] = [...model.tokenize(text, true)];
+
+const context = await model.createContext({contextSize: model.trainContextSize});
+const sequence = context.getSequence();
+const everything = {temperature: 1, topK: 0, topP: 1, minP: 0};
+const ask = {generateNext: {probabilities: true, options: everything}};
+const ids = questions.prompt;
+const evaluated = await sequence.controlledEvaluate([...ids.slice(0, -1), [ids.at(-1), ask]]);
+const byToken = evaluated[ids.length - 1].next.probabilities;
+const probabilities = [];
+for (let id = 0; id < byToken.size; id++) probabilities.push(byToken.get(id) ?? 0);
+
+await sequence.clearHistory();
+const continuation = [];
+for await (const id of sequence.evaluate(ids, {temperature: 0})) {
+    if (id === model.tokens.eos || continuation.length === questions.tokens) break;
+    continuation.push(id);
+}
+console.log(JSON.stringify({texts, probabilities, continuation}));
+process.exit(0);
