@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         build_shards,
         clean,
         evaluate,
+        export,
         finetune,
         preflight,
         pretrain,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from core.config.clean import CleanConfig
     from core.config.corpus import CorpusConfig
     from core.config.evaluate import EvaluateConfig
+    from core.config.export import ExportConfig
     from core.config.finetune import FinetuneConfig
     from core.config.named_source import NamedSource
     from core.config.preflight import PreflightConfig
@@ -59,6 +61,7 @@ _HOMES = {
     "CleanConfig": "core.config.clean",
     "CorpusConfig": "core.config.corpus",
     "EvaluateConfig": "core.config.evaluate",
+    "ExportConfig": "core.config.export",
     "FinetuneConfig": "core.config.finetune",
     "NamedSource": "core.config.named_source",
     "PreflightConfig": "core.config.preflight",
@@ -75,6 +78,7 @@ _HOMES = {
     "classify": "core.inference.classification",
     "clean": "core.api",
     "evaluate": "core.api",
+    "export": "core.api",
     "fill_mask": "core.inference.masks",
     "finetune": "core.api",
     "generate": "core.inference.generation",
@@ -97,6 +101,7 @@ __all__ = [
     "CleanConfig",
     "CorpusConfig",
     "EvaluateConfig",
+    "ExportConfig",
     "FinetuneConfig",
     "NamedSource",
     "PreflightConfig",
@@ -113,6 +118,7 @@ __all__ = [
     "classify",
     "clean",
     "evaluate",
+    "export",
     "fill_mask",
     "finetune",
     "generate",

@@ -8,6 +8,7 @@ from typing import Any
 from core.config.base import StageConfig
 from core.config.clean import CleanConfig
 from core.config.evaluate import EvaluateConfig
+from core.config.export import ExportConfig
 from core.config.finetune import FinetuneConfig
 from core.config.preflight import PreflightConfig
 from core.config.pretrain import PretrainConfig
@@ -85,6 +86,11 @@ def push(config: PushConfig, workspace: Workspace | None = None) -> Artifact:
         `core.publishing.push.Receipt` as `manifest.counts`.
     """
     return run_stage("push", config, workspace)
+
+
+def export(config: ExportConfig, workspace: Workspace | None = None) -> Artifact:
+    """Writes a decoder as a GGUF file; its name and size are in `manifest.counts`."""
+    return run_stage("export", config, workspace)
 
 
 def pretrain(

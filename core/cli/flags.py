@@ -44,6 +44,10 @@ def _add_field(group: Any, model: type[StageConfig], name: str) -> argparse.Acti
         settings = {"action": "append", "metavar": "NAME=ADDRESS"}
     elif name == "mixture":
         settings = {"nargs": "+", "metavar": "NAME=WEIGHT"}
+    if field_extra(field)["positional"]:
+        group.add_argument(
+            name, nargs="?", default=argparse.SUPPRESS, metavar=name.upper(), help=help_of(field)
+        )
     text = f"{help_of(field)} (default: {_shown_default(model, name)})".replace("%", "%%")
     action: argparse.Action = group.add_argument(
         *spellings, dest=name, default=argparse.SUPPRESS, help=text, **settings

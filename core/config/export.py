@@ -23,6 +23,7 @@ class ExportConfig(StageConfig):
         group="Model",
         basic=True,
         artifact="model",
+        positional=True,
     )
     format: Literal["gguf"] = option(
         "gguf",

@@ -102,6 +102,7 @@ def option(
     slider: tuple[float, float, float] | None = None,
     needs: str = "",
     automatic: bool = False,
+    positional: bool = False,
     earlier: Any = None,
     **bounds: Any,
 ) -> Any:
@@ -124,6 +125,7 @@ def option(
         needs: Switch without which it has no effect; the form hides it.
         automatic: Whether None, also written `auto`, stands for a value that follows from the
             text; the run stores the value that it used.
+        positional: Whether the command line also takes it without its flag.
         **bounds: For pydantic's `Field`.
     """
     extra: dict[str, Any] = {
@@ -145,6 +147,7 @@ def option(
         "slider": list(slider or ()),
         "needs": needs,
         "automatic": automatic,
+        "positional": positional,
         "earlier": default if earlier is None else earlier,
     }
     return Field(default, title=title or None, description=help, json_schema_extra=extra, **bounds)

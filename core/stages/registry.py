@@ -336,6 +336,7 @@ register(
         function="core.exporting.stage:run",
         api="export",
         artifact=EXPORT,
+        counts="one of its file",
         name_deriver="core.exporting.stage:derive_name",
         tab="publish",
         reports_top_level=True,
