@@ -76,12 +76,12 @@ def build_page(workspace: Workspace) -> gr.Blocks:
             with _tab(
                 "publish", "Publishes models, tokenizers and shards on the Hugging Face Hub."
             ) as tab:
-                hub = publish.render(workspace, line, tab)
+                hub, exporter = publish.render(workspace, line, tab)
             with _tab("workspace", "Disk usage of runs and artifacts, and import of settings."):
                 importer = workspace_tab.render(workspace, store)
         link_choices([for_tokens, for_rows])
         offer(use, cleaned, [for_tokens, for_rows])
-        launchers = [cleaner, pieces, rows, recipe, check, measure, tune, hub]
+        launchers = [cleaner, pieces, rows, recipe, check, measure, tune, hub, exporter]
         runs.connect(board, importer, store, launchers)
         sweeps.connect(trials, workspace, [pieces, rows, recipe])
         for form in (text, *(launcher.form for launcher in launchers)):

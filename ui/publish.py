@@ -8,6 +8,7 @@ from typing import Any
 
 import gradio as gr
 
+from core.config.export import ExportConfig
 from core.config.push import PushConfig
 from core.errors import HubError, StudioError
 from core.hub.client import Account, is_signed_in, sign_in
@@ -20,6 +21,7 @@ from ui.forms import Form
 from ui.parts import markup
 from ui.parts.events import QUIET, listen
 from ui.parts.stage import Forecast, Launcher, main_column, side_column, workbench
+from ui.parts.subjects import SubjectForm
 from ui.present import escape
 
 _NOT_ASKED = '<p class="ps-account"><i class="ps-dot"></i>Checking the Hub account …</p>'
@@ -29,6 +31,8 @@ _NOBODY = """
 <a href="https://huggingface.co/settings/tokens" target="_blank" rel="noreferrer">token</a> with
 write access. This page never asks for a token.</span></p>
 """
+_EXPORT = """<p>Writes a decoder as a GGUF file, which also runs in LM Studio and others. The
+run's page shows its size and the commands.</p>"""
 _NOT_SHOWN = markup.empty_state(
     "No preview yet",
     "Preview lists every file with its size, and the card. Nothing is sent.",
@@ -40,8 +44,8 @@ _HEADER = re.compile(r"\A---\n(.*?)\n---\n", re.DOTALL)
 _BESIDE = re.compile(r"(?<!!)\[([^\[\]]{1,200})\]\((?!https?:)[^()]{1,500}\)")
 
 
-def render(workspace: Workspace, line: gr.HTML, tab: gr.Tab) -> Launcher:
-    """Renders the tab and returns its launcher.
+def render(workspace: Workspace, line: gr.HTML, tab: gr.Tab) -> tuple[Launcher, Launcher]:
+    """Renders the tab; returns the launchers of publication and export.
 
     Args:
         line: Its `artifacts` event reports new artifacts.
@@ -64,7 +68,33 @@ def render(workspace: Workspace, line: gr.HTML, tab: gr.Tab) -> Launcher:
     _wire_preview(form, workspace, show, listing, card)
     _wire_choice(form)
     form.follow_artifacts(line)
+    return launcher, _render_export(workspace, line)
+
+
+def _render_export(workspace: Workspace, line: gr.HTML) -> Launcher:
+    form = SubjectForm(ExportConfig, "export", workspace)
+    launcher = Launcher("export", form, workspace, _forecast_export, _summarize_export)
+    launcher.section = gr.Accordion(
+        "Export for llama.cpp and Ollama",
+        open=False,
+        elem_id="export-section",
+        elem_classes=["ps-card", "ps-section"],
+    )
+    with launcher.section:
+        gr.HTML(_EXPORT)
+        form.render()
+        launcher.render_facts()
+        launcher.render_start("Export", "secondary")
+    form.follow_artifacts(line)
     return launcher
+
+
+def _forecast_export(config: ExportConfig) -> Forecast:
+    return Forecast(_summarize_export(config))
+
+
+def _summarize_export(config: ExportConfig) -> str:
+    return f"Export {config.model} as {config.format.upper()}" if config.model else "Export"
 
 
 def _wire_preview(

@@ -277,7 +277,7 @@ def _detail_function(workspace: Workspace, store: Store) -> Answer:
             "warnings": [_warning(warning) for warning in reversed(row.warnings)],
             "devices": folder.device(),
             "preflight": _preflight(row),
-            "results": nodes_of(results_of(row.stage, row.results)),
+            "results": nodes_of(results_of(row.stage, {**row.results, "artifact": row.artifact})),
             "cleaning": _cleaning(row, workspace),
             "published": _published(row),
             "settings": _settings(row, folder.resolved()),

@@ -116,9 +116,7 @@ def _add_tensor(
     writer.add_tensor(name, quants.quantize(values, kind), raw_dtype=kind)
 
 
-def _type_of(
-    name: str, values: NDArray[Any], quantization: Quantization
-) -> GGMLQuantizationType:
+def _type_of(name: str, values: NDArray[Any], quantization: Quantization) -> GGMLQuantizationType:
     from gguf import GGMLQuantizationType
 
     if values.ndim == 1 or quantization == "f32" or name.startswith("position_embd"):

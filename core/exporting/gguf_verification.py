@@ -48,9 +48,7 @@ class GgufModel:
         scores[:, np.triu(np.ones((length, length), bool), 1)] = -np.inf
         shares = np.exp(scores - scores.max(-1, keepdims=True))
         mixed = shares / shares.sum(-1, keepdims=True) @ value
-        return self._dense(
-            f"{block}.attn_output", mixed.swapaxes(0, 1).reshape(length, -1)
-        )
+        return self._dense(f"{block}.attn_output", mixed.swapaxes(0, 1).reshape(length, -1))
 
     def _feed_forward(self, block: str, hidden: Array) -> Array:
         return self._dense(f"{block}.ffn_down", _gelu(self._dense(f"{block}.ffn_up", hidden)))

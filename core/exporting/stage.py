@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,7 @@ def verify(folder: Path, file: Path, quantization: Quantization) -> float:
     return max(divergence, 0.0)
 
 
-def commands(folder: Path, counts: dict[str, Any]) -> dict[str, str]:
+def commands(folder: Path, counts: Mapping[str, Any]) -> dict[str, str]:
     """Returns the command for each program that runs an exported file, by its name."""
     file = shlex.quote(str(folder / counts["file"]))
     name = shlex.quote(folder.name.lower())
@@ -118,7 +119,7 @@ def commands(folder: Path, counts: dict[str, Any]) -> dict[str, str]:
 
 def summarize(results: dict[str, Any]) -> str:
     """Lists the file and the commands that run it."""
-    folder = Path(results["artifact"]) if results.get("artifact") else Path()
+    folder = Path(results["artifact"])
     lines = [f"{folder / results['file']} ({results['bytes'] / 1e6:,.1f} MB)"]
     lines += [f"{program}: {command}" for program, command in commands(folder, results).items()]
     return "\n".join(lines)

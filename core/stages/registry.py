@@ -176,7 +176,7 @@ def artifact_kind_of(stage: str) -> str:
 def summarize_results(stage: str, results: dict[str, Any], artifact: str) -> str:
     """Summarizes a finished run, by default with its artifact."""
     summarizer = STAGES[stage].summarizer if stage in STAGES else ""
-    return str(_load(summarizer)(results)) if summarizer else artifact
+    return str(_load(summarizer)({**results, "artifact": artifact})) if summarizer else artifact
 
 
 def is_resumable(stage: str) -> bool:

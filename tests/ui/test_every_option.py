@@ -42,7 +42,7 @@ FORMS = {
     "Evaluate": {"evaluate": "evaluate"},
     "Fine-tune": {"finetune": "finetune"},
     "Playground": {},
-    "Publish": {"push": "publish"},
+    "Publish": {"push": "publish", "export": "export"},
     "Workspace": {},
 }
 # The forms with the most options.
@@ -368,6 +368,7 @@ def page_forms(workspace: Workspace) -> dict[str, Form[Any]]:
             "train": Form(STAGES["train"].config, "train", workspace),
             "evaluate": SubjectForm(STAGES["evaluate"].config, "evaluate", workspace),
             "finetune": SubjectForm(STAGES["finetune"].config, "finetune", workspace),
+            "export": SubjectForm(STAGES["export"].config, "export", workspace),
             "push": Form(STAGES["push"].config, "publish", workspace),
         }
         forms["preflight"] = Form(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, TypeGuard
 
 from core.evaluation.baselines import baselines_for
+from core.exporting.stage import commands
 from core.finetuning.names import METRICS, RANDOM_INIT
 from ui.parts import markup
 from ui.present import escape, is_link
@@ -33,7 +34,19 @@ def results_of(stage: str, figures: Figures) -> str:
         return _pairs(figures)
     if stage == "evaluate" and figures.get("task") == "text":
         return _text(figures)
+    if stage == "export" and "file" in figures:
+        return _export(figures)
     return _finetuning(figures) if stage == "finetune" and "per_seed" in figures else ""
+
+
+def _export(figures: Figures) -> str:
+    folder = Path(str(figures["artifact"]))
+    tiles = [
+        ("file size", markup.byte_count(figures["bytes"])),
+        ("divergence from the model, in nats", f"{figures['divergence']:.2g}"),
+    ]
+    blocks = [("File", str(folder / figures["file"])), *commands(folder, figures).items()]
+    return f'<div class="ps-results">{markup.tiles(tiles)}{markup.code_blocks(blocks)}</div>'
 
 
 def headline(figures: Figures) -> str:

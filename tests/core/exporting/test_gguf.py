@@ -20,8 +20,19 @@ from tests.checkpoints import make_tokenizer, write_checkpoint, write_writer
 
 LLAMA = Path(__file__).parents[3] / ".venv" / "llama" / "node_modules"
 TEXTS = (
-    *("Hello world", "don't I'll we've THEY'RE", "1234567890 12,345.67", "  two  spaces ", "\n\n\n"),
-    *("\ttabs\n  and lines\n", "emoji 🎉🎊 👩‍👩‍👧‍👦!", "서울은 대한민국의 수도이다.", "naïve ﬁ ½ ² Ⅷ"),
+    *(
+        "Hello world",
+        "don't I'll we've THEY'RE",
+        "1234567890 12,345.67",
+        "  two  spaces ",
+        "\n\n\n",
+    ),
+    *(
+        "\ttabs\n  and lines\n",
+        "emoji 🎉🎊 👩‍👩‍👧‍👦!",
+        "서울은 대한민국의 수도이다.",
+        "naïve ﬁ ½ ² Ⅷ",
+    ),
     *("def f(x):\n    return x ** 2  # 12345 678", "a" * 50, "<s> of </s> and <unk>", "", " "),
 )
 
