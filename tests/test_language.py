@@ -65,7 +65,6 @@ MOST_EMPTY_NAMES = {
     "core/serving": 6,
     "core/storage": 1,
     "core/store.py": 1,
-    "core/sweeps": 72,
     "core/targets": 147,
     "core/workspace": 14,
     "ui/home.py": 1,

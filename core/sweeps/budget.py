@@ -35,8 +35,8 @@ class Spent:
 
 
 def add_up(trials: Sequence[Trial]) -> Spent:
-    costs = [one.cost for one in trials if one.cost is not None]
-    return Spent(len(trials), sum(one.hours for one in trials), sum(costs) if costs else None)
+    costs = [trial.cost for trial in trials if trial.cost is not None]
+    return Spent(len(trials), sum(trial.hours for trial in trials), sum(costs) if costs else None)
 
 
 def measure(trial: Trial, row: RunRow, workspace: Workspace) -> None:
@@ -71,20 +71,20 @@ def limits_of(
         Values of max_hours and max_cost, earlier machines of the trial included, and the name of
         one of which too little is left.
     """
-    found: dict[str, float] = {}
+    limits: dict[str, float] = {}
     if not config.base.get("target"):
-        return found, ""
-    others = [one for one in trials if one is not trial]
+        return limits, ""
+    others = [other for other in trials if other is not trial]
     for name in SPENT_LIMITS:
         limit, own = getattr(config, name), config.base.get(name)
         if limit is None:
             continue
         used = _used(trial, name) if trial else 0.0
-        share = (limit - sum(_committed(one, name) for one in others) - used) / places
+        share = (limit - sum(_committed(other, name) for other in others) - used) / places
         if share <= _LEAST[name]:
-            return found, name
-        found[name] = used + share if own is None else min(used + share, float(own))
-    return found, ""
+            return limits, name
+        limits[name] = used + share if own is None else min(used + share, float(own))
+    return limits, ""
 
 
 def reached_share(config: SweepConfig, trial: Trial) -> str:
@@ -96,7 +96,7 @@ def reached_share(config: SweepConfig, trial: Trial) -> str:
     limits = {**own, **trial.limits}
     if not limits:
         return ""
-    name = max(limits, key=lambda one: _used(trial, one) / limits[one])
+    name = max(limits, key=lambda limit_name: _used(trial, limit_name) / limits[limit_name])
     return name if limits[name] < own.get(name, math.inf) else ""
 
 

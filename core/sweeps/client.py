@@ -95,7 +95,7 @@ def _with_derived(config: SweepConfig, example: StageConfig, workspace: Workspac
         _, choices = explain(example, workspace)
     except StudioError:
         return config  # Shards elsewhere are opened by the trials.
-    derived = {name: one.value for name, one in choices.items() if name not in config.options}
+    derived = {name: choice.value for name, choice in choices.items() if name not in config.options}
     return config.model_copy(update={"base": {**config.base, **derived}})
 
 
@@ -198,7 +198,7 @@ def _check_room(config: SweepConfig, folder: SweepFolder) -> None:
     trials = folder.read_trials()
     spent = budget.add_up(trials)
     name = budget.is_used_up(config, spent)
-    is_unfinished = any(one.is_open or one.reason in budget.SPENT_LIMITS for one in trials)
+    is_unfinished = any(trial.is_open or trial.reason in budget.SPENT_LIMITS for trial in trials)
     if not name and not is_unfinished and len(trials) >= config.max_runs:
         name = "max_runs"
     if name:

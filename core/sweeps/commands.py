@@ -54,22 +54,22 @@ def run(options: argparse.Namespace, workspace: Workspace) -> int:
 
 def show(options: argparse.Namespace, workspace: Workspace) -> int:
     refresh(workspace)
-    found = _described(workspace, options.name)
-    print(json.dumps(found, ensure_ascii=False) if options.json else table(found))
+    sweep = _described(workspace, options.name)
+    print(json.dumps(sweep, ensure_ascii=False) if options.json else table(sweep))
     return _EXIT_DONE
 
 
 def list_all(options: argparse.Namespace, workspace: Workspace) -> int:
-    found = list_sweeps(workspace)
+    sweeps = list_sweeps(workspace)
     if options.json:
-        print(json.dumps(found, ensure_ascii=False))
+        print(json.dumps(sweeps, ensure_ascii=False))
         return _EXIT_DONE
-    for one in found:
-        best = one.get("best_value")
-        value = "" if best is None else f"{one['metric']} {best:.5g}"
-        trials = sum(one.get("counts", {}).values())
-        print(f"{one['sweep']:36} {one['state']:12} {trials:5} trials  {value}".rstrip())
-    if not found:
+    for sweep in sweeps:
+        best = sweep.get("best_value")
+        value = "" if best is None else f"{sweep['metric']} {best:.5g}"
+        trials = sum(sweep.get("counts", {}).values())
+        print(f"{sweep['sweep']:36} {sweep['state']:12} {trials:5} trials  {value}".rstrip())
+    if not sweeps:
         print("No sweeps yet. Start with: python -m core sweep --config FILE")
     return _EXIT_DONE
 
@@ -81,35 +81,37 @@ def stop(options: argparse.Namespace, workspace: Workspace) -> int:
     return _EXIT_DONE
 
 
-def table(found: Mapping[str, Any]) -> str:
+def table(sweep: Mapping[str, Any]) -> str:
     """Formats a sweep's trials for a terminal, the best one first."""
-    names = list(found["options"])
-    rows = [["trial", "state", found["metric"], *names, "run"]]
-    for one in _best_first(found):
-        mark = " *" if one["number"] == found["best"] else ""
-        settings = [_short(one["settings"][name]) for name in names]
-        state = f"{one['state']}/{one['reason']}" if one["reason"] else one["state"]
-        rows.append([f"{one['number']}{mark}", state, _short(one["value"]), *settings, one["run"]])
+    names = list(sweep["options"])
+    rows = [["trial", "state", sweep["metric"], *names, "run"]]
+    for trial in _best_first(sweep):
+        mark = " *" if trial["number"] == sweep["best"] else ""
+        settings = [_short(trial["settings"][name]) for name in names]
+        state = f"{trial['state']}/{trial['reason']}" if trial["reason"] else trial["state"]
+        rows.append(
+            [f"{trial['number']}{mark}", state, _short(trial["value"]), *settings, trial["run"]]
+        )
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
              for row in rows]  # fmt: skip
-    spent = found["spent"]
+    spent = sweep["spent"]
     cost = "" if spent["cost"] is None else f", {spent['cost']:.2f} US dollars"
-    state = f"{found['state']} {found['reason']}".strip()
-    goal = f"{found['metric']} to {found['direction']}"
+    state = f"{sweep['state']} {sweep['reason']}".strip()
+    goal = f"{sweep['metric']} to {sweep['direction']}"
     used = f"{spent['runs']} trials, {spent['hours']:.2f} hours{cost}"
-    head = f"{found['sweep']}: {state}; {used}; {goal}"
+    head = f"{sweep['sweep']}: {state}; {used}; {goal}"
     return "\n".join([head, *lines])
 
 
-def _best_first(found: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    sign = 1 if found["direction"] == "minimize" else -1
+def _best_first(sweep: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    sign = 1 if sweep["direction"] == "minimize" else -1
 
-    def place(one: Mapping[str, Any]) -> tuple[bool, bool, float]:
-        value = one["value"]
-        return one["state"] != "done", value is None, sign * (value or 0.0)
+    def place(trial: Mapping[str, Any]) -> tuple[bool, bool, float]:
+        value = trial["value"]
+        return trial["state"] != "done", value is None, sign * (value or 0.0)
 
-    return sorted(found["trials"], key=place)
+    return sorted(sweep["trials"], key=place)
 
 
 def _short(value: Any) -> str:
@@ -135,13 +137,13 @@ def _follow(workspace: Workspace, folder: SweepFolder, *, as_json: bool, quiet: 
         _say(f"\n{folder.name} continues in the background. "
              f"Stop it with: studio sweep stop {folder.name}")  # fmt: skip
         return _EXIT_INTERRUPTED
-    found = _described(workspace, folder.name)
-    print(json.dumps(found, ensure_ascii=False) if as_json else table(found), flush=True)
-    if found["state"] == "interrupted":
+    sweep = _described(workspace, folder.name)
+    print(json.dumps(sweep, ensure_ascii=False) if as_json else table(sweep), flush=True)
+    if sweep["state"] == "interrupted":
         _say(f"error: the sweep's driver has died; go on with: studio sweep --resume {folder.name}")
-    if found["error"]:
-        _say(f"error: {StudioError(**found['error'])}")
-    return _EXIT_DONE if found["state"] == "done" else _EXIT_FAILED
+    if sweep["error"]:
+        _say(f"error: {StudioError(**sweep['error'])}")
+    return _EXIT_DONE if sweep["state"] == "done" else _EXIT_FAILED
 
 
 def _print_log(folder: SweepFolder, *, quiet: bool) -> None:

@@ -69,7 +69,7 @@ class Driver:
         self.trials = list(folder.read_trials())
         self._reopen_interrupted()
         # A resumed sweep gets another chance, as its error may have been corrected.
-        self._failed_before = sum(one.state == "failed" for one in self.trials)
+        self._failed_before = sum(trial.state == "failed" for trial in self.trials)
         self._keeper = WorkerKeeper(workspace, _LOOK_SECONDS)
         self._values: dict[str, dict[int, float]] = {}
         # The limit that all trials together have reached, and one of which too little is left for
@@ -87,7 +87,7 @@ class Driver:
         """Does one round; returns whether the sweep goes on."""
         self._keeper.look()
         is_stopping = self.folder.is_stop_requested()
-        rows = {one.run: self.store.get_run(one.run) for one in self.trials if one.is_open}
+        rows = {trial.run: self.store.get_run(trial.run) for trial in self.trials if trial.is_open}
         # Before a trial is settled: if the budget is used up, it is kept for a larger one.
         self._check_budget(rows)
         self._lacking = ""
@@ -197,9 +197,9 @@ class Driver:
             state, reason = "failed", "lost"
         values = self._validations(trial)
         trial.figures = _figures(row, self.store)
-        found = trial.figures.get(self.config.metric) if state == "done" else None
+        figure = trial.figures.get(self.config.metric) if state == "done" else None
         choose = min if self.config.goal == "minimize" else max
-        trial.value = found if found is not None else choose(values.values(), default=None)
+        trial.value = figure if figure is not None else choose(values.values(), default=None)
         if state == "done" and trial.value is None:
             state, reason = "failed", "no_metric"
             trial.error = _no_metric(self.config.metric, trial.figures).to_dict()
@@ -219,7 +219,9 @@ class Driver:
         while not trial.is_worse and trial.judged < len(values):
             seen = trial.judged + 1
             assert self._study is not None
-            histories = [self._history(one, seen if one is trial else None) for one in self.trials]
+            histories = [
+                self._history(other, seen if other is trial else None) for other in self.trials
+            ]
             is_worse, attributes = self._study.is_worse(self.trials.index(trial), histories)
             # Before the stop: a new driver would judge it among other trials.
             self._write(trial, judged=seen, is_worse=is_worse, attributes=attributes)
@@ -253,7 +255,7 @@ class Driver:
     # New trials.
 
     def _start_trials(self) -> bool:
-        while self._count_places() - sum(one.state == "paused" for one in self.trials) > 0:
+        while self._count_places() - sum(trial.state == "paused" for trial in self.trials) > 0:
             if reason := self._start_next():
                 return not self._end_if_idle("done", reason)
         return True
@@ -273,11 +275,11 @@ class Driver:
 
     def _count_places(self) -> int:
         """Counts the trials that may begin or go on now."""
-        return self._parallel() - sum(one.state == "active" for one in self.trials)
+        return self._parallel() - sum(trial.state == "active" for trial in self.trials)
 
     def _count_sharing(self) -> int:
         """Counts the trials that share what is left of the budget."""
-        paused = sum(one.state == "paused" for one in self.trials)
+        paused = sum(trial.state == "paused" for trial in self.trials)
         coming = paused + max(0, self.config.max_runs - len(self.trials))
         return max(1, min(self._count_places(), coming))
 
@@ -296,7 +298,7 @@ class Driver:
         if isinstance(sampler, GridSampler | RandomSampler):
             settings = sampler.settings(number)
             return None if settings is None else (settings, {})
-        histories = [self._history(one) for one in self.trials]
+        histories = [self._history(trial) for trial in self.trials]
         if sampler:
             return sampler.suggest(number, histories)
         assert self._study is not None
@@ -346,14 +348,14 @@ class Driver:
     # The end.
 
     def _has_failed(self) -> bool:
-        ended = [one for one in self.trials if not one.is_open]
-        failed = sum(one.state == "failed" for one in ended)
+        ended = [trial for trial in self.trials if not trial.is_open]
+        failed = sum(trial.state == "failed" for trial in ended)
         return failed == len(ended) and failed - self._failed_before >= _MOST_FIRST_FAILURES
 
     def _end_if_idle(self, state: str, reason: str) -> bool:
-        if any(one.state == "active" for one in self.trials):
+        if any(trial.state == "active" for trial in self.trials):
             return False
-        failed = [one for one in self.trials if one.state == "failed"]
+        failed = [trial for trial in self.trials if trial.state == "failed"]
         if state == "done" and len(failed) == len(self.trials):
             state, reason = "failed", "trials_failed"
         error = failed[-1].error if state == "failed" and failed else None
@@ -421,10 +423,10 @@ def _work_until_ended(driver: Driver) -> None:
 
 
 def _figures(row: RunRow, store: Store) -> dict[str, float]:
-    found = {**store.latest_metrics(row.id), **row.results}
+    figures = {**store.latest_metrics(row.id), **row.results}
     return {
         name: value
-        for name, value in found.items()
+        for name, value in figures.items()
         if isinstance(value, (int, float)) and not isinstance(value, bool)
     }
 

@@ -48,7 +48,7 @@ class EvolutionSampler:
         Args:
             trials: All earlier trials, by number.
         """
-        known = {key_of(one.settings) for one in trials}
+        known = {key_of(trial.settings) for trial in trials}
         optimizer, told = self._optimizer(trials)
         for attempt in range(_MOST_REPETITIONS):
             generator = np.random.default_rng([self._config.seed, number, attempt])
@@ -56,12 +56,12 @@ class EvolutionSampler:
             point = np.clip(optimizer.ask(), 0.0, _BELOW_ONE)
             uniform = generator.random(len(self._names))
             uniform[self._ranges] = point
-            found = settings_at(self._space, list(uniform.tolist()))
-            if key_of(found) not in known:
+            settings = settings_at(self._space, list(uniform.tolist()))
+            if key_of(settings) not in known:
                 state = {
                     "generation": optimizer.generation, "point": point.tolist(), "told": told,
                 }  # fmt: skip
-                return found, state
+                return settings, state
         drawn = draw_unknown(self._space, self._config.seed, number, known)
         return None if drawn is None else (drawn, {})
 
@@ -76,16 +76,16 @@ class EvolutionSampler:
         optimizer = self._cmaes.CMA(
             mean=np.full(dimensions, 0.5), sigma=_FIRST_SIGMA, bounds=bounds
         )
-        states = [one.sampler_state for one in trials]
-        learnt = {one["generation"]: one["told"] for one in states if one}
+        states = [trial.sampler_state for trial in trials]
+        learnt = {state["generation"]: state["told"] for state in states if state}
         told: list[int] = []
         for generation in range(1, max(learnt, default=0) + 1):
             told = list(learnt[generation])
             self._tell(optimizer, told, trials)
         finished = [
             number
-            for number, one in enumerate(trials)
-            if states[number].get("generation") == optimizer.generation and _has_ended(one)
+            for number, trial in enumerate(trials)
+            if states[number].get("generation") == optimizer.generation and _has_ended(trial)
         ]
         if len(finished) >= optimizer.population_size:
             told = finished[: optimizer.population_size]

@@ -112,7 +112,7 @@ class SweepFolder:
         """Returns an existing sweep's folder; raises RunError."""
         folder = cls.of(workspace, name)
         if not folder.exists():
-            known = ", ".join(one.name for one in cls.list(workspace)[:10]) or "none yet"
+            known = ", ".join(folder.name for folder in cls.list(workspace)[:10]) or "none yet"
             raise RunError(
                 f"The sweep {name} was not found",
                 expected=f"the name of a sweep: {known}",
@@ -124,8 +124,8 @@ class SweepFolder:
     @classmethod
     def list(cls, workspace: Workspace) -> Sequence[SweepFolder]:
         """Lists sweeps, newest first."""
-        found = [cls(path.parent) for path in workspace.sweeps.glob("[!.]*/sweep.json")]
-        return sorted(found, key=lambda one: -one._created())
+        folders = [cls(path.parent) for path in workspace.sweeps.glob("[!.]*/sweep.json")]
+        return sorted(folders, key=lambda folder: -folder._created())
 
     @property
     def name(self) -> str:

@@ -83,8 +83,8 @@ def list_training_metrics(config: SweepConfig) -> Sequence[str]:
         texts = ["dataset"]
     # Minimal pairs of the Hub, if there is neither a text nor a file of pairs.
     has_pairs = any(_possible(config, "evaluate_pairs_path")) or not all(texts)
-    found = (*(_OF_PAIRS if has_pairs else ()), *(_OF_TEXT if any(texts) else ()))
-    return (*found, *_TRAINING, *_EVALUATIONS)
+    patterns = (*(_OF_PAIRS if has_pairs else ()), *(_OF_TEXT if any(texts) else ()))
+    return (*patterns, *_TRAINING, *_EVALUATIONS)
 
 
 def _evaluates(config: SweepConfig) -> bool:
@@ -93,13 +93,13 @@ def _evaluates(config: SweepConfig) -> bool:
 
 
 def _finetuning_tasks(config: SweepConfig) -> set[Any]:
-    found: set[Any] = set()
+    tasks: set[Any] = set()
     for glue in _possible(config, "glue"):
         if glue in TASKS:
-            found.add("classification" if TASKS[glue].labels else "regression")
+            tasks.add("classification" if TASKS[glue].labels else "regression")
         else:
-            found |= set(_possible(config, "task"))
-    return found
+            tasks |= set(_possible(config, "task"))
+    return tasks
 
 
 def _possible(config: SweepConfig, name: str) -> list[Any]:
@@ -112,7 +112,7 @@ def _possible(config: SweepConfig, name: str) -> list[Any]:
 
 
 def _shown(metric: str, known: Sequence[str]) -> str:
-    plain = list(dict.fromkeys(one for one in known if "*" not in one))
+    plain = list(dict.fromkeys(name for name in known if "*" not in name))
     near = difflib.get_close_matches(metric, plain, n=_MOST_SHOWN, cutoff=0.5)
     return "one of " + ", ".join(list(dict.fromkeys([*near, *plain]))[:_MOST_SHOWN])
 

@@ -29,11 +29,11 @@ class GridSampler:
         """Returns a trial's settings; None beyond the last combination."""
         if number >= len(self):
             return None
-        found: Settings = {}
+        settings: Settings = {}
         for name, values in reversed(self._values.items()):
             number, place = divmod(number, len(values))
-            found[name] = values[place]
-        return {name: found[name] for name in self._values}
+            settings[name] = values[place]
+        return {name: settings[name] for name in self._values}
 
 
 class RandomSampler:
@@ -49,19 +49,19 @@ class RandomSampler:
     def settings(self, number: int) -> Settings | None:
         """Returns a trial's settings; None if no new ones are found."""
         while len(self._drawn) <= number:
-            found = self._draw_new()
-            if found is None:
+            settings = self._draw_new()
+            if settings is None:
                 return None
-            self._drawn.append(found)
-            self._known.add(key_of(found))
+            self._drawn.append(settings)
+            self._known.add(key_of(settings))
         return self._drawn[number]
 
     def _draw_new(self) -> Settings | None:
         for _ in range(_MOST_REPETITIONS):
-            found = self._draw(self._next)
+            settings = self._draw(self._next)
             self._next += 1
-            if key_of(found) not in self._known:
-                return found
+            if key_of(settings) not in self._known:
+                return settings
         return None
 
     def _draw(self, index: int) -> Settings:
@@ -100,9 +100,9 @@ def draw_unknown(space: Space, seed: int, number: int, known: Container[str]) ->
     """
     generator = np.random.default_rng([seed, number])
     for _ in range(_MOST_REPETITIONS):
-        found = settings_at(space, list(generator.random(len(space)).tolist()))
-        if key_of(found) not in known:
-            return found
+        settings = settings_at(space, list(generator.random(len(space)).tolist()))
+        if key_of(settings) not in known:
+            return settings
     return None
 
 
@@ -110,7 +110,7 @@ def settings_at(space: Space, uniform: list[float]) -> Settings:
     """Maps a number of [0, 1) for each option, sorted by name, to settings."""
     # The order of keys in the file doesn't matter.
     drawn = dict(zip(sorted(space), uniform, strict=True))
-    return {name: one.draw(drawn[name]) for name, one in space.items()}
+    return {name: dimension.draw(drawn[name]) for name, dimension in space.items()}
 
 
 def key_of(settings: Mapping[str, Any]) -> str:

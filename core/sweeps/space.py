@@ -74,11 +74,11 @@ class Range:
         """Returns evenly spaced values; an integer range may give fewer than `count`."""
         if self.count:
             return tuple(
-                dict.fromkeys(self._at(one / (self.count - 1)) for one in range(self.count))
+                dict.fromkeys(self._at(index / (self.count - 1)) for index in range(self.count))
             )
         if not self.step or self._steps() > MOST_VALUES:
             return ()
-        return tuple(self._value(self.low + self.step * one) for one in range(self._steps()))
+        return tuple(self._value(self.low + self.step * index) for index in range(self._steps()))
 
     def count_values(self) -> int | None:
         """Returns the number of values; None if uncountable."""
@@ -139,7 +139,7 @@ def can_vary(model: type[StageConfig], name: str) -> bool:
 
 def _check_option(model: type[StageConfig], base: Mapping[str, Any], name: str) -> None:
     key = f"options.{name}"
-    known = [one for one in model.model_fields if can_vary(model, one)]
+    known = [option for option in model.model_fields if can_vary(model, option)]
     if name in _FIXED:
         raise _error(key, "an option that no sweep varies", "another option", name, "leave it out")
     if name not in known:
@@ -166,7 +166,7 @@ def _dimension(name: str, field: FieldInfo, value: Any) -> Dimension:
     if not isinstance(value, Mapping):
         raise _error(key, "an invalid value", f"a list, or {_EXAMPLE}", repr(value), "make a list")
     if "values" in value:
-        if others := [one for one in value if one != "values"]:
+        if others := [other_key for other_key in value if other_key != "values"]:
             raise _error(
                 f"{key}.{others[0]}", "a key beside values", "values alone", others[0],
                 "remove one of them",
@@ -181,11 +181,11 @@ def _choice(key: str, field: FieldInfo, values: Any) -> Choice:
     if len(values) > MOST_VALUES:
         raise _error(key, "too long a list", f"at most {MOST_VALUES:,} values", f"{len(values):,}",
                      "leave some out")  # fmt: skip
-    found = [_value_of(key, field, one) for one in values]
+    choices = [_value_of(key, field, value) for value in values]
     # True equals 1.
-    if len({(isinstance(one, bool), one) for one in found}) < len(found):
+    if len({(isinstance(choice, bool), choice) for choice in choices}) < len(choices):
         raise _error(key, "a value twice", "different values", repr(list(values)), "remove one")
-    return Choice(tuple(found))
+    return Choice(tuple(choices))
 
 
 def _value_of(key: str, field: FieldInfo, value: Any) -> Any:
@@ -209,12 +209,14 @@ def _is_grid(field: FieldInfo, value: Any) -> bool:
     return (
         field_extra(field)["is_numbers"]
         and is_list
-        and all(isinstance(one, int | float) and not isinstance(one, bool) for one in value)
+        and all(
+            isinstance(number, int | float) and not isinstance(number, bool) for number in value
+        )
     )
 
 
 def _range(key: str, field: FieldInfo, value: Mapping[str, Any]) -> Range:
-    if unknown := next((one for one in value if one not in _RANGE_KEYS), ""):
+    if unknown := next((range_key for range_key in value if range_key not in _RANGE_KEYS), ""):
         shown = "values, or " + ", ".join(_RANGE_KEYS)
         raise _error(f"{key}.{unknown}", "an unknown key", shown, unknown, "check the spelling")
     kind, _ = plain_type(field)
@@ -300,12 +302,12 @@ def example_trial(
                 check(config)
             return config
         except ConfigError as error:
-            found = error
-    key = f"base.{found.field}" if found.field in base else found.field or "base"
+            last_error = error
+    key = f"base.{last_error.field}" if last_error.field in base else last_error.field or "base"
     raise ConfigError(
-        f"No trial of the sweep would be valid: {found.problem}", expected=found.expected,
-        received=found.received, fix=found.fix, field=key,
-    ) from found  # fmt: skip
+        f"No trial of the sweep would be valid: {last_error.problem}", expected=last_error.expected,
+        received=last_error.received, fix=last_error.fix, field=key,
+    ) from last_error  # fmt: skip
 
 
 def _bounds(dimension: Dimension) -> list[tuple[str, Any]]:

@@ -52,11 +52,11 @@ class Study:
 
     def suggest(self, number: int, trials: Sequence[History]) -> Settings | None:
         """Suggests a trial's settings; None if no new ones are found."""
-        known = {key_of(one.settings) for one in trials}
+        known = {key_of(trial.settings) for trial in trials}
         for attempt in range(_MOST_REPETITIONS[self._config.method]):
-            found = self._suggest([self._config.seed, number, attempt], trials)
-            if key_of(found) not in known:
-                return found
+            settings = self._suggest([self._config.seed, number, attempt], trials)
+            if key_of(settings) not in known:
+                return settings
         return draw_unknown(self._space, self._config.seed, number, known)
 
     def _suggest(self, entropy: list[int], trials: Sequence[History]) -> Settings:
@@ -100,43 +100,43 @@ class Study:
 
     def _study(self, trials: Sequence[History], **parts: Any) -> Any:
         study = self._optuna.create_study(direction=self._config.goal, **parts)
-        study.add_trials([self._trial(one) for one in trials])
+        study.add_trials([self._trial(history) for history in trials])
         return study
 
-    def _trial(self, one: History) -> Any:
+    def _trial(self, history: History) -> Any:
         states = self._optuna.trial.TrialState
         state = {
             "done": states.COMPLETE, "pruned": states.PRUNED, "running": states.RUNNING,
-        }.get(one.state, states.FAIL)  # fmt: skip
-        if state == states.COMPLETE and one.value is None:
+        }.get(history.state, states.FAIL)  # fmt: skip
+        if state == states.COMPLETE and history.value is None:
             state = states.FAIL
         return self._optuna.trial.create_trial(
             state=state,
-            value=one.value if state in (states.COMPLETE, states.PRUNED) else None,
-            params={name: one.settings[name] for name in self._distributions},
+            value=history.value if state in (states.COMPLETE, states.PRUNED) else None,
+            params={name: history.settings[name] for name in self._distributions},
             distributions=self._distributions,
-            intermediate_values=dict(one.values),
-            system_attrs=dict(one.attributes),
+            intermediate_values=dict(history.values),
+            system_attrs=dict(history.attributes),
         )
 
     def _distribution(self, name: str) -> Any:
-        found, distributions = self._space[name], self._optuna.distributions
-        if isinstance(found, Choice):
-            return distributions.CategoricalDistribution(found.values)
-        if found.is_integer:
-            low, step = round(found.low), 1 if found.log else round(found.step)
-            last = low + (round(found.high) - low) // step * step
-            return distributions.IntDistribution(low, last, log=found.log, step=step)
-        if found.step:
-            high = found.low + found.step * ((found.count_values() or 1) - 1)
-            return distributions.FloatDistribution(found.low, high, step=found.step)
-        return distributions.FloatDistribution(found.low, found.high, log=found.log)
+        dimension, distributions = self._space[name], self._optuna.distributions
+        if isinstance(dimension, Choice):
+            return distributions.CategoricalDistribution(dimension.values)
+        if dimension.is_integer:
+            low, step = round(dimension.low), 1 if dimension.log else round(dimension.step)
+            last = low + (round(dimension.high) - low) // step * step
+            return distributions.IntDistribution(low, last, log=dimension.log, step=step)
+        if dimension.step:
+            high = dimension.low + dimension.step * ((dimension.count_values() or 1) - 1)
+            return distributions.FloatDistribution(dimension.low, high, step=dimension.step)
+        return distributions.FloatDistribution(dimension.low, dimension.high, log=dimension.log)
 
     def _typed(self, name: str, value: Any) -> Any:
-        found = self._space[name]
-        if isinstance(found, Choice):
+        dimension = self._space[name]
+        if isinstance(dimension, Choice):
             return value
-        return int(value) if found.is_integer else float(value)
+        return int(value) if dimension.is_integer else float(value)
 
 
 def _is_rung(name: str) -> bool:

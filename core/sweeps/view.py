@@ -19,10 +19,10 @@ def describe_sweep(workspace: Workspace, store: Store, name: str) -> dict[str, A
     """Returns the JSON of `sweep show`; raises RunError."""
     folder = SweepFolder.find(workspace, name)
     record, trials = folder.read_record(), folder.read_trials()
-    rows = {one.run: store.get_run(one.run) for one in trials if one.is_open}
-    for one in trials:
-        if row := rows.get(one.run):
-            budget.measure(one, row, workspace)
+    rows = {trial.run: store.get_run(trial.run) for trial in trials if trial.is_open}
+    for trial in trials:
+        if row := rows.get(trial.run):
+            budget.measure(trial, row, workspace)
     config, best = record.config, best_trial(record, trials)
     spent = budget.add_up(trials)
     return {
@@ -35,7 +35,7 @@ def describe_sweep(workspace: Workspace, store: Store, name: str) -> dict[str, A
         "spent": {"runs": spent.runs, "hours": round(spent.hours, 4), "cost": spent.cost},
         "options": config.options,
         "base": config.base,
-        "trials": [_trial(one, rows.get(one.run), config.metric, store) for one in trials],
+        "trials": [_trial(trial, rows.get(trial.run), config.metric, store) for trial in trials],
         "best_settings": dict(best.settings) if best else None,
         "error": folder.read_state().error,
     }
@@ -43,13 +43,13 @@ def describe_sweep(workspace: Workspace, store: Store, name: str) -> dict[str, A
 
 def list_sweeps(workspace: Workspace) -> list[dict[str, Any]]:
     """Lists sweeps, newest first; a damaged one has its error."""
-    found = []
+    sweeps = []
     for folder in SweepFolder.list(workspace):
         try:
-            found.append(summary_of(folder, folder.read_record(), folder.read_trials()))
+            sweeps.append(summary_of(folder, folder.read_record(), folder.read_trials()))
         except RunError as error:
-            found.append({"sweep": folder.name, "state": "damaged", "error": error.to_dict()})
-    return found
+            sweeps.append({"sweep": folder.name, "state": "damaged", "error": error.to_dict()})
+    return sweeps
 
 
 def summary_of(folder: SweepFolder, record: SweepRecord, trials: Sequence[Trial]) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def summary_of(folder: SweepFolder, record: SweepRecord, trials: Sequence[Trial]
         "direction": config.goal,
         "created": record.created,
         "ended": state.ended,
-        "counts": dict(Counter(one.state for one in trials)),
+        "counts": dict(Counter(trial.state for trial in trials)),
         "best": best.number if best else None,
         "best_value": best.value if best else None,
         "best_run": best.run if best else None,
@@ -75,44 +75,44 @@ def summary_of(folder: SweepFolder, record: SweepRecord, trials: Sequence[Trial]
 
 def best_trial(record: SweepRecord, trials: Sequence[Trial]) -> Trial | None:
     """Returns the best finished trial; the first one of equals."""
-    finished = [one for one in trials if one.state == "done" and one.value is not None]
+    finished = [trial for trial in trials if trial.state == "done" and trial.value is not None]
     sign = 1 if record.config.goal == "minimize" else -1
-    return min(finished, key=lambda one: sign * (one.value or 0.0), default=None)
+    return min(finished, key=lambda trial: sign * (trial.value or 0.0), default=None)
 
 
 def config_of_trial(workspace: Workspace, name: str, number: int) -> tuple[str, StageConfig]:
     """Returns the stage and the config of a trial, without its name; raises RunError."""
     folder = SweepFolder.find(workspace, name)
     record = folder.read_record()
-    found = next((one for one in folder.read_trials() if one.number == number), None)
-    if found is None:
+    trial = next((trial for trial in folder.read_trials() if trial.number == number), None)
+    if trial is None:
         raise RunError(
             f"The sweep {name} has no trial {number}",
             expected="the number of a trial",
             received=str(number),
             fix=f"list the trials with: studio sweep show {name}",
         )
-    values = {**record.config.base, **found.settings}
+    values = {**record.config.base, **trial.settings}
     return record.config.stage, find_stage(record.config.stage).config.parse(values)
 
 
-def _trial(one: Trial, row: RunRow | None, metric: str, store: Store) -> dict[str, Any]:
-    state = row.state if one.state == "active" and row else one.state
-    value = one.value
-    if one.is_open and row:
+def _trial(trial: Trial, row: RunRow | None, metric: str, store: Store) -> dict[str, Any]:
+    state = row.state if trial.state == "active" and row else trial.state
+    value = trial.value
+    if trial.is_open and row:
         value = store.latest_metrics(row.id, [metric]).get(metric)
     return {
-        "number": one.number,
+        "number": trial.number,
         "state": "queued" if state == "active" else state,
-        "reason": one.reason,
-        "run": one.run,
-        "name": one.name or None,
-        "settings": one.settings,
+        "reason": trial.reason,
+        "run": trial.run,
+        "name": trial.name or None,
+        "settings": trial.settings,
         "value": value,
-        "figures": one.figures,
-        "hours": round(one.hours, 4),
-        "cost": one.cost,
-        "restarts": one.restarts,
+        "figures": trial.figures,
+        "hours": round(trial.hours, 4),
+        "cost": trial.cost,
+        "restarts": trial.restarts,
         "progress": row.done / row.total if row and row.total else None,
-        "error": one.error,
+        "error": trial.error,
     }
