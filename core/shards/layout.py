@@ -14,7 +14,6 @@ from core.errors import ConfigError
 from core.objectives.objective import ObjectiveSettings
 from core.objectives.registry import stored_sequence_length
 
-_LARGEST_UINT16_VOCABULARY = 1 << 16
 # About 100 MB of arrays.
 _IDS_AT_ONCE = 1 << 22
 
@@ -83,11 +82,6 @@ def layout_for(config: ShardConfig) -> SequenceLayout:
         line_by_line=config.line_by_line,
         ends_documents=config.objective == "clm",
     )
-
-
-def id_dtype(vocab_size: int) -> np.dtype:
-    """Returns little-endian uint16 or uint32."""
-    return np.dtype("<u2" if vocab_size <= _LARGEST_UINT16_VOCABULARY else "<u4")
 
 
 def cut_sequences(tokens: np.ndarray, row_length: int) -> tuple[np.ndarray, np.ndarray]:

@@ -25,15 +25,15 @@ from core.corpus.source import Split
 from core.errors import TokenizerError
 from core.records.events import Reporter
 from core.shards.encode import Batcher, DocumentEncoder, Part
-from core.shards.layout import (
-    LineSequences,
-    PackedSequences,
-    SequenceLayout,
-    id_dtype,
-    layout_for,
-)
+from core.shards.layout import LineSequences, PackedSequences, SequenceLayout, layout_for
 from core.shards.part_uploads import UPLOADED, PartUploads
-from core.shards.records import FixedRecords, Int64Records, RecordLayout, ShardWriter
+from core.shards.records import (
+    FixedRecords,
+    Int64Records,
+    RecordLayout,
+    ShardWriter,
+    id_dtype,
+)
 from core.tokenizer.loading import StudioTokenizer
 
 # Numbers of a part's files begin at a multiple of this.

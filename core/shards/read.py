@@ -20,7 +20,6 @@ from core.errors import MissingDataError, ShardError, StudioError
 from core.hub.client import parse_hub_id
 from core.network.outbound import allow_typed_hosts
 from core.records.events import Reporter
-from core.shards.layout import id_dtype
 from core.shards.records import (
     FixedRecords,
     Int64Records,
@@ -28,6 +27,7 @@ from core.shards.records import (
     RecordLayout,
     detect_record_layout,
     find_padding,
+    id_dtype,
 )
 from core.storage.files import fetch_shards, hub_address, is_address, is_cached
 from core.storage.shard_names import parse_file_name

@@ -48,12 +48,18 @@ _CHECKED_AT_ONCE = 4096
 _LONGEST_SEARCH_BYTES = 1 << 20
 _SAMPLED_RECORDS = 512
 _GZIP_MAGIC = b"\x1f\x8b"
+_LARGEST_UINT16_VOCABULARY = 1 << 16
 
 
 def masked_crc(data: bytes) -> int:
     """Computes TFRecord's masked CRC32C."""
     crc = google_crc32c.value(data)
     return (((crc >> 15) | (crc << 17)) + _CRC_MASK_DELTA) & 0xFFFFFFFF
+
+
+def id_dtype(vocab_size: int) -> np.dtype:
+    """Returns little-endian uint16 or uint32."""
+    return np.dtype("<u2" if vocab_size <= _LARGEST_UINT16_VOCABULARY else "<u4")
 
 
 @dataclass(frozen=True)
