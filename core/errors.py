@@ -149,7 +149,7 @@ def _printable(text: str) -> str:
 
 def escape_controls(text: str) -> str:
     """Escapes terminal control characters and lone surrogates; line ends stay."""
-    return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)
+    return _UNPRINTABLE.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def _sentence(text: str) -> str:

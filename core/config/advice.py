@@ -45,4 +45,4 @@ def translate_error(
 
 def rename_options(text: str, names: Mapping[str, str]) -> str:
     """Replaces names of options in a sentence."""
-    return _NAME.sub(lambda found: names.get(found[0], found[0]), text)
+    return _NAME.sub(lambda match: names.get(match[0], match[0]), text)

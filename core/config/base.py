@@ -88,7 +88,7 @@ class StageConfig(BaseModel):
         is_automatic = field_extra(field)["automatic"] and plain_type(field)[1]
         if is_automatic and isinstance(value, str) and value.strip().lower() == AUTOMATIC:
             return None
-        if isinstance(value, str) and any("\ud800" <= one <= "\udfff" for one in value):
+        if isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value):
             raise PydanticCustomError("not_utf_8", "text in UTF-8; rename the file if necessary")
         if isinstance(value, str) and "." in value and plain_type(field)[0] is int:
             raise PydanticCustomError("int_dotted", "a whole number such as 10000")
@@ -114,8 +114,8 @@ class StageConfig(BaseModel):
             values.get(name, cls.model_fields[name].default) if name else None
             for name in ("preset", cls.variant)
         )
-        found = cls.presets.get(preset) if isinstance(preset, str) else None
-        return found.values_for(variant) if found else {}
+        chosen_preset = cls.presets.get(preset) if isinstance(preset, str) else None
+        return chosen_preset.values_for(variant) if chosen_preset else {}
 
     @classmethod
     def preset_fields(cls) -> list[str]:
@@ -167,7 +167,7 @@ class StageConfig(BaseModel):
             if isinstance(value, StageConfig):
                 values[name] = value._identity()
             elif isinstance(value, tuple) and value:
-                values[name] = [one._identity() for one in value]
+                values[name] = [nested._identity() for nested in value]
             elif field_extra(field)["is_later"] and value == field_extra(field)["earlier"]:
                 del values[name]
         return values

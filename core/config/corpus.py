@@ -85,22 +85,22 @@ class CorpusConfig(SourceConfig):
     def of_source(self, named: NamedSource) -> CorpusConfig:
         """Returns the config of one of the sources alone."""
         values = named.model_dump(exclude={"name"})
-        limits = [one for one in (self.limit, named.limit) if one is not None]
+        limits = [limit for limit in (self.limit, named.limit) if limit is not None]
         own = self.model_dump(include={"validation_percent", "drop_overlapping_validation"})
         return CorpusConfig(**{**values, **own, "limit": min(limits, default=None)})
 
     @model_validator(mode="after")
     def _check_sources(self) -> Self:
-        names = Counter(one.name.casefold() for one in self.sources)
+        names = Counter(source.name.casefold() for source in self.sources)
         if self.source == "several":
             if not names:
                 raise _no_sources_error()
-            for one in self.sources:
-                if not one.name:
-                    raise _no_name_error(one)
-                if names[one.name.casefold()] > 1:
-                    raise _same_name_error(one.name)
-            known = [one.name for one in self.sources]
+            for source in self.sources:
+                if not source.name:
+                    raise _no_name_error(source)
+                if names[source.name.casefold()] > 1:
+                    raise _same_name_error(source.name)
+            known = [source.name for source in self.sources]
             if unknown := [name for name in self.names_only if name not in known]:
                 raise unknown_source_error(unknown[0], known)
         elif self.only and self.source != "corpus":
@@ -118,14 +118,17 @@ class CorpusConfig(SourceConfig):
         """True if reading can need credentials: some text is on the Hub or at an address."""
         read: tuple[SourceConfig, ...] = self.sources if self.source == "several" else (self,)
         return any(
-            one.source == "hub" or "://" in f"{one.path} {one.validation_path}" for one in read
+            source.source == "hub" or "://" in f"{source.path} {source.validation_path}"
+            for source in read
         )
 
     def pin_inferred(self, changed: dict[str, Any]) -> dict[str, Any]:
         """Adds the source, and leaves out names of text that is not read."""
         unused = {"sources": "several", "corpus_name": "corpus"}
-        kept = {n: v for n, v in changed.items() if unused.get(n, self.source) == self.source}
-        return super().pin_inferred(kept)
+        values_in_use = {
+            n: v for n, v in changed.items() if unused.get(n, self.source) == self.source
+        }
+        return super().pin_inferred(values_in_use)
 
     @classmethod
     def inferred(

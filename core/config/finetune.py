@@ -31,8 +31,8 @@ _RATES_OF_WIDE_MODELS = "3e-5 1e-4 3e-4"
 
 def rates_of_width(width: int) -> str:
     """Returns three learning rates to try for a model's width H."""
-    found = (rates for most, rates in _RATES_BY_WIDTH.items() if width <= most)
-    return next(found, _RATES_OF_WIDE_MODELS)
+    fitting_rates = (rates for most, rates in _RATES_BY_WIDTH.items() if width <= most)
+    return next(fitting_rates, _RATES_OF_WIDE_MODELS)
 
 
 class FinetuneConfig(StageConfig):
@@ -258,7 +258,7 @@ class FinetuneConfig(StageConfig):
     def _write_rates(cls, value: Any) -> Any:
         """Returns a number, or a list of numbers, as the option's text."""
         rates = value if isinstance(value, list | tuple) else [value]
-        is_text = isinstance(value, str) or any(isinstance(one, bool) for one in rates)
+        is_text = isinstance(value, str) or any(isinstance(rate, bool) for rate in rates)
         return value if is_text else " ".join(map(str, rates))
 
     @field_validator("learning_rates")
@@ -267,7 +267,7 @@ class FinetuneConfig(StageConfig):
         if not value.strip():
             return ""
         try:
-            rates = [float(one) for one in split_names(value)]
+            rates = [float(number) for number in split_names(value)]
         except ValueError:
             rates = []
         if not rates or not all(0 < rate <= 1 for rate in rates):
@@ -280,7 +280,7 @@ class FinetuneConfig(StageConfig):
     def rates(self) -> list[float]:
         """The learning rates to try, without repetitions; by default those of narrow models."""
         given = self.learning_rates or rates_of_width(0)
-        return list(dict.fromkeys(float(one) for one in split_names(given)))
+        return list(dict.fromkeys(float(number) for number in split_names(given)))
 
     def for_width(self, width: int) -> Self:
         """Returns the config with learning rates for a model's width, unless it has some."""

@@ -56,19 +56,19 @@ def find_metric(name: str, *, quality: bool = False) -> Metric | None:
 
 def direction_of(metric: str) -> Direction | None:
     """Returns whether low or high values of a metric are better; None if unknown."""
-    found = find_metric(metric)
-    return found.direction if found else None
+    definition = find_metric(metric)
+    return definition.direction if definition else None
 
 
 def quality_direction(metric: str) -> Direction | None:
     """Returns the direction of a metric that measures a model; None for any other."""
-    found = find_metric(metric, quality=True)
-    return found.direction if found else None
+    definition = find_metric(metric, quality=True)
+    return definition.direction if definition else None
 
 
 def unit_of(metric: str) -> str:
-    found = METRICS.get(metric) or find_metric(metric)
-    return found.unit if found else ""
+    definition = METRICS.get(metric) or find_metric(metric)
+    return definition.unit if definition else ""
 
 
 declare_metrics(

@@ -34,13 +34,13 @@ class MixtureSource:
 def parse_mixture(text: str) -> tuple[MixtureSource, ...]:
     """Parses the sources; raises ConfigError."""
     sources = tuple(_parse_source(word) for word in split_names(text))
-    references = [one.reference for one in sources]
+    references = [source.reference for source in sources]
     for reference in references:
         if references.count(reference) > 1:
             raise _invalid(f"{reference} twice", "name each source once")
     if len(sources) > _MOST_SOURCES:
         raise _invalid(f"{len(sources)} sources", f"mix at most {_MOST_SOURCES} sources")
-    without = [one.reference for one in sources if one.weight is None]
+    without = [source.reference for source in sources if source.weight is None]
     if without and len(without) < len(sources):
         raise _invalid(
             f"no weight for {', '.join(without)}",
@@ -54,20 +54,20 @@ def mixture_text(value: Any) -> Any:
     if isinstance(value, Mapping):
         return " ".join(_word(str(name), weight) for name, weight in value.items())
     if isinstance(value, list | tuple):
-        return " ".join(str(one) for one in value)
+        return " ".join(str(source) for source in value)
     return value
 
 
 def format_mixture(sources: Sequence[MixtureSource]) -> str:
     """Returns the text that `parse_mixture` reads."""
-    return " ".join(_word(one.reference, one.weight) for one in sources)
+    return " ".join(_word(source.reference, source.weight) for source in sources)
 
 
 def distinct_names(sources: Sequence[MixtureSource]) -> list[str]:
     """Returns the last part of each reference; numbered where several are equal."""
     names: list[str] = []
-    for one in sources:
-        last = re.split(r"[/\\]", one.reference.rstrip("/"))[-1]
+    for source in sources:
+        last = re.split(r"[/\\]", source.reference.rstrip("/"))[-1]
         name = base = re.sub(r"[^\w.-]+", "-", last)[:_LONGEST_NAME]
         number = 1
         while name in names:

@@ -108,11 +108,11 @@ def _values_of_address(address: str) -> dict[str, Any]:
         return {"source": "docs"}
     if address.startswith("corpus:"):
         return {"source": "corpus", "corpus_name": address.removeprefix("corpus:")}
-    if found := _DATASET.fullmatch(address):
-        stated = {"dataset_config": found["config"], "dataset_revision": found["revision"]}
+    if dataset := _DATASET.fullmatch(address):
+        stated = {"dataset_config": dataset["config"], "dataset_revision": dataset["revision"]}
         return {
             "source": "hub",
-            "dataset_name": found["name"],
+            "dataset_name": dataset["name"],
             **{name: value for name, value in stated.items() if value},
         }
     return {"source": "files", "path": address}

@@ -169,7 +169,7 @@ def split_names(names: str) -> list[str]:
 
 def split_references(references: str) -> list[str]:
     """Splits the value of a field that names several artifacts, leaving weights out."""
-    return [split_weight(one)[0] for one in split_names(references)]
+    return [split_weight(reference)[0] for reference in split_names(references)]
 
 
 def split_weight(word: str) -> tuple[str, str]:
@@ -242,6 +242,8 @@ def plain_type(field: FieldInfo) -> tuple[Any, bool]:
 
 def choices_of(field: FieldInfo) -> list[str]:
     annotation, _ = plain_type(field)
-    if names := next((one.names() for one in field.metadata if isinstance(one, OneOf)), None):
+    if names := next(
+        (choices.names() for choices in field.metadata if isinstance(choices, OneOf)), None
+    ):
         return list(names)
     return list(typing.get_args(annotation)) if typing.get_origin(annotation) is Literal else []

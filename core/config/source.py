@@ -225,8 +225,8 @@ class SourceConfig(StageConfig):
     def _configured(cls, values: dict[str, Any]) -> dict[str, Any]:
         fields = cls.model_fields
         source, name, chosen = (
-            values.get(one, fields[one].default)
-            for one in ("source", "dataset_name", "dataset_config")
+            values.get(field, fields[field].default)
+            for field in ("source", "dataset_name", "dataset_config")
         )
         is_read = source == "hub" and name == _OFFERED_DATASET
         return {**values, "dataset_config": _OFFERED_CONFIG} if is_read and not chosen else values

@@ -90,7 +90,7 @@ def _check_type(file: Path, name: str, key: str, value: Any) -> None:
 def _expected_of(annotation: Any) -> type:
     """Returns the type of a field's values in TOML; choices are strings."""
     accepted = {annotation, *get_args(annotation)}
-    return next((one for one in (bool, int, float) if one in accepted), str)
+    return next((scalar_type for scalar_type in (bool, int, float) if scalar_type in accepted), str)
 
 
 def _placed(file: Path, key: str, value: Any) -> Any:

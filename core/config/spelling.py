@@ -15,5 +15,9 @@ def suggest_names(name: str, known: Iterable[str], otherwise: str) -> str:
     """
     plain = list(known)
     near = difflib.get_close_matches(name.replace("-", "_").lower(), plain, n=_MOST, cutoff=0.5)
-    near += [one for one in plain if name.lower() in one and one not in near and len(name) > 2]
-    return " or ".join(f'"{one}"' for one in near[:_MOST]) or otherwise
+    near += [
+        known_name
+        for known_name in plain
+        if name.lower() in known_name and known_name not in near and len(name) > 2
+    ]
+    return " or ".join(f'"{known_name}"' for known_name in near[:_MOST]) or otherwise

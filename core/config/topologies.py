@@ -71,7 +71,7 @@ _ALL = (
     Topology("v6e-8", "v6e-8", "v6e:2x4", 8, 1, _V6E),
     Topology("v6e-16", "v6e-16", "v6e:4x4", 16, 4, _V6E),
 )
-TOPOLOGIES = {one.name: one for one in _ALL}
+TOPOLOGIES = {topology.name: topology for topology in _ALL}
 # Software of a TPU VM, by the first part of an accelerator type.
 _RUNTIME_VERSIONS = {
     "v2": "tpu-ubuntu2204-base",
@@ -85,8 +85,8 @@ _RUNTIME_VERSIONS = {
 
 def find_topology(name: str) -> Topology:
     """Finds a topology by its common or `gcloud` name; raises ConfigError."""
-    found = _find(name)
-    if found is None:
+    topology = _find(name)
+    if topology is None:
         raise ConfigError(
             f"The TPU topology {name!r} is unknown",
             expected="one of " + ", ".join(TOPOLOGIES),
@@ -95,7 +95,7 @@ def find_topology(name: str) -> Topology:
             "generation",
             field="topology",
         )
-    return found
+    return topology
 
 
 def accelerator_type(name: str) -> str:
@@ -104,9 +104,9 @@ def accelerator_type(name: str) -> str:
     Raises:
         ConfigError: The generation is unknown, or the name has no size.
     """
-    found = _find(name)
-    if found:
-        return found.accelerator_type
+    topology = _find(name)
+    if topology:
+        return topology.accelerator_type
     generation, _, size = name.replace("v5e-", "v5litepod-").partition("-")
     if generation not in _RUNTIME_VERSIONS or not re.fullmatch(r"[1-9][0-9]{0,4}", size):
         raise ConfigError(

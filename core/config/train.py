@@ -984,8 +984,8 @@ class TrainConfig(StageConfig):
     @classmethod
     def preset_values(cls, values: dict[str, Any]) -> dict[str, Any]:
         """Returns preset values; a warm-up ratio replaces warm-up steps."""
-        found = super().preset_values(values)
-        return {**found, "warmup_steps": None} if "warmup_ratio" in values else found
+        steps: dict[str, Any] = {"warmup_steps": None} if "warmup_ratio" in values else {}
+        return {**super().preset_values(values), **steps}
 
     def pin_inferred(self, changed: dict[str, Any]) -> dict[str, Any]:
         # Otherwise the ratio would take precedence.

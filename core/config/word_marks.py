@@ -31,7 +31,7 @@ def parse_word_marks(text: str) -> tuple[int, ...]:
         return BABYLM_MARKS
     if text.strip().lower() == NO_MARKS:
         return ()
-    marks = sorted({_read(one) for one in split_names(text)})
+    marks = sorted({_read(number) for number in split_names(text)})
     if len(marks) > _MOST_MARKS:
         raise _unreadable(f"at most {_MOST_MARKS} numbers")
     return tuple(marks)

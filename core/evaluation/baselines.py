@@ -55,7 +55,7 @@ class Baseline:
 
 
 def _babylm(name: str, *percents: float) -> Baseline:
-    shares = tuple(round(one / 100, 4) for one in percents)
+    shares = tuple(round(percent / 100, 4) for percent in percents)
     return Baseline(name, round(sum(shares) / len(shares), 4), _BABYLM, shares)
 
 
@@ -110,13 +110,16 @@ def baselines_for(phenomena: Collection[str]) -> list[dict[str, Any]]:
 
     Of some phenomena, the accuracy is the mean over these.
     """
-    wanted = {_SAME.get(one, one) for one in phenomena}
+    wanted = {_SAME.get(phenomenon, phenomenon) for phenomenon in phenomena}
     if not wanted & _OWN or not wanted <= set(PHENOMENA):
         return []
-    found: Sequence[Baseline] = BASELINES
+    baselines: Sequence[Baseline] = BASELINES
     if len(wanted) < len(PHENOMENA):
-        found = [_on(one, wanted) for one in BASELINES if one.by_phenomenon]
-    return [one.to_json() for one in sorted(found, key=lambda one: -one.accuracy)]
+        baselines = [_on(baseline, wanted) for baseline in BASELINES if baseline.by_phenomenon]
+    return [
+        baseline.to_json()
+        for baseline in sorted(baselines, key=lambda baseline: -baseline.accuracy)
+    ]
 
 
 def _on(baseline: Baseline, wanted: Collection[str]) -> Baseline:

@@ -97,6 +97,6 @@ def _configurations(config: EvaluateConfig) -> Iterator[tuple[str, Iterator[str]
     with naming_options(config):
         source = HubSource(corpus_of(config))
         configurations = chosen_configurations(config, source)
-    for one in configurations:
-        texts = source.of_configuration(one).documents("train")
-        yield config.dataset if one == _ONLY else one, _named(texts, config)
+    for configuration in configurations:
+        texts = source.of_configuration(configuration).documents("train")
+        yield config.dataset if configuration == _ONLY else configuration, _named(texts, config)

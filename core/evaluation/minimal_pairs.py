@@ -64,16 +64,16 @@ def score_pairs(
     for sentence, ids in zip(sentences, encoded, strict=True):
         _check(scorer, ids, places[sentence])
     sequences = [scorer.frame(ids) for ids in encoded]
-    total = sum(len(one.scored) for one in sequences)
+    total = sum(len(sequence.scored) for sequence in sequences)
 
     def report(done: int) -> None:
         reporter.raise_if_stopped()
         reporter.progress(done, total, "tokens", "scoring")
 
-    found = scorer.log_probabilities(sequences, report)
+    log_probabilities = scorer.log_probabilities(sequences, report)
     scores = {
         sentence: math.fsum(values.tolist())
-        for sentence, values in zip(sentences, found, strict=True)
+        for sentence, values in zip(sentences, log_probabilities, strict=True)
     }
     _warn_of_unknown(scorer, encoded, reporter)
     return [ScoredPair(pair, scores[pair.good], scores[pair.bad]) for pair in pairs]
@@ -84,10 +84,13 @@ def summarize_pairs(scored: Sequence[ScoredPair]) -> dict[str, Any]:
     overall = Tally()
     paradigms: Mapping[str, Tally] = defaultdict(Tally)
     phenomena: Mapping[str, Tally] = defaultdict(Tally)
-    for one in scored:
-        for tally in (overall, paradigms[one.pair.paradigm], *_named(phenomena, one.pair)):
-            tally.add(one.difference)
-    phenomenon_of = {one.pair.paradigm: one.pair.phenomenon for one in scored}
+    for scored_pair in scored:
+        pair = scored_pair.pair
+        for tally in (overall, paradigms[pair.paradigm], *_named(phenomena, pair)):
+            tally.add(scored_pair.difference)
+    phenomenon_of = {
+        scored_pair.pair.paradigm: scored_pair.pair.phenomenon for scored_pair in scored
+    }
     return {
         **overall.to_json(),
         "mean_over_paradigms": mean_accuracy(paradigms.values()),

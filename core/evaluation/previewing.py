@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Any
 
 from core.config.evaluate import EvaluateConfig
@@ -38,8 +39,8 @@ def preview_evaluation(config: EvaluateConfig) -> TablePreview:
         return pair
 
     count_all(
-        seen, map(noted, iterate_pairs(config)), lambda one: one.good + one.bad,
-        lambda one: [one.paradigm],
+        seen, map(noted, iterate_pairs(config)), lambda pair: pair.good + pair.bad,
+        lambda pair: [pair.paradigm],
     )  # fmt: skip
     return seen
 
@@ -48,11 +49,11 @@ def _preview_text(config: EvaluateConfig) -> TablePreview:
     seen = TablePreview(grouped_by="file" if config.path else "configuration")
     texts = ((name, text) for name, texts in read_documents(config) for text in texts)
 
-    def noted(one: tuple[str, str]) -> tuple[str, str]:
-        add_row(seen, {seen.grouped_by: one[0], "text": one[1]})
-        return one
+    def noted(named_text: tuple[str, str]) -> tuple[str, str]:
+        add_row(seen, {seen.grouped_by: named_text[0], "text": named_text[1]})
+        return named_text
 
-    count_all(seen, map(noted, texts), lambda one: one[1], lambda one: [one[0]])
+    count_all(seen, map(noted, texts), itemgetter(1), lambda named_text: [named_text[0]])
     return seen
 
 

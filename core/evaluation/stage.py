@@ -74,7 +74,7 @@ def _evaluate(
         return evaluate_text(config, scorer, reporter)
     pairs = read_pairs(config, reporter)
     scored = score_pairs(scorer, pairs, reporter)
-    lines = (json.dumps(one.to_json(), ensure_ascii=False) for one in scored)
+    lines = (json.dumps(pair.to_json(), ensure_ascii=False) for pair in scored)
     (draft.folder / PAIRS_FILE).write_text("\n".join(lines) + "\n", "utf-8")
     return summarize_pairs(scored)
 

@@ -85,13 +85,13 @@ def evaluate_text(
     if not total.tokens:
         raise no_text_error(config)
     _warn(total, reporter)
-    found = {**total.to_json(), "context_tokens": context, "by_source": by_source}
+    figures = {**total.to_json(), "context_tokens": context, "by_source": by_source}
     if not rows:
-        return found
+        return figures
     without_text = sum(rows.values()) - rows["rows"]
     read = count_skipped(rows["rows"] - without_text, without_text, rows)
     reporter.note(describe_skipped(read), reading=True)
-    return {**found, "rows": read}
+    return {**figures, "rows": read}
 
 
 def windows(
@@ -150,11 +150,11 @@ def _evaluate_documents(
             reporter.raise_if_stopped()
             reporter.progress(base + done, None, "tokens", "scoring")
 
-        found = scorer.log_probabilities(sequences, report)
+        log_probabilities = scorer.log_probabilities(sequences, report)
         tally.documents += len(texts)
         tally.bytes += sum(len(text.encode("utf-8", "replace")) for text in texts)
-        tally.tokens += sum(map(len, found))
-        tally.nats -= math.fsum(float(values.sum(dtype=np.float64)) for values in found)
+        tally.tokens += sum(map(len, log_probabilities))
+        tally.nats -= math.fsum(float(values.sum(dtype=np.float64)) for values in log_probabilities)
         tally.unknown += _count(encoded, [scorer.tokenizer.unk_id])
         tally.unscored += _count(encoded, scorer.unscored_ids.tolist())
     return tally
@@ -173,7 +173,8 @@ def _take(documents: Iterator[str]) -> list[str]:
 
 def _count(encoded: list[Ids], wanted: list[int | None]) -> int:
     return sum(
-        int(np.isin(ids, [one for one in wanted if one is not None]).sum()) for ids in encoded
+        int(np.isin(ids, [wanted_id for wanted_id in wanted if wanted_id is not None]).sum())
+        for ids in encoded
     )
 
 

@@ -35,10 +35,10 @@ def find_unused(config: EvaluateConfig) -> dict[str, str]:
     else:
         reasons |= dict.fromkeys(OF_FILES, "on a dataset on the Hub")
     changed = changed_values(config)
-    found = {name: reasons[name] for name in changed if name in reasons}
+    unused = {name: reasons[name] for name in changed if name in reasons}
     others = [name for name in changed if name in FORMATS_OF_OPTIONS and name not in reasons]
     if others and config.path and config.task == "text":
         with naming_options(config):
             files = find_files(config.path, field="path", file_format=config.file_format).files
-        found |= reasons_of_formats(others, {file.format for file in files})
-    return found
+        unused |= reasons_of_formats(others, {file.format for file in files})
+    return unused

@@ -125,9 +125,9 @@ def _redacted(value: Any, redactor: _Redactor) -> Any:
     if value is None or isinstance(value, (bool, int, float)):
         return value
     if isinstance(value, Mapping):
-        return {redactor(str(name)): _redacted(one, redactor) for name, one in value.items()}
+        return {redactor(str(name)): _redacted(nested, redactor) for name, nested in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_redacted(one, redactor) for one in value]
+        return [_redacted(nested, redactor) for nested in value]
     return redactor(str(value))
 
 
@@ -138,7 +138,7 @@ class _Redactor:
 
     def __call__(self, text: str, sent: tuple[str, ...] = ()) -> str:
         for part, hidden in self._hidden:
-            if part in text and not any(part in one for one in sent):
+            if part in text and not any(part in sent_text for sent_text in sent):
                 text = text.replace(part, hidden)
         return redact_forms(text)
 
@@ -169,33 +169,35 @@ def _redactor_of(environment: tuple[tuple[str, str], ...]) -> _Redactor:
 
 def _passwords_of_logins(text: str) -> list[str]:
     try:
-        found = [password for _, password in parse_logins(text)]
+        passwords = [password for _, password in parse_logins(text)]
     except ValueError:
-        found = [text]
-    return [one for one in found if len(one) >= _SHORTEST_SECRET]
+        passwords = [text]
+    return [password for password in passwords if len(password) >= _SHORTEST_SECRET]
 
 
 def _spellings(secret: str, shortest: int) -> set[str]:
     """Returns a secret plain, percent-encoded, percent-decoded and repr-escaped."""
     decoded = {secret, unquote(secret), unquote_plus(secret)}
-    written = {one for text in decoded for one in (quote(text, safe=""), quote_plus(text))}
+    written = {encoded for text in decoded for encoded in (quote(text, safe=""), quote_plus(text))}
     escaped = {repr(text)[1:-1] for text in decoded}
-    return {one for one in decoded | written | escaped if len(one.strip()) >= shortest}
+    return {
+        spelling for spelling in decoded | written | escaped if len(spelling.strip()) >= shortest
+    }
 
 
 def _passwords_in(address: str, *, is_database: bool) -> set[str]:
     """Returns possible passwords, as programs parse URLs differently."""
-    found = {value for name, value in _PARAMETER.findall(address) if _is_secret(name)}
+    passwords = {value for name, value in _PARAMETER.findall(address) if _is_secret(name)}
     _, colon, after = address.partition("://")[2].partition(":")
     if colon:
-        found |= {after[: at.start()] for at in re.finditer("@", after)}
+        passwords |= {after[: at.start()] for at in re.finditer("@", after)}
     try:
-        found.add(urlsplit(address).password or "")
+        passwords.add(urlsplit(address).password or "")
     except ValueError:
-        found.add(address)
+        passwords.add(address)
     if is_database:
-        found |= _passwords_for_sqlalchemy(address)
-    return {one for one in found if one}
+        passwords |= _passwords_for_sqlalchemy(address)
+    return {password for password in passwords if password}
 
 
 def _hosts_in(address: str) -> set[str]:
@@ -224,15 +226,17 @@ def _in_contexts(password: str, hosts: Iterable[str]) -> dict[str, str]:
 
     Programs that split a password quote its parts as host or port.
     """
-    found: dict[str, str] = {}
+    contexts: dict[str, str] = {}
     for whole in _spellings(password, 1):
-        found[f":{whole}@"] = f":{HIDDEN}@"
-        found |= {f"{name}={whole}": f"{name}={HIDDEN}" for name in ("password", "passwd", "pwd")}
+        contexts[f":{whole}@"] = f":{HIDDEN}@"
+        contexts |= {
+            f"{name}={whole}": f"{name}={HIDDEN}" for name in ("password", "passwd", "pwd")
+        }
         places = [place.start() for place in re.finditer(r"[@:/?#%&]", whole)]
         ends = [whole, *(whole[place + 1 :] for place in places)]
         for part in filter(None, (*ends, *(whole[:place] for place in places))):
-            found |= {f"{mark}{part}{mark}": f"{mark}{HIDDEN}{mark}" for mark in "\"'`"}
+            contexts |= {f"{mark}{part}{mark}": f"{mark}{HIDDEN}{mark}" for mark in "\"'`"}
             if len(part) >= _SHORTEST_PASSWORD:
-                found[part] = HIDDEN
-        found |= {f"{end}@{host}": f"{HIDDEN}@{host}" for end in ends if end for host in hosts}
-    return found
+                contexts[part] = HIDDEN
+        contexts |= {f"{end}@{host}": f"{HIDDEN}@{host}" for end in ends if end for host in hosts}
+    return contexts

@@ -20,7 +20,7 @@ _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 _TOO_MANY = (errno.EMFILE, errno.ENFILE)
 # Libraries in other languages say only the words, or the number.
 _WORDS = re.compile(
-    "|".join(re.escape(os.strerror(one)) for one in (*_FULL, *_TOO_MANY, errno.ENAMETOOLONG))
+    "|".join(re.escape(os.strerror(code)) for code in (*_FULL, *_TOO_MANY, errno.ENAMETOOLONG))
     + r"|\(os error (\d{1,3})\)"
 )
 _MOST_LINKS = 20
@@ -61,29 +61,29 @@ def suppressed_if_full() -> Iterator[None]:
 
 def advice_for(error: BaseException | None) -> SystemAdvice | None:
     """Finds what the system has refused in an error or its causes; None for anything else."""
-    for one in _chain(error):
-        code = _code_of(one)
-        said = os.strerror(code) if code else ""
-        path = getattr(one, "filename", None)
+    for cause in _chain(error):
+        code = _code_of(cause)
+        description = os.strerror(code) if code else ""
+        path = getattr(cause, "filename", None)
         if code in _FULL:
-            return _full(said, path)
+            return _full(description, path)
         if code in _TOO_MANY:
             return SystemAdvice(
                 "too_many_files", "Too many files are open",
-                "a limit of open files that is large enough", said,
+                "a limit of open files that is large enough", description,
                 "raise the limit (ulimit -n 65536) and start the program again, or use fewer "
                 "workers", True,
             )  # fmt: skip
         if code == errno.ENAMETOOLONG:
             return SystemAdvice(
                 "", "A name is too long for this disk", "a name of at most 255 bytes",
-                f"{said}: {str(path)[:200]}" if path else said,
+                f"{description}: {str(path)[:200]}" if path else description,
                 "choose a shorter name, or a folder with a shorter path", False,
             )  # fmt: skip
-        if code in _FORBIDDEN and isinstance(one, OSError):
+        if code in _FORBIDDEN and isinstance(cause, OSError):
             return SystemAdvice(
                 "", f"This account may not use {path or 'a file'}", "rights to it",
-                f"{said}: {path}" if path else said,
+                f"{description}: {path}" if path else description,
                 "give this account the rights (ls -l shows them), or choose another path", False,
             )  # fmt: skip
     return None
@@ -101,13 +101,13 @@ def in_temporary_folder() -> Iterator[str]:
         raise
 
 
-def _full(said: str, path: object) -> SystemAdvice:
+def _full(description: str, path: object) -> SystemAdvice:
     temporary = tempfile.gettempdir()
     folder = _existing_folder(path) if isinstance(path, (str, os.PathLike)) else None
     if folder is None:
         places = "; ".join(f"{_free(place)} free in {place}" for place in (os.getcwd(), temporary))
         return SystemAdvice(
-            "disk_full", "The disk is full", "free space", f"{said}; now {places}",
+            "disk_full", "The disk is full", "free space", f"{description}; now {places}",
             "free disk space (delete artifacts or runs); for the temporary folder, set TMPDIR to "
             "one on another disk", True,
         )  # fmt: skip
@@ -118,14 +118,14 @@ def _full(said: str, path: object) -> SystemAdvice:
     kind = "temporary folder" if is_temporary else "disk"
     return SystemAdvice(
         "disk_full", f"The {kind} is full: {folder}", f"free space in {folder}",
-        f"{said}; {_free(folder)} free in {folder}", fix, True,
+        f"{description}; {_free(folder)} free in {folder}", fix, True,
     )  # fmt: skip
 
 
 def _existing_folder(path: str | os.PathLike[str]) -> Path | None:
     with suppress(OSError, ValueError):
         place = Path(os.path.abspath(path))
-        return next(one for one in place.parents if one.is_dir()).resolve()
+        return next(parent for parent in place.parents if parent.is_dir()).resolve()
     return None
 
 
@@ -138,13 +138,13 @@ def _free(folder: str | Path) -> str:
 def _code_of(error: BaseException) -> int:
     if isinstance(error, OSError) and error.errno:
         return error.errno
-    found = _WORDS.search(str(error)[:2000])
-    if not found:
+    match = _WORDS.search(str(error)[:2000])
+    if not match:
         return 0
-    if found[1]:
-        return int(found[1])
+    if match[1]:
+        return int(match[1])
     codes = (*_FULL, *_TOO_MANY, errno.ENAMETOOLONG)
-    return next(code for code in codes if os.strerror(code) == found[0])
+    return next(code for code in codes if os.strerror(code) == match[0])
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

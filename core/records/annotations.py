@@ -26,17 +26,17 @@ def check_title(title: str) -> str:
 
 def check_tags(tags: Iterable[str]) -> list[str]:
     """Returns different tags in their order; raises ConfigError."""
-    found = list(dict.fromkeys(tag.strip() for tag in tags if tag.strip()))
-    if len(found) > MOST_TAGS:
-        raise _wrong("tags", f"at most {MOST_TAGS} tags", f"{len(found)} tags")
-    for tag in found:
+    different_tags = list(dict.fromkeys(tag.strip() for tag in tags if tag.strip()))
+    if len(different_tags) > MOST_TAGS:
+        raise _wrong("tags", f"at most {MOST_TAGS} tags", f"{len(different_tags)} tags")
+    for tag in different_tags:
         if len(tag) > MOST_TAG_CHARACTERS or "," in tag or not tag.isprintable():
             raise _wrong(
                 "tags",
                 f"tags of at most {MOST_TAG_CHARACTERS} characters, without commas",
                 _described(tag),
             )
-    return found
+    return different_tags
 
 
 def check_notes(notes: str) -> str:
@@ -46,19 +46,21 @@ def check_notes(notes: str) -> str:
         raise _wrong(
             "notes", f"at most {MOST_NOTES_CHARACTERS:,} characters", f"{len(notes):,} characters"
         )
-    return "".join(one for one in notes if one.isprintable() or one in "\n\t")
+    return "".join(
+        character for character in notes if character.isprintable() or character in "\n\t"
+    )
 
 
 def checked(values: Mapping[str, Any]) -> dict[str, Any]:
     """Checks the given fields of `FIELDS`, and leaves others out."""
-    found: dict[str, Any] = {}
+    checked_values: dict[str, Any] = {}
     if isinstance(values.get("title"), str):
-        found["title"] = check_title(values["title"])
+        checked_values["title"] = check_title(values["title"])
     if isinstance(values.get("tags"), list):
-        found["tags"] = check_tags(map(str, values["tags"]))
+        checked_values["tags"] = check_tags(map(str, values["tags"]))
     if isinstance(values.get("notes"), str):
-        found["notes"] = check_notes(values["notes"])
-    return found
+        checked_values["notes"] = check_notes(values["notes"])
+    return checked_values
 
 
 def _described(text: str) -> str:

@@ -125,9 +125,9 @@ class EventLog:
 def is_out_of_memory(error: BaseException) -> bool:
     """Returns whether host or device memory ran out."""
     # JAX says it in the message, TensorFlow in the exception's name.
-    said = f"{type(error).__name__} {error}"
+    description = f"{type(error).__name__} {error}"
     return isinstance(error, MemoryError) or any(
-        word in said for word in ("RESOURCE_EXHAUSTED", "ResourceExhaustedError")
+        word in description for word in ("RESOURCE_EXHAUSTED", "ResourceExhaustedError")
     )
 
 
@@ -193,7 +193,7 @@ def read_samples(path: Path) -> list[dict[str, Any]]:
     """Returns the newest sample predictions of each step, by rising steps."""
     if not path.exists():
         return []
-    found: dict[int, dict[str, Any]] = {}
+    samples_of_step: dict[int, dict[str, Any]] = {}
     with _opened(path) as file:
         for line in file:
             if b'"kind":"samples"' not in line:
@@ -202,21 +202,25 @@ def read_samples(path: Path) -> list[dict[str, Any]]:
             step, samples = event.get("step"), event.get("samples")
             if isinstance(step, int) and isinstance(samples, list):
                 # A resumed run predicts later steps again.
-                found = {one: known for one, known in found.items() if one < step}
-                found[step] = {"step": step, "samples": samples, "time": event["t"]}
-    return list(found.values())
+                samples_of_step = {
+                    earlier_step: known
+                    for earlier_step, known in samples_of_step.items()
+                    if earlier_step < step
+                }
+                samples_of_step[step] = {"step": step, "samples": samples, "time": event["t"]}
+    return list(samples_of_step.values())
 
 
 def read_resolved(path: Path) -> dict[str, Any]:
     """Returns the newest attempt's values for `auto` settings."""
     if not path.exists():
         return {}
-    line = b""
+    newest = b""
     with path.open("rb") as file:
-        for one in file:
-            if b'"kind":"resolved"' in one:
-                line = one
-    settings = (_parse(line) or {}).get("settings")
+        for line in file:
+            if b'"kind":"resolved"' in line:
+                newest = line
+    settings = (_parse(newest) or {}).get("settings")
     return settings if isinstance(settings, dict) else {}
 
 

@@ -167,7 +167,7 @@ class RunFolder:
 
     def write_processes(self, **identities: ProcessIdentity | None) -> None:
         """Writes the run's process identities."""
-        known = {name: one.to_json() for name, one in identities.items() if one}
+        known = {name: identity.to_json() for name, identity in identities.items() if identity}
         _write_json(self.path / "process.json", known)
 
     def read_process(self, name: str = "run") -> ProcessIdentity | None:
@@ -201,7 +201,7 @@ class RunFolder:
         """Returns `{"code", "signal", "time"}`; None before the exit."""
         values = _read_json(self.path / "exit.json") or {}
         codes = values.get("code"), values.get("signal")
-        is_valid = all(one is None or type(one) is int for one in codes)
+        is_valid = all(code is None or type(code) is int for code in codes)
         return values if is_valid and _is_time(values.get("time")) else None
 
     def write_notes(self, values: Mapping[str, Any]) -> None:
@@ -285,7 +285,7 @@ def carried_environment(environment: Mapping[str, str]) -> dict[str, str]:
 def _checked(record: RunRecord) -> RunRecord:
     """Raises TypeError for a record with values of other types."""
     texts = (record.id, record.stage, record.cwd, record.follows, *record.after)
-    is_valid = all(isinstance(one, str) for one in texts) and isinstance(record.after, list)
+    is_valid = all(isinstance(text, str) for text in texts) and isinstance(record.after, list)
     is_valid &= isinstance(record.is_isolated, bool)
     if not is_valid or not _is_time(record.created) or not isinstance(record.config, dict):
         raise TypeError("a value of another type")
@@ -314,12 +314,14 @@ def pop_environment(folder: Path, values: dict[str, Any]) -> dict[str, str]:
     signature, environment = values.pop(_SIGNATURE, ""), values.pop("environment", None)
     if not isinstance(environment, dict):
         return {}
-    known = {name: one for name, one in environment.items() if isinstance(one, str)}
+    known = {name: value for name, value in environment.items() if isinstance(value, str)}
     if known == environment:
         keys = read_keys(folder.parent.parent)
         if keys.has_signed(*_statement(folder, known), signature):
             return carried_environment(known)
-    return {name: one for name, one in known.items() if name in _HARMLESS and _WORD.fullmatch(one)}
+    return {
+        name: value for name, value in known.items() if name in _HARMLESS and _WORD.fullmatch(value)
+    }
 
 
 def _statement(folder: Path, environment: Mapping[str, str]) -> tuple[str, bytes]:
@@ -342,7 +344,7 @@ def _read_tail(log: Path, lines: int = 200) -> str:
 
 
 def _find_lines(log: Path, text: str) -> tuple[list[str], int]:
-    found: deque[str] = deque(maxlen=_FOUND_LINES)
+    newest_lines: deque[str] = deque(maxlen=_FOUND_LINES)
     count = 0
     if log.is_file():  # Reading a pipe would block.
         with suppress(OSError), log.open("rb") as file:
@@ -350,8 +352,8 @@ def _find_lines(log: Path, text: str) -> tuple[list[str], int]:
                 shown = line.decode("utf-8", "replace").rstrip("\r\n")
                 if text in shown.casefold():
                     count += 1
-                    found.append(shown)
-    return list(found), count
+                    newest_lines.append(shown)
+    return list(newest_lines), count
 
 
 def _read_end(log: Path, most_bytes: int) -> str:

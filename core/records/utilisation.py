@@ -85,10 +85,10 @@ class UtilisationMeter:
             "cpu_percent": round(used, 1),
             "memory_gib": round(self._process.memory_info().rss / _BYTES_PER_GIB, 3),
         }
-        found = [one() for one in self._gpus]
-        if found:
-            values["gpu_percent"] = round(sum(busy for busy, _ in found) / len(found), 1)
-            values["gpu_memory_gib"] = round(sum(held for _, held in found) / _BYTES_PER_GIB, 3)
+        readings = [read_gpu() for read_gpu in self._gpus]
+        if readings:
+            values["gpu_percent"] = round(sum(busy for busy, _ in readings) / len(readings), 1)
+            values["gpu_memory_gib"] = round(sum(held for _, held in readings) / _BYTES_PER_GIB, 3)
         return values
 
 
@@ -108,11 +108,11 @@ def _visible(count: int) -> list[int]:
     listed = os.environ.get("CUDA_VISIBLE_DEVICES")
     if listed is None:
         return list(range(count))
-    named = [one.strip() for one in listed.split(",")]
+    named = [name.strip() for name in listed.split(",")]
     # Names that begin with GPU- or MIG- need no order here.
-    if not all(one.isdecimal() for one in named if one):
+    if not all(name.isdecimal() for name in named if name):
         return list(range(count))
-    return [int(one) for one in named if one and int(one) < count]
+    return [int(name) for name in named if name and int(name) < count]
 
 
 def _reading(nvml: Any, handle: Any) -> Callable[[], tuple[float, float]]:

@@ -135,11 +135,11 @@ def _verdict(results: dict[str, Any]) -> str:
 
 
 def _pictures(store: Store, row: RunRow) -> Iterator[tuple[str, str]]:
-    found, _ = store.sample_metrics(row.id, list(_CURVES), _MOST_POINTS)
+    points, _ = store.sample_metrics(row.id, list(_CURVES), _MOST_POINTS)
     curves = {
-        name: _curve(label, found[name], faint=name == "loss")
+        name: _curve(label, points[name], faint=name == "loss")
         for name, label in _CURVES.items()
-        if name in found
+        if name in points
     }
     if losses := [curves.pop(name) for name in ("loss", "eval_loss") if name in curves]:
         baseline = store.latest_metrics(row.id).get("frequency_baseline_loss")
@@ -169,8 +169,8 @@ def _origin(workspace: Workspace, made: Artifact | None) -> Iterator[tuple[str, 
 def _name_of(workspace: Workspace, kind: str, fingerprint: str) -> str:
     if kind not in artifact_kinds():
         return ""
-    found = workspace.find_made(kind, fingerprint)
-    return found.name if found else ""
+    artifact = workspace.find_made(kind, fingerprint)
+    return artifact.name if artifact else ""
 
 
 def _when(seconds: float | None) -> str:

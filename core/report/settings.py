@@ -80,7 +80,7 @@ def _plain(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, tuple):
-        return ", ".join(one.address or one.name for one in value) or "–"
+        return ", ".join(source.address or source.name for source in value) or "–"
     return str(float(f"{value:.6g}") if isinstance(value, float) else value)
 
 

@@ -64,11 +64,11 @@ class Feed:
     def read(self) -> None:
         """Reads new events."""
         events, self._offset = read_events(self.folder.events, self._offset)
-        for one in events:
-            if one["n"] > self.progress.number:
-                self.unsent.append(one)
+        for event in events:
+            if event["n"] > self.progress.number:
+                self.unsent.append(event)
             else:  # An earlier process has sent it.
-                self._remember(self.figures_of(one))
+                self._remember(self.figures_of(event))
 
     def figures_of(self, event: dict[str, Any]) -> Figures | None:
         """Returns the figures of an event that weren't sent before.
@@ -106,8 +106,8 @@ class Feed:
         sent, self.unsent = self.unsent[:count], self.unsent[count:]
         if not sent:
             return
-        for one in sent:
-            self._remember(self.figures_of(one))
+        for event in sent:
+            self._remember(self.figures_of(event))
         self.progress.number = sent[-1]["n"]
         with suppress(OSError):
             write_atomically(self._path, json.dumps(vars(self.progress)) + "\n")
@@ -115,10 +115,10 @@ class Feed:
 
 def _numbers(values: Any) -> dict[str, float]:
     """Returns the finite numbers among an event's values."""
-    found = {}
+    numbers = {}
     for name, value in dict(values or {}).items():
         with suppress(OverflowError):  # An integer beyond any float.
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
             if is_number and math.isfinite(value):
-                found[str(name)] = float(value)
-    return found
+                numbers[str(name)] = float(value)
+    return numbers

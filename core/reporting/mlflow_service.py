@@ -69,23 +69,25 @@ class MlflowService:
         return reference
 
     def _experiment(self, name: str) -> str:
-        found = self._client.get_experiment_by_name(name)
-        if found is None:
+        experiment = self._client.get_experiment_by_name(name)
+        if experiment is None:
             with suppress(Exception):  # Another run has just made it.
                 return str(self._client.create_experiment(name))
-            found = self._client.get_experiment_by_name(name)
-        return str(found.experiment_id)
+            experiment = self._client.get_experiment_by_name(name)
+        return str(experiment.experiment_id)
 
     def send(self, figures: Sequence[Figures]) -> None:
         metrics: dict[str, list[Any]] = defaultdict(list)
-        for one in figures:
-            for raw, value in one.values.items():
+        for step_figures in figures:
+            for raw, value in step_figures.values.items():
                 name = self._names(raw)
-                metric = self._entities.Metric(name, value, int(one.time * 1000), one.step)
+                metric = self._entities.Metric(
+                    name, value, int(step_figures.time * 1000), step_figures.step
+                )
                 metrics[self._run_for(name)].append(metric)
-        for run, found in metrics.items():
-            for start in range(0, len(found), _MOST_METRICS):
-                self._client.log_batch(run, metrics=found[start : start + _MOST_METRICS])
+        for run, run_metrics in metrics.items():
+            for start in range(0, len(run_metrics), _MOST_METRICS):
+                self._client.log_batch(run, metrics=run_metrics[start : start + _MOST_METRICS])
 
     def finish(self, state: str, results: Figures | None) -> None:
         try:
@@ -101,7 +103,7 @@ class MlflowService:
             if name in names:
                 return run
         for run, names in self._metrics_of.items():
-            if not self.sends_in_part or not any(_collide(name, one) for one in names):
+            if not self.sends_in_part or not any(_collide(name, sent_name) for sent_name in names):
                 names.add(name)
                 return run
         run = self._create_nested(len(self._metrics_of) + 1)
@@ -122,7 +124,10 @@ class MlflowService:
         own = self._client.get_run(self.reference)
         place = f"tags.`{_PARENT}` = '{self.reference}'"
         nested = self._client.search_runs([own.info.experiment_id], place)
-        for run in [own, *sorted(nested, key=lambda one: int(one.data.tags.get(_PART, 0)))]:
+        for run in [
+            own,
+            *sorted(nested, key=lambda nested_run: int(nested_run.data.tags.get(_PART, 0))),
+        ]:
             self._metrics_of[str(run.info.run_id)] = set(run.data.metrics)
 
 

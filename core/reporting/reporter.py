@@ -71,10 +71,12 @@ class RunReporter:
         # A repeated batch stays the same, as some of its metrics may be sent.
         while some := self.feed.unsent[: self._batch or _BATCH_EVENTS]:
             self._batch = len(some)
-            figures = [one for event in some if (one := self.feed.figures_of(event))]
+            figures = [
+                event_figures for event in some if (event_figures := self.feed.figures_of(event))
+            ]
             if figures:
                 self._send(figures)
-            ends = [one for one in some if one["kind"] == "finished"]
+            ends = [event for event in some if event["kind"] == "finished"]
             self._last = ends[-1] if ends else self._last
             self.feed.mark_sent(len(some))
             self._batch = 0
@@ -82,7 +84,7 @@ class RunReporter:
     def _send(self, figures: Sequence[Figures]) -> None:
         """Sends figures; one metric's failure doesn't keep the others from being sent."""
         service = self._open()
-        names = dict.fromkeys(name for one in figures for name in one.values)
+        names = dict.fromkeys(name for event_figures in figures for name in event_figures.values)
         left = [name for name in names if name not in self._sent | self._refused]
         failure: Exception | None = None
         if not (self._sent or self._refused or service.sends_in_part):
@@ -106,8 +108,10 @@ class RunReporter:
         if not self._sent:
             return []
         events = self.feed.unsent[: self._batch]
-        figures = [one for event in events if (one := self.feed.figures_of(event))]
-        names = {name for one in figures for name in one.values}
+        figures = [
+            event_figures for event in events if (event_figures := self.feed.figures_of(event))
+        ]
+        names = {name for event_figures in figures for name in event_figures.values}
         given_up = sorted(names - self._sent - self._refused)
         self._refused.update(given_up)
         return given_up
@@ -139,7 +143,11 @@ class RunReporter:
 
 
 def _only(figures: Sequence[Figures], name: str) -> list[Figures]:
-    return [replace(one, values={name: one.values[name]}) for one in figures if name in one.values]
+    return [
+        replace(event_figures, values={name: event_figures.values[name]})
+        for event_figures in figures
+        if name in event_figures.values
+    ]
 
 
 class WebhookReporter:
@@ -166,7 +174,7 @@ class WebhookReporter:
 
     def _skip_earlier_attempts(self) -> None:
         """Leaves out what happened before the run had a webhook."""
-        kinds = [one["kind"] for one in self.feed.unsent]
+        kinds = [event["kind"] for event in self.feed.unsent]
         if "started" in kinds:
             self.feed.mark_sent(len(kinds) - 1 - kinds[::-1].index("started"))
 

@@ -52,8 +52,8 @@ class SafeNames:
     def __call__(self, name: str) -> str:
         if name not in self._names:
             safe = base = self._make(name)
-            number, taken = 1, set(self._names.values())
-            while safe in taken:
+            number, used_names = 1, set(self._names.values())
+            while safe in used_names:
                 number += 1
                 safe = f"{base}-{number}"
             self._names[name] = safe

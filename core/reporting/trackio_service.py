@@ -37,9 +37,9 @@ class TrackioService:
         self.place = f"trackio show --project {run.project}"
 
     def send(self, figures: Sequence[Figures]) -> None:
-        for one in figures:
-            values = {self._names(name): value for name, value in one.values.items()}
-            self._run.log(values, step=one.step)
+        for step_figures in figures:
+            values = {self._names(name): value for name, value in step_figures.values.items()}
+            self._run.log(values, step=step_figures.step)
 
     def finish(self, state: str, results: Figures | None) -> None:
         # It has no summary.

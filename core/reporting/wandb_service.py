@@ -61,8 +61,8 @@ class WandbService:
         return folder
 
     def send(self, figures: Sequence[Figures]) -> None:
-        for one in figures:
-            self._run.log({_STEP: one.step, **self._named(one)})
+        for step_figures in figures:
+            self._run.log({_STEP: step_figures.step, **self._named(step_figures)})
 
     def finish(self, state: str, results: Figures | None) -> None:
         try:

@@ -93,7 +93,9 @@ def _metrics(results: Mapping[str, float]) -> Iterator[str]:
         if name in results:
             baselines = {"random weights": f"{RANDOM_INIT}{name}", constant: f"majority_{name}"}
             told = [
-                f"{title} {results[one]:.4g}" for title, one in baselines.items() if one in results
+                f"{title} {results[metric]:.4g}"
+                for title, metric in baselines.items()
+                if metric in results
             ]
             yield f"{name} {results[name]:.4g}" + (f" ({', '.join(told)})" if told else "")
 
