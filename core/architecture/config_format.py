@@ -63,18 +63,18 @@ def first_id(value: Any) -> int | None:
 
 def part(values: Values, name: str, kind: type, source: str) -> Any:
     """Returns an object or list, empty if missing."""
-    found = values.get(name) or kind()
-    if not isinstance(found, kind):
-        raise unsupported(source, name, "an object" if kind is dict else "a list", found)
-    return found
+    value = values.get(name) or kind()
+    if not isinstance(value, kind):
+        raise unsupported(source, name, "an object" if kind is dict else "a list", value)
+    return value
 
 
-def unsupported(source: str, name: str, wanted: str, found: Any) -> ConfigError:
+def unsupported(source: str, name: str, wanted: str, value: Any) -> ConfigError:
     """Makes the error for an unsupported model."""
     return ConfigError(
         f"{source} describes an unsupported model",
         expected=f"{name}: {wanted}",
-        received=shown(found),
+        received=shown(value),
         fix="use another model or config, or correct the value in the file",
         field="model_config_path",
     )

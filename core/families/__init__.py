@@ -50,7 +50,7 @@ def objectives_of_family(name: str) -> tuple[str, ...]:
 
 def families_of_objective(objective: str) -> tuple[str, ...]:
     """Lists the families of an objective."""
-    return tuple(one.name for one in list_families() if objective in one.objectives)
+    return tuple(family.name for family in list_families() if objective in family.objectives)
 
 
 def sizes_of_family(name: str) -> Mapping[Size, Dimensions]:

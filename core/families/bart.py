@@ -27,40 +27,40 @@ class BartArchitecture(EncoderDecoderArchitecture):
     model_type: str = "bart"
 
 
-def _model_options(found: BartArchitecture) -> ModelOptions:
+def _model_options(architecture: BartArchitecture) -> ModelOptions:
     embeddings = embedding_options(
-        found,
-        positions=found.max_position_embeddings + found.POSITION_OFFSET,
-        first_position=found.POSITION_OFFSET,
+        architecture,
+        positions=architecture.max_position_embeddings + architecture.POSITION_OFFSET,
+        first_position=architecture.POSITION_OFFSET,
         norm="layer",
     )
-    return ModelOptions(block_options(found), embeddings)
+    return ModelOptions(block_options(architecture), embeddings)
 
 
-def _map_weights(found: BartArchitecture) -> Iterator[WeightMapping]:
-    width = found.hidden_size
+def _map_weights(architecture: BartArchitecture) -> Iterator[WeightMapping]:
+    width = architecture.hidden_size
     yield WeightMapping(
         "bart/words/table",
-        (found.vocab_size, width),
+        (architecture.vocab_size, width),
         ("model.shared.weight",),
         alias="model.encoder.embed_tokens.weight",
     )
     for half, layers in (
-        ("encoder", found.num_hidden_layers),
-        ("decoder", found.num_decoder_layers),
+        ("encoder", architecture.num_hidden_layers),
+        ("decoder", architecture.num_decoder_layers),
     ):
         yield WeightMapping(
             f"bart/{half}/embeddings/positions/table",
-            (found.max_position_embeddings + found.POSITION_OFFSET, width),
+            (architecture.max_position_embeddings + architecture.POSITION_OFFSET, width),
             (f"model.{half}.embed_positions.weight",),
         )
         yield from norm(f"bart/{half}/embeddings/norm", f"model.{half}.layernorm_embedding", width)
         for index in range(layers):
-            yield from _map_layer(found, half, index)
+            yield from _map_layer(architecture, half, index)
 
 
-def _map_layer(found: BartArchitecture, half: str, index: int) -> Iterator[WeightMapping]:
-    width, inner = found.hidden_size, found.intermediate_size
+def _map_layer(architecture: BartArchitecture, half: str, index: int) -> Iterator[WeightMapping]:
+    width, inner = architecture.hidden_size, architecture.intermediate_size
     ours, theirs = f"bart/{half}/layer_{index}", f"model.{half}.layers.{index}"
     own, cross = f"{theirs}.self_attn", f"{theirs}.encoder_attn"
     parts = (f"{own}.q_proj", f"{own}.k_proj", f"{own}.v_proj")
@@ -78,16 +78,16 @@ def _map_layer(found: BartArchitecture, half: str, index: int) -> Iterator[Weigh
     yield from norm(f"{ours}/output_norm", f"{theirs}.final_layer_norm", width)
 
 
-def _extra(found: BartArchitecture) -> Values:
+def _extra(architecture: BartArchitecture) -> Values:
     # `generate` ends a too long sequence with it.
-    return {"forced_eos_token_id": found.eos_token_id}
+    return {"forced_eos_token_id": architecture.eos_token_id}
 
 
 def _plain(values: Values, source: str) -> Values:
-    found = dict(values)
-    if found.get("decoder_start_token_id") is None:
-        found["decoder_start_token_id"] = first_id(values.get("eos_token_id", 2))
-    return found
+    plain_values = dict(values)
+    if plain_values.get("decoder_start_token_id") is None:
+        plain_values["decoder_start_token_id"] = first_id(values.get("eos_token_id", 2))
+    return plain_values
 
 
 _CONFIG = ConfigFormat(

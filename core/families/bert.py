@@ -27,17 +27,17 @@ class BertArchitecture(Architecture):
     layer_norm_eps: float = 1e-12
 
 
-def model_options(found: Architecture, **embeddings: Any) -> ModelOptions:
+def model_options(architecture: Architecture, **embeddings: Any) -> ModelOptions:
     """Returns the options of BERT and its like."""
     options = embedding_options(
-        found,
-        positions=found.max_position_embeddings,
-        first_position=found.first_position,
-        segments=found.type_vocab_size,
+        architecture,
+        positions=architecture.max_position_embeddings,
+        first_position=architecture.first_position,
+        segments=architecture.type_vocab_size,
         norm="layer",
         **embeddings,
     )
-    return ModelOptions(block_options(found), options)
+    return ModelOptions(block_options(architecture), options)
 
 
 def map_body(architecture: Architecture, decoder: str) -> Iterator[WeightMapping]:

@@ -41,29 +41,31 @@ class Gpt2Architecture(Architecture):
     hidden_act: str = "gelu_new"
 
 
-def _model_options(found: Gpt2Architecture) -> ModelOptions:
-    added = (2 * found.num_hidden_layers) ** -0.5
+def _model_options(architecture: Gpt2Architecture) -> ModelOptions:
+    added = (2 * architecture.num_hidden_layers) ** -0.5
     scales = InitializerScales(mixed=added, down=added)
     return ModelOptions(
-        block_options(found, norm_first=True, scales=scales),
-        embedding_options(found, zero_row=None, positions=found.max_position_embeddings),
+        block_options(architecture, norm_first=True, scales=scales),
+        embedding_options(
+            architecture, zero_row=None, positions=architecture.max_position_embeddings
+        ),
     )
 
 
-def _map_weights(found: Gpt2Architecture) -> Iterator[WeightMapping]:
-    width, inner = found.hidden_size, found.intermediate_size
+def _map_weights(architecture: Gpt2Architecture) -> Iterator[WeightMapping]:
+    width, inner = architecture.hidden_size, architecture.intermediate_size
     yield WeightMapping(
         "gpt2/decoder/embeddings/words/table",
-        (found.vocab_size, width),
+        (architecture.vocab_size, width),
         ("transformer.wte.weight",),
         alias="lm_head.weight",
     )
     yield WeightMapping(
         "gpt2/decoder/embeddings/positions/table",
-        (found.max_position_embeddings, width),
+        (architecture.max_position_embeddings, width),
         ("transformer.wpe.weight",),
     )
-    for index in range(found.num_hidden_layers):
+    for index in range(architecture.num_hidden_layers):
         ours, theirs = f"gpt2/decoder/layer_{index}", f"transformer.h.{index}"
         yield from norm(f"{ours}/attention_norm", f"{theirs}.ln_1", width)
         yield from conv(f"{ours}/attention/qkv", f"{theirs}.attn.c_attn", width, 3 * width)
@@ -76,16 +78,16 @@ def _map_weights(found: Gpt2Architecture) -> Iterator[WeightMapping]:
 
 def _plain(values: Values, source: str) -> Values:
     """Uses the end-of-sequence token as padding, or 0 if it is beyond the vocabulary."""
-    found = dict(values)
-    if found.get("n_inner") is None:
+    plain_values = dict(values)
+    if plain_values.get("n_inner") is None:
         width = values.get("n_embd", 768)
-        found["n_inner"] = 4 * width if isinstance(width, int) else None
-    if found.get("pad_token_id") is None:
-        found["pad_token_id"] = first_id(values.get("eos_token_id", 50_256)) or 0
-    count, pad = values.get("vocab_size"), found["pad_token_id"]
+        plain_values["n_inner"] = 4 * width if isinstance(width, int) else None
+    if plain_values.get("pad_token_id") is None:
+        plain_values["pad_token_id"] = first_id(values.get("eos_token_id", 50_256)) or 0
+    count, pad = values.get("vocab_size"), plain_values["pad_token_id"]
     if isinstance(count, int) and isinstance(pad, int) and pad >= count:
-        found["pad_token_id"] = 0
-    return found
+        plain_values["pad_token_id"] = 0
+    return plain_values
 
 
 _CONFIG = ConfigFormat(

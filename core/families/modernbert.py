@@ -54,31 +54,35 @@ class ModernBertArchitecture(Architecture):
         return index % self.global_attn_every_n_layers == 0
 
 
-def _model_options(found: ModernBertArchitecture) -> ModelOptions:
-    added = (2 * found.num_hidden_layers) ** -0.5
+def _model_options(architecture: ModernBertArchitecture) -> ModelOptions:
+    added = (2 * architecture.num_hidden_layers) ** -0.5
     blocks = block_options(
-        found,
+        architecture,
         dropout=0.0,
-        inner_dropout=found.hidden_dropout_prob,
+        inner_dropout=architecture.hidden_dropout_prob,
         norm="plain",
         norm_first=True,
         use_bias=False,
         gated=True,
         scales=InitializerScales(mixed=added, down=added),
     )
-    everywhere = LayerAttention(None, found.global_rope_theta)
-    nearby = LayerAttention(found.local_attention // 2, found.local_rope_theta)
-    layers = range(found.num_hidden_layers)
+    everywhere = LayerAttention(None, architecture.global_rope_theta)
+    nearby = LayerAttention(architecture.local_attention // 2, architecture.local_rope_theta)
+    layers = range(architecture.num_hidden_layers)
     return ModelOptions(
         blocks,
-        embedding_options(found, norm="plain"),
-        layers=tuple(everywhere if found.is_global(index) else nearby for index in layers),
-        initializer_cutoff=found.initializer_cutoff_factor,
+        embedding_options(architecture, norm="plain"),
+        layers=tuple(everywhere if architecture.is_global(index) else nearby for index in layers),
+        initializer_cutoff=architecture.initializer_cutoff_factor,
     )
 
 
-def _map_weights(found: ModernBertArchitecture) -> Iterator[WeightMapping]:
-    width, inner, vocabulary = found.hidden_size, found.intermediate_size, found.vocab_size
+def _map_weights(architecture: ModernBertArchitecture) -> Iterator[WeightMapping]:
+    width, inner, vocabulary = (
+        architecture.hidden_size,
+        architecture.intermediate_size,
+        architecture.vocab_size,
+    )
     yield WeightMapping(
         "modernbert/embeddings/words/table",
         (vocabulary, width),
@@ -86,7 +90,7 @@ def _map_weights(found: ModernBertArchitecture) -> Iterator[WeightMapping]:
         alias="decoder.weight",
     )
     yield scale("modernbert/embeddings/norm", "model.embeddings.norm", width)
-    for index in range(found.num_hidden_layers):
+    for index in range(architecture.num_hidden_layers):
         ours, theirs = f"modernbert/layer_{index}", f"model.layers.{index}"
         if index:  # The first layer uses the embeddings' norm.
             yield scale(f"{ours}/attention_norm", f"{theirs}.attn_norm", width)
@@ -101,13 +105,15 @@ def _map_weights(found: ModernBertArchitecture) -> Iterator[WeightMapping]:
     yield WeightMapping("modernbert/lm_head/bias", (vocabulary,), ("decoder.bias",))
 
 
-def _extra(found: ModernBertArchitecture) -> Values:
+def _extra(architecture: ModernBertArchitecture) -> Values:
     kinds = ("sliding_attention", "full_attention")
-    thetas = (found.local_rope_theta, found.global_rope_theta)
+    thetas = (architecture.local_rope_theta, architecture.global_rope_theta)
     return {
-        "cls_token_id": found.bos_token_id,
-        "sep_token_id": found.eos_token_id,
-        "layer_types": [kinds[found.is_global(index)] for index in range(found.num_hidden_layers)],
+        "cls_token_id": architecture.bos_token_id,
+        "sep_token_id": architecture.eos_token_id,
+        "layer_types": [
+            kinds[architecture.is_global(index)] for index in range(architecture.num_hidden_layers)
+        ],
         "rope_parameters": {
             kind: {"rope_type": "default", "rope_theta": theta}
             for kind, theta in zip(kinds, thetas, strict=True)
@@ -117,33 +123,33 @@ def _extra(found: ModernBertArchitecture) -> Values:
 
 def _plain(values: Values, source: str) -> Values:
     """Converts transformers 5's spelling to 4's."""
-    found = dict(values)
+    plain_values = dict(values)
     rope = part(values, "rope_parameters", dict, source)
     scaling = part(values, "rope_scaling", dict, source)
     for kind, name in (("full_attention", "global"), ("sliding_attention", "local")):
         own = {**part(rope, kind, dict, source), **scaling}
         if own.get("rope_theta") is not None:
-            found[f"{name}_rope_theta"] = own["rope_theta"]
-        found[f"{name}_rope_type"] = _rope_type(own)
+            plain_values[f"{name}_rope_theta"] = own["rope_theta"]
+        plain_values[f"{name}_rope_type"] = _rope_type(own)
     if types := part(values, "layer_types", list, source):
         position_ids = [index for index, kind in enumerate(types) if kind == "full_attention"]
         every = position_ids[1] if len(position_ids) > 1 else len(types)
-        found["global_attn_every_n_layers"] = every
-        found["layers_are_regular"] = position_ids == list(range(0, len(types), every))
-    return found
+        plain_values["global_attn_every_n_layers"] = every
+        plain_values["layers_are_regular"] = position_ids == list(range(0, len(types), every))
+    return plain_values
 
 
 def _rope_type(rope: Values) -> Any:
-    said = [rope[name] for name in ("rope_type", "type") if name in rope]
-    return next((one for one in said if one != "default"), "default")
+    rope_types = [rope[name] for name in ("rope_type", "type") if name in rope]
+    return next((rope_type for rope_type in rope_types if rope_type != "default"), "default")
 
 
-def _check(found: ModernBertArchitecture, source: str) -> None:
-    most = _MOST_ROTARY_VALUES // found.head_size
-    if found.max_position_embeddings > most:
-        wanted = f"at most {most} with a head size of {found.head_size}"
+def _check(architecture: ModernBertArchitecture, source: str) -> None:
+    most = _MOST_ROTARY_VALUES // architecture.head_size
+    if architecture.max_position_embeddings > most:
+        wanted = f"at most {most} with a head size of {architecture.head_size}"
         name = "max_position_embeddings"
-        raise unsupported(source, name, wanted, found.max_position_embeddings)
+        raise unsupported(source, name, wanted, architecture.max_position_embeddings)
 
 
 _CONFIG = ConfigFormat(

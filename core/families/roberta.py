@@ -36,8 +36,8 @@ class RobertaArchitecture(Architecture):
         return self.pad_token_id + 1
 
 
-def _model_options(found: RobertaArchitecture) -> ModelOptions:
-    return model_options(found, padding_position=found.pad_token_id)
+def _model_options(architecture: RobertaArchitecture) -> ModelOptions:
+    return model_options(architecture, padding_position=architecture.pad_token_id)
 
 
 def _map_weights(architecture: RobertaArchitecture) -> Iterator[WeightMapping]:

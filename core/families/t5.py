@@ -66,19 +66,19 @@ class T5Architecture(EncoderDecoderArchitecture):
         return replace(self, d_kv=max(1, self.hidden_size // self.num_attention_heads))
 
 
-def _model_options(found: T5Architecture) -> ModelOptions:
-    wide = found.hidden_size**-0.5
+def _model_options(architecture: T5Architecture) -> ModelOptions:
+    wide = architecture.hidden_size**-0.5
     scales = InitializerScales(
-        query=(found.hidden_size * found.d_kv) ** -0.5,
+        query=(architecture.hidden_size * architecture.d_kv) ** -0.5,
         key=wide,
         value=wide,
-        mixed=(found.num_attention_heads * found.d_kv) ** -0.5,
+        mixed=(architecture.num_attention_heads * architecture.d_kv) ** -0.5,
         up=wide,
-        down=found.intermediate_size**-0.5,
+        down=architecture.intermediate_size**-0.5,
     )
     blocks = block_options(
-        found,
-        inner_dropout=found.hidden_dropout_prob,
+        architecture,
+        inner_dropout=architecture.hidden_dropout_prob,
         norm="rms",
         norm_first=True,
         use_bias=False,
@@ -86,40 +86,40 @@ def _model_options(found: T5Architecture) -> ModelOptions:
         scaled=False,
         scales=scales,
     )
-    buckets = found.relative_attention_num_buckets
+    buckets = architecture.relative_attention_num_buckets
     return ModelOptions(
         blocks,
-        embedding_options(found, zero_row=None),
-        relative=RelativePositions(buckets, found.relative_attention_max_distance, wide),
+        embedding_options(architecture, zero_row=None),
+        relative=RelativePositions(buckets, architecture.relative_attention_max_distance, wide),
         head_scale=wide,
-        final_dropout=float(found.hidden_dropout_prob),
+        final_dropout=float(architecture.hidden_dropout_prob),
     )
 
 
-def _map_weights(found: T5Architecture) -> Iterator[WeightMapping]:
-    table = (found.vocab_size, found.hidden_size)
+def _map_weights(architecture: T5Architecture) -> Iterator[WeightMapping]:
+    table = (architecture.vocab_size, architecture.hidden_size)
     yield WeightMapping(
         "t5/words/table", table, ("shared.weight",), alias="encoder.embed_tokens.weight"
     )
     for half, layers in (
-        ("encoder", found.num_hidden_layers),
-        ("decoder", found.num_decoder_layers),
+        ("encoder", architecture.num_hidden_layers),
+        ("decoder", architecture.num_decoder_layers),
     ):
         first = f"{half}.block.0.layer.0.SelfAttention"
         yield WeightMapping(
             f"t5/{half}_distances/table",
-            (found.relative_attention_num_buckets, found.num_attention_heads),
+            (architecture.relative_attention_num_buckets, architecture.num_attention_heads),
             (f"{first}.relative_attention_bias.weight",),
         )
         for index in range(layers):
-            yield from _map_layer(found, half, index)
-        yield scale(f"t5/{half}/final_norm", f"{half}.final_layer_norm", found.hidden_size)
+            yield from _map_layer(architecture, half, index)
+        yield scale(f"t5/{half}/final_norm", f"{half}.final_layer_norm", architecture.hidden_size)
     yield WeightMapping("t5/lm_head/table", table, ("lm_head.weight",), alias="shared.weight")
 
 
-def _map_layer(found: T5Architecture, half: str, index: int) -> Iterator[WeightMapping]:
-    width, units = found.hidden_size, found.intermediate_size
-    inner = found.num_attention_heads * found.d_kv
+def _map_layer(architecture: T5Architecture, half: str, index: int) -> Iterator[WeightMapping]:
+    width, units = architecture.hidden_size, architecture.intermediate_size
+    inner = architecture.num_attention_heads * architecture.d_kv
     ours, theirs = f"t5/{half}/layer_{index}", f"{half}.block.{index}.layer"
     own = f"{theirs}.0.SelfAttention"
     yield kernel(f"{ours}/attention/qkv", (f"{own}.q", f"{own}.k", f"{own}.v"), width, 3 * inner)
@@ -140,14 +140,14 @@ def _map_layer(found: T5Architecture, half: str, index: int) -> Iterator[WeightM
 
 def _plain(values: Values, source: str) -> Values:
     """Accepts v1.1 from transformers 5: tied, with a false `scale_decoder_outputs`."""
-    found = dict(values)
+    plain_values = dict(values)
     if "scale_decoder_outputs" in values:
-        found["tie_word_embeddings"] = values["scale_decoder_outputs"]
+        plain_values["tie_word_embeddings"] = values["scale_decoder_outputs"]
     layers = values.get("num_layers", 6)
-    found["num_decoder_layers"] = values.get("num_decoder_layers") or layers
-    if found.get("decoder_start_token_id") is None:
-        found["decoder_start_token_id"] = first_id(values.get("pad_token_id")) or 0
-    return found
+    plain_values["num_decoder_layers"] = values.get("num_decoder_layers") or layers
+    if plain_values.get("decoder_start_token_id") is None:
+        plain_values["decoder_start_token_id"] = first_id(values.get("pad_token_id")) or 0
+    return plain_values
 
 
 _CONFIG = ConfigFormat(

@@ -266,15 +266,15 @@ def describe(text: str) -> str:
 
 
 def _figures(data: Any) -> dict[str, float]:
-    found: dict[str, float] = {}
+    figures: dict[str, float] = {}
     for result in data.get("eval_results") or []:
         names = (str(result.metric_name or "").lower(), str(result.metric_type or "").lower())
         name = next((_FIGURES[name] for name in names if name in _FIGURES), None)
         value = result.metric_value
-        if name and name not in found and isinstance(value, int | float):
-            found[name] = float(value)
+        if name and name not in figures and isinstance(value, int | float):
+            figures[name] = float(value)
     order = list(dict.fromkeys(_FIGURES.values()))
-    return dict(sorted(found.items(), key=lambda item: order.index(item[0])))
+    return dict(sorted(figures.items(), key=lambda item: order.index(item[0])))
 
 
 def _examples(widget: Any) -> tuple[str, ...]:

@@ -116,19 +116,21 @@ class PlaygroundClient:
         params = {"model": model, "text": text, "dtype": dtype}
         with closing(self._ask("perplexity", params)) as answers:
             # Each part renews the timeout.
-            found: dict[str, Any] = _result_of(next(one for one in answers if "part" not in one))
-            return found
+            perplexity_answer: dict[str, Any] = _result_of(
+                next(answer for answer in answers if "part" not in answer)
+            )
+            return perplexity_answer
 
     def classify(self, model: str, text: str, text_pair: str = "") -> list[dict[str, Any]]:
         """Classifies a text; see `core.inference.classification.classify`."""
         params = {"model": model, "text": text, "text_pair": text_pair}
-        found: list[dict[str, Any]] = self._call("classify", params)
-        return found
+        labels: list[dict[str, Any]] = self._call("classify", params)
+        return labels
 
     def tag(self, model: str, text: str) -> list[dict[str, Any]]:
         """Tags the words of a text; see `core.inference.classification.tag`."""
-        found: list[dict[str, Any]] = self._call("tag", {"model": model, "text": text})
-        return found
+        tags: list[dict[str, Any]] = self._call("tag", {"model": model, "text": text})
+        return tags
 
     def prepare(self, model: str, dtype: Dtype = "float32") -> Iterator[str]:
         """Warms up a model, yielding each step; it answers after the first."""
@@ -445,9 +447,9 @@ def _new_socket_path() -> Path:
     return folder / "playground.sock"
 
 
-def _environment(kept: Callable[[Mapping[str, str]], dict[str, str]]) -> dict[str, str]:
+def _environment(keep_environment: Callable[[Mapping[str, str]], dict[str, str]]) -> dict[str, str]:
     pythonpath = {"PYTHONPATH": os.environ.get("PYTHONPATH", ""), "PYTHONUNBUFFERED": "1"}
-    return with_module_paths({**thread_settings(), **kept(os.environ), **pythonpath})
+    return with_module_paths({**thread_settings(), **keep_environment(os.environ), **pythonpath})
 
 
 def _parse(line: bytes) -> dict[str, Any]:
