@@ -10,7 +10,7 @@ from core.config.push import PushConfig
 from core.errors import HubError
 from core.store import Store
 from core.workspace.workspace import Workspace
-from tests.checkpoints import make_tokenizer, write_checkpoint
+from tests.checkpoints import make_tokenizer, write_checkpoint, write_writer
 from tests.hub_server import HubServer
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting
 from ui import publish
@@ -80,6 +80,27 @@ def test_model_is_previewed_then_published(
     store = Store.open(workspace)
     assert [(row.stage, row.state) for row in store.list_runs()] == [("push", "done")]
     store.close()
+
+
+@pytest.mark.slow(20)
+@pytest.mark.long
+def test_model_is_exported_and_its_commands_are_shown(tmp_path: Path) -> None:
+    find_chromium()
+    workspace = Workspace(tmp_path / "workspace")
+    tokenizer = make_tokenizer(workspace, "byte_level_bpe")
+    with workspace.new_artifact("model", "writer") as draft:
+        write_writer(draft.folder, tokenizer, "gpt2")
+    with running_app(workspace.root) as url, visiting(url) as visit:
+        visitor = visit("/#publish")
+        page = visitor.page
+        page.get_by_text("Export for llama.cpp and Ollama").click()
+        visitor.wait_for(lambda: visitor.field("export-model").input_value(), 20, "a model")
+        page.locator("#export-start", has_text="Export writer as GGUF").click()
+        page.locator("#tab-publish .ps-started a").click()
+        shown = page.locator("#tab-runs .ps-results .ps-code", has_text="ollama create writer-f16")
+        shown.wait_for()
+        assert visitor.errors == []
+    assert (workspace.folder("export") / "writer-f16" / "writer-f16.gguf").is_file()
 
 
 def test_signed_out_user_is_told_how_to_sign_in(

@@ -8,11 +8,11 @@ from typing import Any
 from ui.present import is_link
 
 _TAGS = frozenset(
-    "a b br details div em h3 h4 i li ol p section small span strong summary table tbody td th "
-    "thead tr ul".split()
+    "a b br button code details div em h3 h4 i li ol p pre section small span strong summary table "
+    "tbody td th thead tr ul".split()
 )
 _ATTRIBUTES = frozenset({"class", "colspan", "href", "open", "rel", "role", "scope", "tabindex"})
-_ATTRIBUTES |= {"target", "title", "aria-label", "data-go", "data-label"}
+_ATTRIBUTES |= {"target", "title", "type", "aria-label", "data-copy", "data-go", "data-label"}
 _EMPTY_TAGS = frozenset({"br"})
 
 # A text, or a tag with its attributes and children.
