@@ -42,19 +42,19 @@ def open_regular(path: Path, *, error: type[StudioError] = CheckpointError) -> t
             fix="check the path and the file's permissions, or copy the file again",
         ) from problem
     try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             raise error(
                 f"{path} is not a file",
                 expected="a regular file",
-                received=_kind_of(found.st_mode),
+                received=_kind_of(status.st_mode),
                 fix="replace it with the file itself",
             )
         _refuse_lfs_pointer(path, os.pread(descriptor, _LONGEST_LFS_POINTER_BYTES, 0), error)
     except BaseException:
         os.close(descriptor)
         raise
-    return descriptor, found.st_size
+    return descriptor, status.st_size
 
 
 def check_regular(path: Path, *, error: type[StudioError] = CheckpointError) -> int:
@@ -208,12 +208,12 @@ def _bounded_int(text: str) -> int:
 
 
 def _without_contradiction(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, value in pairs:
-        if name in found and found[name] != value:
+        if name in values and values[name] != value:
             raise ValueError(f"the key {shown(name)} has two values")
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 def check_depth(values: Any) -> None:

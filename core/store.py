@@ -240,14 +240,14 @@ class Store:
         from core import migrations
 
         with file_lock(workspace.root / "database.lock"):
-            found = self.version()
-            if found == HEAD:
+            version = self.version()
+            if version == HEAD:
                 return
-            if found > HEAD:
+            if version > HEAD:
                 raise StudioError(
                     "The database was written by a newer version of Pretrain Studio",
                     expected=f"version {HEAD} or older",
-                    received=f"version {found}",
+                    received=f"version {version}",
                     fix="update Pretrain Studio, or use another workspace",
                 )
             with self.engine.begin() as connection:

@@ -172,11 +172,11 @@ def _look_function(workspace: Workspace) -> Callable[..., dict[str, Any]]:
         path, files = str(question.get("path", "")), []
         if not path:
             corpus = CorpusConfig(source="files")
-            kept = keep_uploads(_uploads(question.get("uploads")), corpus, workspace)
-            path = kept.path
+            uploads = keep_uploads(_uploads(question.get("uploads")), corpus, workspace)
+            path = uploads.path
             files = [
-                [name, markup.byte_count(size), kept.problems.get(name, "")]
-                for name, size in kept.sizes.items()
+                [name, markup.byte_count(size), uploads.problems.get(name, "")]
+                for name, size in uploads.sizes.items()
             ]
         return {"path": path, "files": files, **_plan(path, question.get("changes"), workspace)}
 

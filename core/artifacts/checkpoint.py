@@ -119,7 +119,9 @@ class TrainingState:
         # Strict validation of Python values would require EvalResults instances.
         adapter = TypeAdapter(cls)
         state: TrainingState = adapter.validate_json(json.dumps(known), strict=True)
-        if min(state.step, state.next_batch) < 0 or any(len(one) != 3 for one in state.skipped):
+        if min(state.step, state.next_batch) < 0 or any(
+            len(window) != 3 for window in state.skipped
+        ):
             raise ValueError("a negative step, or a skipped window without three numbers")
         return state
 
@@ -329,8 +331,8 @@ def words_of_name(name: str) -> int | None:
 def checkpoint_words(folder: Path) -> list[int]:
     """Lists the numbers of words at which models were kept, ascending."""
     names = (path.name for path in folder.glob(f"{_WORDS_PREFIX}*") if path.is_dir())
-    found = (words_of_name(name) for name in names)
-    return sorted(words for words in found if words is not None)
+    word_counts = (words_of_name(name) for name in names)
+    return sorted(words for words in word_counts if words is not None)
 
 
 def _number_in(name: str, prefix: str, name_of: Callable[[int], str]) -> int | None:
@@ -366,18 +368,20 @@ def read_state(folder: Path) -> TrainingState:
         values = parse_bounded_json(read_regular(path, _MOST_JSON_BYTES))
         if isinstance(values, dict) and values.get("format") == _FORMAT:
             return TrainingState.from_json(values)
-        found = "no object" if not isinstance(values, dict) else f"format {values.get('format')!r}"
+        fault = "no object" if not isinstance(values, dict) else f"format {values.get('format')!r}"
     except StudioError as error:
-        found = error.received
+        fault = error.received
     except ValidationError as error:
         problems = error.errors(include_url=False, include_input=False)
-        found = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in problems)
+        fault = "; ".join(
+            f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems
+        )
     except (ValueError, RecursionError) as error:
-        found = f"{type(error).__name__}: {error}"
+        fault = f"{type(error).__name__}: {error}"
     raise CheckpointError(
         f"The training state {path} can't be read",
         expected=f"format {_FORMAT}, which this version of the program reads",
-        received=found,
+        received=fault,
         fix="resume with the version that wrote it, or start a new run from its weights with "
         "--checkpoint",
     )

@@ -28,8 +28,8 @@ def find_evaluations(folder: Path, workspace: Workspace) -> list[Manifest]:
     newest: dict[tuple[Any, ...], Manifest] = {}
     evaluations = workspace.list("evaluation")
     fingerprint = fingerprint_of_weights(folder) if evaluations else ""
-    for one in evaluations:
-        manifest = one.manifest
+    for evaluation in evaluations:
+        manifest = evaluation.manifest
         if manifest.inputs.get("model") == fingerprint:
             newest.setdefault(_measured(manifest, workspace), manifest)
     return list(newest.values())

@@ -64,9 +64,9 @@ def find_here(reference: str | Path, workspace: Workspace) -> Path | None:
     if not str(reference):
         return None
     folders = (workspace.folder("model") / str(reference), expand_path(reference))
-    found = [folder for folder in folders if folder.is_dir()]
-    whole = [folder for folder in found if (folder / CONFIG_FILE).is_file()]
-    return next(iter([*whole, *found]), None)
+    existing_folders = [folder for folder in folders if folder.is_dir()]
+    whole = [folder for folder in existing_folders if (folder / CONFIG_FILE).is_file()]
+    return next(iter([*whole, *existing_folders]), None)
 
 
 def with_family(
@@ -90,6 +90,6 @@ def _find_config(values: dict[str, Any], workspace: Workspace, *, fetch: bool) -
         return Path(str(path)) if (path := values.get("model_config_path")) else None
     if (folder := find_here(checkpoint, workspace)) or not parse_hub_id(checkpoint):
         return folder
-    if (found := find_fetched(checkpoint, CONFIG_FILE)) or not fetch:
-        return found
+    if (fetched_file := find_fetched(checkpoint, CONFIG_FILE)) or not fetch:
+        return fetched_file
     return pull_config(checkpoint, field="checkpoint")

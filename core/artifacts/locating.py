@@ -62,9 +62,10 @@ def list_run_checkpoints(run: RunFolder, *, by_step: bool = False) -> list[str]:
     steps = checkpoint_steps(folder)
     named = [NEWEST] if steps else []
     named = [BEST, *named] if _has_best(folder, steps) else named
-    kept = [words_name(words) for words in reversed(checkpoint_words(folder))]
+    names_by_words = [words_name(words) for words in reversed(checkpoint_words(folder))]
     return [
-        f"{run.path.name}@{one}" for one in (*named, *(map(str, steps) if by_step else ()), *kept)
+        f"{run.path.name}@{checkpoint}"
+        for checkpoint in (*named, *(map(str, steps) if by_step else ()), *names_by_words)
     ]
 
 
@@ -123,8 +124,13 @@ def _run_named(reference: str, workspace: Workspace) -> RunFolder | None:
 def _find_checkpoint(run: RunFolder, wanted: str) -> RunCheckpoint:
     folder, name = run.path / CHECKPOINTS_FOLDER, run.path.name
     if wanted in map(words_name, checkpoint_words(folder)):
-        kept = folder / wanted
-        return RunCheckpoint(kept, name, int(read_manifest(kept).counts.get("step", 0)), wanted)
+        checkpoint_folder = folder / wanted
+        return RunCheckpoint(
+            checkpoint_folder,
+            name,
+            int(read_manifest(checkpoint_folder).counts.get("step", 0)),
+            wanted,
+        )
     steps = checkpoint_steps(folder)
     if not steps:
         raise _no_checkpoint(run)
@@ -156,10 +162,10 @@ def _no_such_step(run: RunFolder, folder: Path, steps: list[int], wanted: str) -
     missing = "with a validation loss" if wanted == BEST else repr(wanted)
     named = [NEWEST, BEST] if _has_best(folder, steps) else [NEWEST]
     listed = ", ".join(map(str, steps[:_SHOWN_STEPS]))
-    kept = [words_name(words) for words in checkpoint_words(folder)][-_SHOWN_STEPS:]
+    names_by_words = [words_name(words) for words in checkpoint_words(folder)][-_SHOWN_STEPS:]
     return ConfigError(
         f"The run {run.path.name} has no checkpoint {missing}",
-        expected=f"{', '.join([*named, *kept])}, or one of the steps {listed}",
+        expected=f"{', '.join([*named, *names_by_words])}, or one of the steps {listed}",
         received=wanted,
         fix="choose one of them; a run keeps only the newest and the best checkpoints, and those "
         "at numbers of words",
@@ -184,5 +190,9 @@ def _has_best(folder: Path, steps: list[int]) -> bool:
 
 def _best_step(folder: Path, steps: list[int]) -> int | None:
     results = [(read_state(folder / checkpoint_name(step)).evaluated, step) for step in steps]
-    losses = [(one.eval_loss, step) for one, step in results if one and one.step == step]
+    losses = [
+        (evaluated.eval_loss, step)
+        for evaluated, step in results
+        if evaluated and evaluated.step == step
+    ]
     return min(losses)[1] if losses else None

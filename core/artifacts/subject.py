@@ -59,17 +59,17 @@ def open_subject(
         ConfigError, HubError: There is no such model.
         CheckpointError: The run has no such checkpoint.
     """
-    found = find_run_checkpoint(reference, workspace)
-    if found is None:
+    checkpoint = find_run_checkpoint(reference, workspace)
+    if checkpoint is None:
         folder = find_model(reference, workspace, reporter=reporter)
         yield Subject(folder, Path(reference).name, fingerprint_of_weights(folder))
         return
-    if RunFolder.of(workspace, found.run).is_running():
+    if RunFolder.of(workspace, checkpoint.run).is_running():
         # JAX would reserve most of the memory of the GPU that the run uses.
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    with _kept(found.folder, workspace) as folder:
-        name = f"{found.run}@{found.label}"
-        yield Subject(folder, name, fingerprint_of_weights(folder), found.run, found.step)
+    with _kept(checkpoint.folder, workspace) as folder:
+        name = f"{checkpoint.run}@{checkpoint.label}"
+        yield Subject(folder, name, fingerprint_of_weights(folder), checkpoint.run, checkpoint.step)
 
 
 def is_of_running_run(config: EvaluateConfig | FinetuneConfig, workspace: Workspace) -> bool:
@@ -85,15 +85,15 @@ def is_of_running_run(config: EvaluateConfig | FinetuneConfig, workspace: Worksp
 def _kept(folder: Path, workspace: Workspace) -> Iterator[Path]:
     """Links a checkpoint's files: a run deletes old checkpoints."""
     make_folder(workspace.cache)
-    kept = Path(tempfile.mkdtemp(prefix="evaluated-", dir=workspace.cache))
+    copy = Path(tempfile.mkdtemp(prefix="evaluated-", dir=workspace.cache))
     try:
         verify(folder)
         for path in folder.iterdir():
             if path.name in TOKENIZER_FILES or _is_of_model(path.name):
-                _link(path, kept / path.name)
-        yield kept
+                _link(path, copy / path.name)
+        yield copy
     finally:
-        shutil.rmtree(kept, ignore_errors=True)
+        shutil.rmtree(copy, ignore_errors=True)
 
 
 def _is_of_model(name: str) -> bool:

@@ -98,8 +98,8 @@ class Bundle:
 
     def content(self, path: str) -> bytes:
         """Returns a small file's content, or b""."""
-        found = (upload.source for upload in self.uploads if upload.path == path)
-        source = next(found, b"")
+        sources = (upload.source for upload in self.uploads if upload.path == path)
+        source = next(sources, b"")
         return source if isinstance(source, bytes) else source.read_bytes()
 
     def listing(self) -> list[dict[str, Any]]:
@@ -110,10 +110,10 @@ class Bundle:
 def model_bundle(facts: ModelFacts, notes: CardNotes) -> Bundle:
     """Bundles weights, tokenizer, configs, log, curves and card."""
     folder = facts.folder
-    kept = sorted(path for path in folder.iterdir() if _MODEL_FILES.fullmatch(path.name))
-    for path in (*kept, folder / CONFIG_FILE):
+    paths = sorted(path for path in folder.iterdir() if _MODEL_FILES.fullmatch(path.name))
+    for path in (*paths, folder / CONFIG_FILE):
         check_inside(path, folder)
-    check_whole(folder, [path.name for path in kept])
+    check_whole(folder, [path.name for path in paths])
     made = {CONFIG_FILE: _without_origin(folder / CONFIG_FILE)}
     if facts.config:
         made[TRAINING_CONFIG_FILE] = _json(clean_config(facts.config))
@@ -121,16 +121,16 @@ def model_bundle(facts: ModelFacts, notes: CardNotes) -> Bundle:
         made[LOG_FILE] = _log_lines(facts.log)
     if any("eval_loss" in row.values for row in facts.log):
         made[CURVES_FILE] = _draw(facts)
-    uploads = [_upload(path) for path in kept]
+    uploads = [_upload(path) for path in paths]
     return _bundle("model", uploads, made, model_card(facts, notes), _belongs_to_weights)
 
 
 def tokenizer_bundle(folder: Path, notes: CardNotes) -> Bundle:
     paths = [folder / name for name in TOKENIZER_FILES if (folder / name).is_file()]
-    found = [check_inside(path, folder) for path in paths]
-    check_whole(folder, [path.name for path in found])
+    paths_inside = [check_inside(path, folder) for path in paths]
+    check_whole(folder, [path.name for path in paths_inside])
     manifest = read_manifest(folder) if (folder / MANIFEST_FILE).is_file() else None
-    return _bundle("model", map(_upload, found), {}, tokenizer_card(manifest, notes))
+    return _bundle("model", map(_upload, paths_inside), {}, tokenizer_card(manifest, notes))
 
 
 def shards_bundle(shards: Shards, notes: CardNotes) -> Bundle:
@@ -167,7 +167,7 @@ def clean_config(config: Mapping[str, Any]) -> dict[str, Any]:
         if value and isinstance(value, str) and (extra.get("path") or extra.get("artifact")):
             values[name] = _last_part(value)
         elif value and extra.get("artifacts"):
-            values[name] = " ".join(_last_part(one) for one in split_names(value))
+            values[name] = " ".join(_last_part(reference) for reference in split_names(value))
     return values
 
 
@@ -177,7 +177,9 @@ def _clean(config: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(value, Mapping):
             cleaned[name] = _clean(value)
         elif isinstance(value, list | tuple):
-            cleaned[name] = [_clean(one) if isinstance(one, Mapping) else one for one in value]
+            cleaned[name] = [
+                _clean(member) if isinstance(member, Mapping) else member for member in value
+            ]
         else:
             cleaned[name] = _last_part(value) if isinstance(value, str) else value
     return cleaned
@@ -186,10 +188,12 @@ def _clean(config: Mapping[str, Any]) -> dict[str, Any]:
 def _public_reading(report: Mapping[str, Any]) -> dict[str, Any]:
     """Removes folder names and findings, which name local files."""
     if isinstance(sources := report.get("sources"), Mapping):
-        return {"sources": {name: _public_reading(one) for name, one in sources.items()
-                            if isinstance(one, Mapping)}}  # fmt: skip
+        return {"sources": {name: _public_reading(reading) for name, reading in sources.items()
+                            if isinstance(reading, Mapping)}}  # fmt: skip
     read, documents = report.get("read"), report.get("documents")
-    facts = {_last_part(name): one for name, one in read.items()} if isinstance(read, dict) else {}
+    facts = (
+        {_last_part(name): count for name, count in read.items()} if isinstance(read, dict) else {}
+    )
     return {"found": report.get("found", 0), "read": facts,
             "skipped_count": report.get("skipped_count", 0),
             **({"documents": documents} if isinstance(documents, Mapping) else {})}  # fmt: skip

@@ -26,8 +26,8 @@ def describe_cleaning(summary: Any) -> str:
         return ""
     read = count_of(values.get("read"), "documents")
     rows = [
-        (title_of_step(name), *(count_of(one, key) for key in _STEP_COUNTS))
-        for name, one in steps.items()
+        (title_of_step(name), *(count_of(step, key) for key in _STEP_COUNTS))
+        for name, step in steps.items()
     ]
     parts = [
         f"{read} documents were cleaned before tokenisation:",
@@ -61,10 +61,10 @@ def _title_of_rule(rule: Any) -> str:
 
 
 def _sources(values: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    for name, one in mapping(values.get("sources")).items():
+    for name, source in mapping(values.get("sources")).items():
         yield (
-            str(name), count_of(mapping(one).get("read"), "documents"),
-            count_of(one, "train_documents"), count_of(one, "validation_documents"),
+            str(name), count_of(mapping(source).get("read"), "documents"),
+            count_of(source, "train_documents"), count_of(source, "validation_documents"),
         )  # fmt: skip
 
 

@@ -45,9 +45,9 @@ def stored_results(evaluations: Iterable[Manifest], task: tuple[str, str]) -> It
     """Yields entries of `model-index`; `task` has the Hub's type and name."""
     from huggingface_hub import EvalResult
 
-    for one in evaluations:
-        data = _data_of(one.config)
-        for kind, name, figure in _METRICS.get(str(one.counts.get("task")), ()):
+    for evaluation in evaluations:
+        data = _data_of(evaluation.config)
+        for kind, name, figure in _METRICS.get(str(evaluation.counts.get("task")), ()):
             yield EvalResult(
                 task_type=task[0],
                 task_name=task[1],
@@ -57,20 +57,20 @@ def stored_results(evaluations: Iterable[Manifest], task: tuple[str, str]) -> It
                 dataset_split=data.split,
                 metric_type=kind,
                 metric_name=name,
-                metric_value=round(float(one.counts[figure]), 6),
+                metric_value=round(float(evaluation.counts[figure]), 6),
             )
 
 
 def describe_evaluations(evaluations: Iterable[Manifest]) -> str:
     """Returns a Markdown table of evaluations."""
     rows = [
-        (_data_of(one.config).name, Markdown(_describe(one.counts)))
-        for one in evaluations
-        if one.counts.get("task") in _METRICS
+        (_data_of(evaluation.config).name, Markdown(_describe(evaluation.counts)))
+        for evaluation in evaluations
+        if evaluation.counts.get("task") in _METRICS
     ]
     if not rows:
         return ""
-    scores = dict.fromkeys(str(one.counts.get("score")) for one in evaluations)
+    scores = dict.fromkeys(str(evaluation.counts.get("score")) for evaluation in evaluations)
     named = " and ".join(_SCORES[score] for score in scores if score in _SCORES)
     return f"Scored by {named}:\n\n{table(('data', 'result'), rows)}"
 

@@ -201,22 +201,24 @@ def _eval_results(facts: ModelFacts) -> list[EvalResult]:
         EvalResult(
             task_type=task,
             task_name=task_name,
-            dataset_type=found[0] if found and not (facts.sources and not part) else "text",
+            dataset_type=dataset_ids[0]
+            if dataset_ids and not (facts.sources and not part)
+            else "text",
             dataset_name=f"Held out of {text}",
             dataset_split="validation",
             metric_type=kind,
             metric_name=name,
             metric_value=round(float(facts.figures[figure + part]), 6),
         )
-        for part, text, found in parts
+        for part, text, dataset_ids in parts
         for kind, name, figure in metrics
         if figure + part in facts.figures
     ]
 
 
 def _all_datasets(facts: ModelFacts) -> list[str] | None:
-    found = [name for corpus in facts.corpora.values() for name in _datasets(corpus) or []]
-    return list(dict.fromkeys(found)) or None
+    dataset_ids = [name for corpus in facts.corpora.values() for name in _datasets(corpus) or []]
+    return list(dict.fromkeys(dataset_ids)) or None
 
 
 def _about_model(facts: ModelFacts) -> str:
@@ -352,8 +354,8 @@ def _about_text(corpus: Mapping[str, Any], manifest: Manifest | None, license: s
         ("Source", Markdown(_text_name(corpus))),
         ("Configuration", code(corpus.get("dataset_config")) if _datasets(corpus) else ""),
         *(
-            (f"Training documents of {name}", count_of(one, "train_documents"))
-            for name, one in mapping(counts.get("sources")).items()
+            (f"Training documents of {name}", count_of(source, "train_documents"))
+            for name, source in mapping(counts.get("sources")).items()
         ),
         ("Training documents", _whole(counts.get("train_documents"))),
         ("Held-out documents", _whole(counts.get("validation_documents"))),
@@ -411,23 +413,31 @@ def _matters(name: str, config: Mapping[str, Any]) -> bool:
 
 
 def _provenance(facts: ModelFacts) -> str:
-    rows = [(f"Fingerprint of the {kind}", code(one)) for kind, one in facts.fingerprints.items()]
+    rows = [
+        (f"Fingerprint of the {kind}", code(fingerprint))
+        for kind, fingerprint in facts.fingerprints.items()
+    ]
     return _table([*rows, *((name, version) for name, version in facts.versions.items())])
 
 
 def _versions_and(manifest: Manifest | None) -> list[tuple[str, str]]:
     if manifest is None:
         return []
-    made_from = [(f"Fingerprint of the {kind}", code(one)) for kind, one in manifest.inputs.items()]
+    made_from = [
+        (f"Fingerprint of the {kind}", code(fingerprint))
+        for kind, fingerprint in manifest.inputs.items()
+    ]
     return [("Fingerprint", code(manifest.fingerprint)), *made_from, *manifest.versions.items()]
 
 
 def _datasets(corpus: Mapping[str, Any]) -> list[str] | None:
     names = [
-        str(one.get("dataset_name")) for one in _sources_of(corpus) if one.get("source") == "hub"
+        str(source.get("dataset_name"))
+        for source in _sources_of(corpus)
+        if source.get("source") == "hub"
     ]
-    found = [name for name in names if "@" not in name and parse_hub_id(name)]
-    return list(dict.fromkeys(found)) or None
+    dataset_ids = [name for name in names if "@" not in name and parse_hub_id(name)]
+    return list(dict.fromkeys(dataset_ids)) or None
 
 
 def _sources_of(corpus: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -435,13 +445,14 @@ def _sources_of(corpus: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     sources = corpus.get("sources")
     if corpus.get("source") != "several" or not isinstance(sources, list | tuple):
         return [corpus]
-    return [one for one in sources if isinstance(one, Mapping)]
+    return [source for source in sources if isinstance(source, Mapping)]
 
 
 def _text_name(corpus: Mapping[str, Any]) -> str:
     if corpus.get("source") == "several":
         named = [
-            f"{_text_name(one)} ({escape_markup(one.get('name'))})" for one in _sources_of(corpus)
+            f"{_text_name(source)} ({escape_markup(source.get('name'))})"
+            for source in _sources_of(corpus)
         ]
         return f"{len(named)} sources: {'; '.join(named)}"
     if datasets := _datasets(corpus):

@@ -162,7 +162,7 @@ def _settings(made: Manifest) -> str:
 
 def _parameters(config: ClassifierConfig) -> int:
     architecture, head = config.architecture, config.head
-    body = sum(math.prod(one.shape) for one in body_mappings(architecture, head))
+    body = sum(math.prod(mapping.shape) for mapping in body_mappings(architecture, head))
     return body + sum(
-        math.prod(one.shape) for one in head_mappings(architecture, head, config.outputs)
+        math.prod(mapping.shape) for mapping in head_mappings(architecture, head, config.outputs)
     )

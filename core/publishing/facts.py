@@ -216,12 +216,16 @@ def _log(run: Path | None) -> tuple[LoggedFigures, ...]:
 
 def _sources(workspace: Workspace, fingerprints: Mapping[str, str]) -> dict[str, Manifest | None]:
     """Finds the shards of a mixture, which are named `shards/NAME` among the inputs."""
-    named = {one.partition("/")[2]: value for one, value in fingerprints.items() if "/" in one}
+    named = {
+        input_name.partition("/")[2]: value
+        for input_name, value in fingerprints.items()
+        if "/" in input_name
+    }
     return {
         name: _made_from(workspace, "shards", {"shards": value}) for name, value in named.items()
     }
 
 
 def _made_from(workspace: Workspace, kind: str, fingerprints: Mapping[str, str]) -> Manifest | None:
-    found = workspace.find_made(kind, fingerprints[kind]) if fingerprints.get(kind) else None
-    return found.manifest if found else None
+    artifact = workspace.find_made(kind, fingerprints[kind]) if fingerprints.get(kind) else None
+    return artifact.manifest if artifact else None

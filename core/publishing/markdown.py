@@ -21,7 +21,9 @@ class Markdown(str):
 
 def escape_markup(value: Any) -> str:
     """Returns a value as one line of Markdown without markup."""
-    text = "".join(one if one.isprintable() else " " for one in str(value)[: 10 * _LONGEST])
+    text = "".join(
+        character if character.isprintable() else " " for character in str(value)[: 10 * _LONGEST]
+    )
     text = " ".join(text.split())[:_LONGEST]
     escaped = _MARKUP.sub(r"\\\1", text).replace("\\<", "&lt;").replace("\\&", "&amp;")
     return escaped.replace(".", "\\.") if _ADDRESS.search(text) else escaped

@@ -124,7 +124,7 @@ def _publish(
     receipt = _receipt(repository, bundle, dry_run=False)
     if bundle:
         if config.kind == "shards" and folder:
-            check_whole(folder, [one.path for one in bundle.uploads])
+            check_whole(folder, [upload_file.path for upload_file in bundle.uploads])
         message = config.commit_message or f"Push the {config.kind} {name}"
         receipt = replace(receipt, commit=upload(bundle, repository, message, reporter))
         if not repository.private:
@@ -166,7 +166,7 @@ def upload(
     reporter = reporter or Reporter()
     make_repository(repository)
     problem = f"{repository.id} could not be written to"
-    operations = [_operation(one, CommitOperationAdd) for one in bundle.uploads]
+    operations = [_operation(upload_file, CommitOperationAdd) for upload_file in bundle.uploads]
     removals = []
     if bundle.outdates:
         there = ask(
@@ -386,12 +386,12 @@ def _operation(upload: Upload, operation: Any) -> Any:
 def _parts(uploads: tuple[Upload, ...]) -> Iterator[list[int]]:
     part: list[int] = []
     size = 0
-    for number, one in enumerate(uploads):
-        if part and (size + one.size_bytes > _BYTES_AT_ONCE or len(part) == _FILES_AT_ONCE):
+    for number, upload_file in enumerate(uploads):
+        if part and (size + upload_file.size_bytes > _BYTES_AT_ONCE or len(part) == _FILES_AT_ONCE):
             yield part
             part, size = [], 0
         part.append(number)
-        size += one.size_bytes
+        size += upload_file.size_bytes
     yield part
 
 

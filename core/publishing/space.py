@@ -30,10 +30,10 @@ def space_bundle(model_id: str, license: str = "") -> Bundle:
         )
     uploads = [Upload(name, root / name) for name in _FILES if (root / name).is_file()]
     for folder in _FOLDERS:
-        found = sorted(path for path in (root / folder).rglob("*") if path.is_file())
+        paths = sorted(path for path in (root / folder).rglob("*") if path.is_file())
         uploads += [
             Upload(path.relative_to(root).as_posix(), path)
-            for path in found
+            for path in paths
             if _is_sent(path.relative_to(root))
         ]
     card = _card(model_id, license, root)

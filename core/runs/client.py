@@ -190,7 +190,7 @@ def resume_run(
         "price_per_hour": price_per_hour,
         "target": target,
     }
-    changes: dict[str, Any] = {name: one for name, one in given.items() if one is not None}
+    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if "://" in run_id:
         if target is not None:
             raise _no_target(run_id)

@@ -37,7 +37,10 @@ def python_script(stages: Sequence[tuple[str, StageConfig]], workspace: str = ""
     names: dict[str, list[str]] = {}
     for module, name in sorted(imports):
         names.setdefault(module, []).append(name)
-    lines = [f"from {module} import {', '.join(found)}" for module, found in names.items()]
+    lines = [
+        f"from {module} import {', '.join(names_of_module)}"
+        for module, names_of_module in names.items()
+    ]
     return "\n".join([*lines, "", *firsts, f"artifact = {last}", "print(artifact.path)"])
 
 
@@ -48,7 +51,9 @@ def _flags(config: StageConfig) -> list[str]:
         if isinstance(value, dict):
             words += _flags(getattr(config, name))
         elif isinstance(value, tuple):
-            words += [word for one in value for word in (f"--{flag_of(name, field)}", _added(one))]
+            words += [
+                word for member in value for word in (f"--{flag_of(name, field)}", _added(member))
+            ]
         elif isinstance(value, bool):
             words.append(f"--{flag_of(name, field)}" if value else f"--no-{flag_of(name, field)}")
         elif value is None and plain_type(field)[0] is bool:
@@ -89,9 +94,12 @@ def _config_models(config: StageConfig) -> set[type[StageConfig]]:
         for name, value in changed_values(config).items()
         if isinstance(value, dict)
     ]
-    nested += [one for value in changed_values(config).values() if isinstance(value, tuple)
-               for one in value]  # fmt: skip
-    return {type(config), *(model for one in nested for model in _config_models(one))}
+    lists = [value for value in changed_values(config).values() if isinstance(value, tuple)]
+    nested += [member for value in lists for member in value]
+    return {
+        type(config),
+        *(model for nested_config in nested for model in _config_models(nested_config)),
+    }
 
 
 def _literal(value: Any) -> str:

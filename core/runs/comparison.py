@@ -107,10 +107,10 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
 
 def _figures(row: RunRow, store: Store) -> dict[str, float]:
     cost = {name: row.remote[name] for name in ("cost",) if name in row.remote}
-    found = {**store.latest_metrics(row.id), **row.results, **cost}
+    figures = {**store.latest_metrics(row.id), **row.results, **cost}
     return {
         name: value
-        for name, value in found.items()
+        for name, value in figures.items()
         if isinstance(value, (int, float)) and not isinstance(value, bool)
     }
 

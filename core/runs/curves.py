@@ -80,8 +80,8 @@ def words_per_step(store: Store, row: RunRow) -> float | None:
 
 def price_per_hour(row: RunRow) -> float | None:
     """Returns the price of a run's machine in US dollars, or None."""
-    found = row.remote.get("price_per_hour") or row.config.get("price_per_hour")
-    return float(found) if isinstance(found, int | float) else None
+    price = row.remote.get("price_per_hour") or row.config.get("price_per_hour")
+    return float(price) if isinstance(price, int | float) else None
 
 
 def newest_number(store: Store, run_id: str) -> int:
@@ -123,12 +123,12 @@ class Curves:
             if key in self._kept:
                 self._kept.move_to_end(key)
                 return self._kept[key]
-        found = self._query(row.id, name, count, most, steps, exact=exact)
+        points = self._query(row.id, name, count, most, steps, exact=exact)
         with self._lock:
-            self._kept[key] = found
+            self._kept[key] = points
             while len(self._kept) > MOST_CURVES_KEPT:
                 self._kept.popitem(last=False)
-        return found
+        return points
 
     def _query(
         self,

@@ -66,17 +66,17 @@ def measure_disk_usage(workspace: Workspace) -> DiskUsage:
 
 def list_artifact_usage(workspace: Workspace, store: Store) -> list[ArtifactUsage]:
     """Lists artifacts with disk usage, newest first."""
-    found = [artifact for kind in artifact_kinds() for artifact in workspace.list(kind)]
+    artifacts = [artifact for kind in artifact_kinds() for artifact in workspace.list(kind)]
     claims = _claims(workspace, store)
     return [
         ArtifactUsage(
             artifact,
             disk_usage_bytes(artifact.path),
-            made_from=[one for one in found if _is_made_from(artifact, one)],
-            turned_into=[one for one in found if _is_made_from(one, artifact)],
+            made_from=[other for other in artifacts if _is_made_from(artifact, other)],
+            turned_into=[other for other in artifacts if _is_made_from(other, artifact)],
             needed_by=[claim.row for claim in claims if claim.names(artifact)],
         )
-        for artifact in sorted(found, key=lambda one: -one.manifest.created)
+        for artifact in sorted(artifacts, key=lambda artifact: -artifact.manifest.created)
     ]
 
 
@@ -149,25 +149,28 @@ def _named(workspace: Workspace, row: RunRow, kind: str) -> set[str | Path]:
     names = _values_of(_naming_fields("artifact", kind), values)
     lists = _values_of(_naming_fields("artifacts", kind), values)
     paths = [name for name in names if os.sep in name and "://" not in name]
-    found: set[str | Path] = {*names, *(name for one in lists for name in split_references(one))}
+    references: set[str | Path] = {
+        *names,
+        *(name for reference_list in lists for name in split_references(reference_list)),
+    }
     # Without a record, the run can't find it either.
     with suppress(StudioError):
         start = RunFolder.of(workspace, row.id).read_record().cwd if paths else ""
-        found |= {Path(start, expand_path(path)).resolve() for path in paths}
-    return found
+        references |= {Path(start, expand_path(path)).resolve() for path in paths}
+    return references
 
 
 def _configs_within(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yields a config, its nested configs and those in lists."""
     yield config
     for value in config.values():
-        for one in value if isinstance(value, list | tuple) else [value]:
-            if isinstance(one, dict):
-                yield from _configs_within(one)
+        for nested_config in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(nested_config, dict):
+                yield from _configs_within(nested_config)
 
 
 def _values_of(fields: set[str], configs: list[dict[str, Any]]) -> list[str]:
-    return [str(value) for one in configs for field in fields if (value := one.get(field))]
+    return [str(value) for config in configs for field in fields if (value := config.get(field))]
 
 
 def _naming_fields(naming: str, kind: str) -> set[str]:

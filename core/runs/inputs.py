@@ -32,7 +32,9 @@ def check_inputs(workspace: Workspace, config: StageConfig) -> None:
         ConfigError: An artifact, a file or a folder is missing.
         CorpusError: No file matches the path of a corpus.
     """
-    missing = [one for one in _references(config) if not _is_there(workspace, *one[1:])]
+    missing = [
+        reference for reference in _references(config) if not _is_there(workspace, *reference[1:])
+    ]
     reserved = reserved_names(workspace) if missing else {}
     for name, kind, reference in missing:
         if reference not in reserved.get(kind, ()):

@@ -47,7 +47,7 @@ class UsedSettings:
 
     def __getitem__(self, name: str) -> Any:
         given = self._config[name]
-        if name == "size" and any(self._config.get(one) for one in _INSTEAD_OF_SIZE):
+        if name == "size" and any(self._config.get(option) for option in _INSTEAD_OF_SIZE):
             return self._find_size()
         is_overridden = self._config.get(_OVERRIDDEN_BY.get(name, "")) is not None
         if given not in _AUTOMATIC and not is_overridden:
@@ -60,10 +60,15 @@ class UsedSettings:
 
     def _find_size(self) -> str | None:
         """Returns the size of a model with other dimensions than `size` says, if it has one."""
-        found = (self._resolved.get("num_hidden_layers"), self._resolved.get("hidden_size"))
+        dimensions = (self._resolved.get("num_hidden_layers"), self._resolved.get("hidden_size"))
         sizes = sizes_of_family(str(self._config.get("family")))
         return next(
-            (one for one, size in sizes.items() if (size.layers, size.width) == found), None
+            (
+                size_name
+                for size_name, size in sizes.items()
+                if (size.layers, size.width) == dimensions
+            ),
+            None,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -92,9 +97,9 @@ def _read_newest(path: Path, *, is_first_attempt: bool) -> tuple[int, dict[str, 
     line = b""
     if path.is_file():  # Reading a pipe would block.
         with path.open("rb") as file:
-            for one in file:
-                if _MARK in one and one.endswith(b"\n"):
-                    line = one
+            for event_line in file:
+                if _MARK in event_line and event_line.endswith(b"\n"):
+                    line = event_line
                     if is_first_attempt:
                         break
     return _parse(line)

@@ -105,11 +105,11 @@ class _Values:
         return self._figures[key]
 
     def names(self) -> set[str]:
-        found = {*_FACTS, _DURATION}
+        names = {*_FACTS, _DURATION}
         for row in self.rows:
-            found |= {name for name, _ in flat_config(row.config)}
-            found |= {*row.results, *row.metric_counts}
-        return found
+            names |= {name for name, _ in flat_config(row.config)}
+            names |= {*row.results, *row.metric_counts}
+        return names
 
 
 def parse_query(text: str) -> Query:
@@ -125,8 +125,8 @@ def parse_query(text: str) -> Query:
     terms: list[Term] = []
     sort, descending = "", False
     for word in words:
-        if found := _SORT.fullmatch(word):
-            sort, descending = _known_name(found[2]), found[1] == "-"
+        if sort_match := _SORT.fullmatch(word):
+            sort, descending = _known_name(sort_match[2]), sort_match[1] == "-"
         elif word.startswith("sort:"):
             raise _wrong("sort:NAME or sort:-NAME", word)
         else:
@@ -147,19 +147,19 @@ def find_runs(
     values = _Values(workspace, store, rows)
     if rows:
         _check_names(query, values)
-    found = [row for row in rows if all(_fits(term, row, values) for term in query.terms)]
+    matching_runs = [row for row in rows if all(_fits(term, row, values) for term in query.terms)]
     if query.sort:
-        found = _sorted(found, query, values)
-    return found[:limit]
+        matching_runs = _sorted(matching_runs, query, values)
+    return matching_runs[:limit]
 
 
 def _parse_term(word: str) -> Term:
     leaves_out = word.startswith("-") and len(word) > 1
     word = word[1:] if leaves_out else word
-    found = _TERM.fullmatch(word)
-    if not found:
+    term_match = _TERM.fullmatch(word)
+    if not term_match:
         return Term("", "", word.casefold(), leaves_out)
-    name, sign, value = found.groups()
+    name, sign, value = term_match.groups()
     if not value and sign != "=" and sign != "!=":
         raise _wrong(f"a value after {name}{sign}", word)
     if sign in _ORDERS and _number(value) is None:
@@ -204,30 +204,30 @@ def _has_word(word: str, row: RunRow) -> bool:
     return any(word in text.casefold() for text in texts if text)
 
 
-def _compares(term: Term, found: Any) -> bool:
-    if isinstance(found, list):
+def _compares(term: Term, run_value: Any) -> bool:
+    if isinstance(run_value, list):
         is_all = term.sign == "!="
-        return (all if is_all else any)(_compares(term, one) for one in found)
+        return (all if is_all else any)(_compares(term, member) for member in run_value)
     if term.sign == "~":
-        return found is not None and term.value.casefold() in str(found).casefold()
+        return run_value is not None and term.value.casefold() in str(run_value).casefold()
     if term.sign in _ORDERS:
-        value, number = _as_number(found), _number(term.value)
+        value, number = _as_number(run_value), _number(term.value)
         return value is not None and number is not None and _ORDERS[term.sign](value, number)
-    return _equals(found, term.value) == (term.sign == "=")
+    return _equals(run_value, term.value) == (term.sign == "=")
 
 
-def _equals(found: Any, text: str) -> bool:
-    if found is None or found == "":
+def _equals(run_value: Any, text: str) -> bool:
+    if run_value is None or run_value == "":
         return text in ("", "none")
-    value, number = _as_number(found), _number(text)
+    value, number = _as_number(run_value), _number(text)
     if value is not None and number is not None:
         return math.isclose(value, number, rel_tol=1e-9)
-    return str(found).casefold() == text.casefold()
+    return str(run_value).casefold() == text.casefold()
 
 
-def _as_number(found: Any) -> float | None:
-    is_number = isinstance(found, int | float) and not isinstance(found, bool)
-    return float(found) if is_number else None
+def _as_number(run_value: Any) -> float | None:
+    is_number = isinstance(run_value, int | float) and not isinstance(run_value, bool)
+    return float(run_value) if is_number else None
 
 
 def _number(text: str) -> float | None:
@@ -241,11 +241,15 @@ def _number(text: str) -> float | None:
 def _sorted(rows: Sequence[RunRow], query: Query, values: _Values) -> list[RunRow]:
     """Sorts numbers before texts; runs without a value come last."""
     known = [(values.of(row, query.sort), row) for row in rows]
-    numbers = [(value, row) for one, row in known if (value := _as_number(one)) is not None]
-    texts = [
-        (_text(one), row) for one, row in known if _as_number(one) is None and one not in (None, "")
+    numbers = [
+        (value, row) for sort_value, row in known if (value := _as_number(sort_value)) is not None
     ]
-    without = [row for one, row in known if one in (None, "")]
+    texts = [
+        (_text(sort_value), row)
+        for sort_value, row in known
+        if _as_number(sort_value) is None and sort_value not in (None, "")
+    ]
+    without = [row for sort_value, row in known if sort_value in (None, "")]
     first = sorted(numbers, key=operator.itemgetter(0), reverse=query.descending)
     then = sorted(texts, key=operator.itemgetter(0), reverse=query.descending)
     return [*(row for _, row in first), *(row for _, row in then), *without]

@@ -22,8 +22,8 @@ def default_slots() -> int:
 
 
 def get_slots(store: Store, default: int | None = None) -> int:
-    if found := store.get_setting(_SETTING):
-        return int(found)
+    if slots := store.get_setting(_SETTING):
+        return int(slots)
     return default_slots() if default is None else default
 
 

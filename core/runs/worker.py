@@ -120,7 +120,9 @@ class Worker:
         folder.write_record(record)
         row = _row_of(record, "queued")
         # A run that was taken over has the events of earlier machines.
-        row.attempt_number = max((one["n"] for one in read_last_events(folder.events)), default=0)
+        row.attempt_number = max(
+            (event["n"] for event in read_last_events(folder.events)), default=0
+        )
         self._add(row)
 
     def _register(self, payload: dict[str, Any]) -> None:
@@ -261,9 +263,9 @@ class Worker:
             if offset == row.event_offset:
                 return finished, True
             intake = _Ingestion(row)
-            for one in events:
-                if one["n"] > row.event_number:
-                    intake.add(one)
+            for event in events:
+                if event["n"] > row.event_number:
+                    intake.add(event)
             last = int(events[-1]["n"]) if events else 0
             values = {"event_number": max(row.event_number, last), "event_offset": offset}
             row.metric_counts = self.store.ingest(
@@ -343,10 +345,14 @@ class Worker:
         free = get_slots(self.store, self.slots) - sum(not row.remote for row in active)
         for row in queued:
             awaited = [self.store.get_run(run_id) for run_id in row.after]
-            failed = [one for one in awaited if one is None or _is_ended_badly(one)]
+            failed = [
+                awaited_row
+                for awaited_row in awaited
+                if awaited_row is None or _is_ended_badly(awaited_row)
+            ]
             if failed:
                 self._fail_dependent(row, failed[0])
-            elif all(one and one.state == "done" for one in awaited) and (
+            elif all(awaited_row and awaited_row.state == "done" for awaited_row in awaited) and (
                 free > 0 or row.remote or (free == 0 and self._skips_queue(row))
             ):
                 free -= self._start(row) and not row.remote
@@ -422,7 +428,7 @@ class _Ingestion:
 
     def _on_progress(self, event: dict[str, Any]) -> None:
         numbers = [event.get(name) for name in ("done", "total", "eta_seconds")]
-        if not all(one is None or math.isfinite(one) for one in numbers):
+        if not all(number is None or math.isfinite(number) for number in numbers):
             return
         for name in ("done", "total", "unit", "note"):
             self.values[name] = event.get(name)
@@ -457,7 +463,7 @@ class _Ingestion:
 
     def _warn_of_metrics(self, event: dict[str, Any]) -> None:
         message = f"Only the first {_MOST_METRICS:,} metrics are shown; the run reports more"
-        if all(one["message"] != message for one in self._warnings):
+        if all(warning["message"] != message for warning in self._warnings):
             self._on_warning({**event, "message": message})
 
     def _on_warning(self, event: dict[str, Any]) -> None:
@@ -718,13 +724,13 @@ def _was_started(row: RunRow, folder: RunFolder) -> bool:
 def _finished_event(folder: RunFolder, after: int) -> dict[str, Any] | None:
     """Rereads the log tail, as an earlier round may have ingested it."""
     events = read_last_events(folder.events)
-    ends = [one for one in events if one["kind"] == "finished" and one["n"] > after]
+    ends = [event for event in events if event["kind"] == "finished" and event["n"] > after]
     return ends[-1] if ends else None
 
 
 def _attempt_number(folder: RunFolder) -> int:
     events, _ = read_events(folder.events)
-    starts = [int(one["n"]) for one in events if one["kind"] == "started"]
+    starts = [int(event["n"]) for event in events if event["kind"] == "started"]
     return starts[-1] - 1 if starts else 0
 
 

@@ -52,7 +52,9 @@ def _real_places(path: Path) -> Iterator[Path]:
     """
     yield path.resolve()
     if glob.has_magic(str(path)) and not path.exists():
-        yield from (Path(os.path.realpath(one)) for one in glob.iglob(str(path), recursive=True))
+        yield from (
+            Path(os.path.realpath(match)) for match in glob.iglob(str(path), recursive=True)
+        )
 
 
 def _check_address(address: str, field: str) -> None:

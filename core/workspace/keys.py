@@ -46,11 +46,11 @@ class Keys:
         return cls(tuple(map(bytes.fromhex, words)))
 
     def format(self) -> str:
-        return " ".join(one.hex() for one in self.secrets)
+        return " ".join(secret.hex() for secret in self.secrets)
 
     def derive(self, purpose: str) -> Keys:
         """Returns keys for one purpose, from which these can't be computed."""
-        return Keys(tuple(_mac(one, "derive", purpose.encode()) for one in self.secrets))
+        return Keys(tuple(_mac(secret, "derive", purpose.encode()) for secret in self.secrets))
 
     def sign(self, name: str, data: bytes) -> str:
         """Signs data under a name, in hexadecimal digits (HMAC-SHA256)."""
@@ -59,8 +59,11 @@ class Keys:
     def has_signed(self, name: str, data: bytes, signature: object) -> bool:
         if not isinstance(signature, str) or not _KEY.fullmatch(signature):
             return False
-        found = bytes.fromhex(signature)
-        return any(hmac.compare_digest(_mac(one, name, data), found) for one in self.secrets)
+        signature_bytes = bytes.fromhex(signature)
+        return any(
+            hmac.compare_digest(_mac(secret, name, data), signature_bytes)
+            for secret in self.secrets
+        )
 
 
 def read_keys(root: Path) -> Keys:
@@ -103,7 +106,7 @@ def _write(path: Path, keys: Keys, root: Path) -> None:
     mode |= (stat.S_IRGRP | stat.S_IWGRP) if is_shared(root) else 0
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     with open(descriptor, "w", encoding="ascii") as file:
-        file.writelines(f"{one.hex()}\n" for one in keys.secrets)
+        file.writelines(f"{secret.hex()}\n" for secret in keys.secrets)
         file.flush()
         os.fsync(descriptor)
 

@@ -154,11 +154,11 @@ def _read_regular_file(path: Path, most_bytes: int) -> bytes:
     """Refuses a pipe or device, which could block forever."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             raise OSError("it isn't a regular file")
         # `read` allocates the size given.
-        return file.read(min(found.st_size, most_bytes))
+        return file.read(min(status.st_size, most_bytes))
 
 
 def read_artifact(folder: Path) -> Artifact:

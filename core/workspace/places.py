@@ -212,10 +212,10 @@ def _is_below(path: Path, root: Path) -> bool:
 def _is_same(root: Path, descriptor: int) -> bool:
     held = os.fstat(descriptor)
     try:
-        found = os.stat(root)
+        status = os.stat(root)
     except OSError:
         return False
-    return (held.st_dev, held.st_ino) == (found.st_dev, found.st_ino) and held.st_nlink > 0
+    return (held.st_dev, held.st_ino) == (status.st_dev, status.st_ino) and held.st_nlink > 0
 
 
 def find_new_location(root: Path) -> Path | None:

@@ -41,6 +41,8 @@ def _stamps(folder: Path, manifest: Manifest) -> list[list[Any]]:
     for name in (MANIFEST_FILE, *manifest.files):
         path = folder / relative_name(name, f"The manifest of {folder}")
         if path.is_file():  # Otherwise it is reported as missing.
-            found = path.stat()
-            stamps.append([name, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino])
+            status = path.stat()
+            stamps.append(
+                [name, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+            )
     return stamps

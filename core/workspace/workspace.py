@@ -79,13 +79,13 @@ class Workspace:
 
     def list(self, kind: str) -> Sequence[Artifact]:
         """Lists artifacts, newest first, skipping damaged manifests."""
-        found = []
+        artifacts = []
         for path in self.folder(kind).glob(f"[!.]*/{MANIFEST_FILE}"):
             try:
-                found.append(read_artifact(path.parent))
+                artifacts.append(read_artifact(path.parent))
             except StudioError as error:
                 logger.warning("%s", error)
-        return sorted(found, key=lambda artifact: -artifact.manifest.created)
+        return sorted(artifacts, key=lambda artifact: -artifact.manifest.created)
 
     def find(self, kind: str, reference: str, *, field: str = "") -> Artifact:
         """Finds an artifact by name or folder.
@@ -100,8 +100,10 @@ class Workspace:
         for folder in (shelf / reference, expand_path(reference, field=field)):
             if reference and (folder / MANIFEST_FILE).is_file():
                 ours = folder.parent == shelf
-                found = read_artifact(folder) if ours else Artifact(folder, read_manifest(folder))
-                return _of_kind(kind, found, field)
+                artifact = (
+                    read_artifact(folder) if ours else Artifact(folder, read_manifest(folder))
+                )
+                return _of_kind(kind, artifact, field)
         known = f"{self._known_names(kind)}, or a folder with a {MANIFEST_FILE}"
         raise _unknown(kind, reference, known, field, self._names(kind))
 
@@ -115,14 +117,16 @@ class Workspace:
         return _of_kind(kind, read_artifact(folder), field)
 
     def find_made(self, kind: str, fingerprint: str) -> Artifact | None:
-        found = (one for one in self.list(kind) if one.fingerprint == fingerprint)
-        return next(found, None)
+        matching_artifacts = (
+            artifact for artifact in self.list(kind) if artifact.fingerprint == fingerprint
+        )
+        return next(matching_artifacts, None)
 
     def free_name(self, kind: str, wanted: str, promised: Collection[str] = ()) -> str:
         """Returns a name, numbered if taken or `promised`."""
-        taken = {*promised, *(path.name for path in self.folder(kind).glob("*"))}
+        used_names = {*promised, *(path.name for path in self.folder(kind).glob("*"))}
         candidates = [wanted, *(f"{wanted}-{number}" for number in range(2, 10_000))]
-        return next(name for name in candidates if name not in taken)
+        return next(name for name in candidates if name not in used_names)
 
     def check_new_name(self, kind: str, name: str) -> None:
         """Raises ConfigError for a taken or invalid name."""
