@@ -152,7 +152,7 @@ def without_secrets(text: str) -> str:
 
     token = get_token()
     hidden = text.replace(token, HIDDEN) if token else text
-    return redact(_URL.sub(lambda found: found[0].partition("?")[0], hidden))
+    return redact(_URL.sub(lambda url_match: url_match[0].partition("?")[0], hidden))
 
 
 def _explained(what: str, error: Exception, field: str) -> HubError:
@@ -268,8 +268,8 @@ def _pause_seconds(error: BaseException | None, attempt: int) -> float | None:
         return None
     pause = _FIRST_PAUSE_SECONDS * 2**attempt
     response = getattr(root, "response", None)
-    said = response.headers.get("Retry-After", "") if response is not None else ""
-    return min(float(said) if said.isdecimal() else pause, _LONGEST_PAUSE_SECONDS)
+    retry_after = response.headers.get("Retry-After", "") if response is not None else ""
+    return min(float(retry_after) if retry_after.isdecimal() else pause, _LONGEST_PAUSE_SECONDS)
 
 
 def _blot_out(record: logging.LogRecord) -> bool:

@@ -75,10 +75,10 @@ def find_fetched(reference: str, file: str) -> Path | None:
 
     name, revision = _split(reference)
     try:
-        found = try_to_load_from_cache(name, file, revision=revision)
+        cached_path = try_to_load_from_cache(name, file, revision=revision)
     except HFValidationError:
         return None
-    return Path(found) if isinstance(found, str) else None
+    return Path(cached_path) if isinstance(cached_path, str) else None
 
 
 def _pull(
@@ -112,8 +112,8 @@ def _split(reference: str) -> tuple[str, str]:
 def _choose_weights(
     reference: str, files: list[str], weights: tuple[tuple[str, ...], ...]
 ) -> list[str]:
-    found = [_matching(files, patterns) for patterns in weights]
-    chosen = next(filter(None, found), [])
+    matches_by_format = [_matching(files, patterns) for patterns in weights]
+    chosen = next(filter(None, matches_by_format), [])
     if weights and not chosen and (pickles := _matching(files, (_PICKLES,))):
         raise CheckpointError(
             f"The weights of {reference} are a pickle file, and pickle files are never loaded",
@@ -126,7 +126,9 @@ def _choose_weights(
 
 
 def _matching(files: list[str], patterns: tuple[str, ...]) -> list[str]:
-    return [name for name in files if any(fnmatch.fnmatchcase(name, one) for one in patterns)]
+    return [
+        name for name in files if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+    ]
 
 
 def _list_files(name: str, revision: str, problem: str, field: str) -> tuple[list[str], bool]:
@@ -136,7 +138,7 @@ def _list_files(name: str, revision: str, problem: str, field: str) -> tuple[lis
         info = ask(problem, connect().model_info, name, revision=revision, field=field)
         files = [file.rfilename for file in info.siblings or []]
         with explaining(problem, field=field):
-            if wrong := [one for one in files if not isinstance(one, str)]:
+            if wrong := [file_name for file_name in files if not isinstance(file_name, str)]:
                 raise TypeError(f"a file named {wrong[0]!r}")
         return files, True
     except HubError as error:

@@ -87,9 +87,9 @@ class _Resolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        found = await self._inner.resolve(host, port, family)
-        check_addresses(host, port, [entry["host"] for entry in found])
-        return found
+        resolved_hosts = await self._inner.resolve(host, port, family)
+        check_addresses(host, port, [entry["host"] for entry in resolved_hosts])
+        return resolved_hosts
 
     async def close(self) -> None:
         await self._inner.close()

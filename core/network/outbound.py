@@ -75,7 +75,8 @@ def is_public(address: str) -> bool:
     except ValueError:
         return False
     return all(
-        one.is_global and not one.is_multicast and not one.is_reserved for one in _unwrapped(ip)
+        address.is_global and not address.is_multicast and not address.is_reserved
+        for address in _unwrapped(ip)
     )
 
 
@@ -84,8 +85,8 @@ def resolve(host: str, port: int, environment: Mapping[str, str] | None = None) 
 
     Connect to these: another lookup may differ (DNS rebinding).
     """
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    address_infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    addresses = list(dict.fromkeys(str(entry[4][0]) for entry in address_infos))
     check_addresses(host, port, addresses, environment)
     return addresses
 
@@ -111,7 +112,8 @@ def check_url(url: str, *, schemes: Iterable[str] = ("https",)) -> None:
     if scheme not in _PORTS or (scheme not in schemes and not is_configured(host, port)):
         raise OutboundError(
             f"Connections to {_shown(url)} are not allowed",
-            expected="an address that begins with " + " or ".join(f"{one}://" for one in schemes),
+            expected="an address that begins with "
+            + " or ".join(f"{allowed_scheme}://" for allowed_scheme in schemes),
             received=f"{scheme}://" if scheme else "an address without a scheme",
             fix=f"use an allowed address, or list your own hosts in {ALLOWED_HOSTS_VARIABLE}",
         )
@@ -142,7 +144,7 @@ def check_redirect(url: str, location: str, peer: str) -> None:
     check_url(target, schemes=schemes)
     if is_configured(host, port) and (not peer or is_public(peer)):
         try:
-            inner = [one for one in resolve(host, port) if not is_public(one)]
+            inner = [address for address in resolve(host, port) if not is_public(address)]
         except OSError:
             return
         if inner:

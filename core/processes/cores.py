@@ -56,8 +56,8 @@ def _limits_of(mount: Path, name: str, *files: str) -> Iterator[float]:
     inside = PurePosixPath(name.lstrip("/"))
     for group in (inside, *inside.parents):
         try:
-            said = " ".join((mount / group / file).read_text() for file in files).split()
-            quota, period = float(said[0]), float(said[1])
+            limits = " ".join((mount / group / file).read_text() for file in files).split()
+            quota, period = float(limits[0]), float(limits[1])
         except (OSError, ValueError, IndexError):  # Not mounted, or "max".
             continue
         if quota > 0 and period > 0:

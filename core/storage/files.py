@@ -88,7 +88,7 @@ class RemoteFolder:
         with _failures_named(f"{self.address} can't be listed"):
             self._fs.invalidate_cache()
             try:
-                found = self._fs.find(self._root, detail=True)
+                file_infos = self._fs.find(self._root, detail=True)
             except FileNotFoundError as error:
                 if refusal := refusal_in(error):
                     raise refusal from error
@@ -97,7 +97,7 @@ class RemoteFolder:
             # Some consoles mark folders by empty files with a final slash.
             return {
                 path.removeprefix(prefix): _stored_file(info)
-                for path, info in found.items()
+                for path, info in file_infos.items()
                 if path.startswith(prefix) and not path.endswith("/")
             }
 
