@@ -28,6 +28,7 @@ _MODULES = {
     "core.evaluation.subject": "core.artifacts.subject",
     "core.events": "core.records.events",
     "core.finetuning.inference": "core.inference.classification",
+    "core.hub.ids": "core.network.hub_ids",
     "core.hub.bundle": "core.publishing.bundle",
     "core.hub.card_cleaning": "core.publishing.card_cleaning",
     "core.hub.card_evaluations": "core.publishing.card_evaluations",

@@ -8,6 +8,7 @@ from pydantic import field_validator, model_validator
 
 from core.config.base import StageConfig
 from core.config.options import BRANCH_PATTERN, HUB_ID_PATTERN, LANGUAGE_PATTERN, LICENSES, option
+from core.network.hub_ids import check_hub_id
 
 
 class PushConfig(StageConfig):
@@ -103,8 +104,6 @@ class PushConfig(StageConfig):
     @classmethod
     def _check_hub_id(cls, repo_id: str) -> str:
         if repo_id:
-            from core.hub.ids import check_hub_id
-
             check_hub_id(repo_id, field="repo_id")
         return repo_id
 

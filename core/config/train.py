@@ -32,6 +32,7 @@ from core.config.reporting import (
 from core.config.source import Delimiter, EncodingErrors, FileFormat, TextUnit, YesNo
 from core.config.word_marks import BABYLM, NO_MARKS, parse_word_marks
 from core.errors import ConfigError
+from core.network.hub_ids import check_hub_id
 
 TrainPresetName = Literal["fast", "classic", "flax", "custom"]
 # They choose what the target decides.
@@ -933,16 +934,12 @@ class TrainConfig(StageConfig):
     @classmethod
     def _check_hub_id(cls, repo_id: str) -> str:
         if repo_id:
-            from core.hub.ids import check_hub_id
-
             check_hub_id(repo_id, field="hub_model_id")
         return repo_id
 
     @model_validator(mode="after")
     def _check_hub_name(self) -> TrainConfig:
         if self.push_to_hub and not self.hub_model_id and self.name:
-            from core.hub.ids import check_hub_id
-
             check_hub_id(self.name, field="name")
         return self
 

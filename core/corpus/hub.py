@@ -29,8 +29,8 @@ from core.corpus.hub_card import check_card, check_data_files
 from core.corpus.parquet_rows import texts_within_type
 from core.corpus.source import SourcePart
 from core.errors import ConfigError, CorpusError, StudioError
-from core.hub.ids import flaw_of_hub_id
 from core.network.hub import guard_hub
+from core.network.hub_ids import flaw_of_hub_id
 from core.network.outbound import guard_fsspec, refusal_in
 
 _NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from core.errors import HubError, StudioError
-from core.hub.ids import flaw_of_hub_id
 from core.messages.redaction import HIDDEN, redact
 from core.messages.system_errors import is_disk_full
 from core.network.hub import guard_hub
+from core.network.hub_ids import flaw_of_hub_id
 from core.records.events import RunStopped
 
 if TYPE_CHECKING:

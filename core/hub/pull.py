@@ -10,7 +10,7 @@ from typing import Any
 
 from core.errors import CheckpointError, HubError
 from core.hub.client import ask, connect, explaining
-from core.hub.ids import check_hub_id
+from core.network.hub_ids import check_hub_id
 from core.records.events import Reporter
 from core.workspace.names import relative_name
 from core.workspace.places import apply_umask_below

@@ -11,8 +11,8 @@ from core.artifacts.finding import find_here
 from core.config.push import PushConfig
 from core.errors import ConfigError, HubError
 from core.hub.client import ask, connect, explaining, hub_id, parse_hub_id, sign_in
-from core.hub.ids import check_hub_id
 from core.models.hf import check_weight_files
+from core.network.hub_ids import check_hub_id
 from core.publishing.bundle import (
     Bundle,
     RepositoryKind,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from core.errors import ConfigError
+from core.errors import ConfigError, StudioError
+from core.records.folder import RunFolder
 
 MOST_TITLE_CHARACTERS = 120
 MOST_TAGS = 20
@@ -61,6 +62,14 @@ def checked(values: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(values.get("notes"), str):
         checked_values["notes"] = check_notes(values["notes"])
     return checked_values
+
+
+def read_annotations(folder: RunFolder) -> dict[str, Any]:
+    """Returns the user's notes about a run; {} if missing or invalid."""
+    try:
+        return checked(folder.read_notes())
+    except StudioError:
+        return {}
 
 
 def _described(text: str) -> str:

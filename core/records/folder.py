@@ -30,7 +30,6 @@ from core.errors import RunError, StudioError
 from core.foreign_files import LARGEST_EXACT, parse_bounded_json, read_regular
 from core.messages.redaction import has_password
 from core.processes import reporters
-from core.records.annotations import checked
 from core.records.events import (
     EVENTS_FILE,
     STOP_FILE,
@@ -197,22 +196,19 @@ class RunFolder:
     def write_exit(self, code: int | None, signal: int | None) -> None:
         _write_json(self.path / "exit.json", {"code": code, "signal": signal, "time": time.time()})
 
+    def write_notes(self, values: Mapping[str, Any]) -> None:
+        _write_json(self.path / "notes.json", values)
+
+    def read_notes(self) -> dict[str, Any]:
+        """Returns the user's notes, unchecked; {} if missing or damaged."""
+        return _read_json(self.path / "notes.json") or {}
+
     def read_exit(self) -> dict[str, Any] | None:
         """Returns `{"code", "signal", "time"}`; None before the exit."""
         values = _read_json(self.path / "exit.json") or {}
         codes = values.get("code"), values.get("signal")
         is_valid = all(code is None or type(code) is int for code in codes)
         return values if is_valid and _is_time(values.get("time")) else None
-
-    def write_notes(self, values: Mapping[str, Any]) -> None:
-        _write_json(self.path / "notes.json", values)
-
-    def read_notes(self) -> dict[str, Any]:
-        """Returns what the user wrote about the run; {} if missing or damaged."""
-        try:
-            return checked(_read_json(self.path / "notes.json") or {})
-        except StudioError:
-            return {}
 
     def was_started(self) -> bool:
         return self.events.exists() or (self.path / "process.json").exists()

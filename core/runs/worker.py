@@ -28,7 +28,7 @@ from sqlalchemy.exc import OperationalError
 from core.errors import RunError, StudioError
 from core.messages.redaction import hide_secrets_in_output
 from core.network.outbound import distrust_callers
-from core.records.annotations import checked
+from core.records.annotations import checked, read_annotations
 from core.records.events import StopMode, read_attempts, read_events, read_last_events, read_stop
 from core.records.folder import RunFolder, RunRecord, log_tail_line
 from core.runs.disk_usage import delete_artifact
@@ -138,7 +138,7 @@ class Worker:
             row.started = record.created
             row.attempt = folder.count_attempts()
             row.attempt_number = _attempt_number(folder)
-        for name, value in folder.read_notes().items():
+        for name, value in read_annotations(folder).items():
             setattr(row, name, value)
         self._add(row)
 

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from core.errors import ConfigError
 from core.hub.client import connect
-from core.hub.ids import flaw_of_hub_id
+from core.network.hub_ids import flaw_of_hub_id
 from core.targets.election import ELECTIONS_FOLDER, hold_election
 from core.targets.errors import UnavailableError
 from core.targets.hub import OWNER, asking_hub, is_missing, read_account

@@ -13,7 +13,7 @@ from core.artifacts.checkpoint import ARRAYS_FILE
 from core.config.train import TrainConfig
 from core.errors import StudioError
 from core.hub.client import LOG_IN, is_signed_in, without_secrets
-from core.hub.ids import flaw_of_hub_id
+from core.network.hub_ids import flaw_of_hub_id
 from core.publishing.bundle import model_bundle
 from core.publishing.card_notes import CardNotes
 from core.publishing.facts import gather_facts

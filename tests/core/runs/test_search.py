@@ -13,6 +13,7 @@ import pytest
 from core.__main__ import main
 from core.config.train import TrainConfig
 from core.errors import ConfigError, RunError
+from core.records.annotations import read_annotations
 from core.records.folder import RunFolder, RunRecord
 from core.runs.client import annotate_run, rebuild_database
 from core.runs.search import find_runs, parse_query
@@ -244,4 +245,4 @@ def test_damaged_notes_in_a_folder_are_left_out(workspace: Workspace) -> None:
     folder = RunFolder.of(workspace, "train-a")
     folder.path.mkdir(parents=True)
     (folder.path / "notes.json").write_text('{"title": 3, "tags": ["' + "x" * 99 + '"]}')
-    assert folder.read_notes() == {}
+    assert read_annotations(folder) == {}

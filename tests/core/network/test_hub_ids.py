@@ -9,8 +9,8 @@ import pytest
 from core import PushConfig, TrainConfig, Workspace
 from core.errors import ConfigError
 from core.hub.client import parse_hub_id
-from core.hub.ids import check_hub_id, flaw_of_hub_id
 from core.hub.pull import pull_model, pull_tokenizer
+from core.network.hub_ids import check_hub_id, flaw_of_hub_id
 from core.publishing.push import check
 
 BAD = [
