@@ -82,18 +82,18 @@ def collect_inputs(config: TrainConfig, workspace: Workspace) -> Inputs:
     """
     from core.artifacts.finding import find_here
 
-    found = Inputs()
+    inputs = Inputs()
     if config.mixture:
-        _add_mixture(found, config.mixture, workspace)
+        _add_mixture(inputs, config.mixture, workspace)
     else:
-        _add_shards(found, config.shards, workspace)
+        _add_shards(inputs, config.shards, workspace)
     for name, kind in (("tokenizer", "tokenizer"), ("checkpoint", "model")):
         reference = getattr(config, name)
         folder = workspace.folder(kind) / reference
         if reference and not folder.is_dir():
             folder = find_here(reference, workspace) or expand_path(reference, field=name)
         if reference and folder.is_dir():
-            found.add_folder(name, kind, folder)
+            inputs.add_folder(name, kind, folder)
     if config.model_config_path:
         path = expand_path(config.model_config_path, field="model_config_path")
         if not path.is_file():
@@ -104,11 +104,11 @@ def collect_inputs(config: TrainConfig, workspace: Workspace) -> Inputs:
                 fix="correct the path",
                 field="model_config_path",
             )
-        found.add_files("model_config_path", {"file.json": path})
+        inputs.add_files("model_config_path", {"file.json": path})
     for name in EVALUATION_PATHS if config.evaluate_every else ():
         if pattern := getattr(config, name):
-            found.add_files(name, _files_of(pattern, name))
-    return found
+            inputs.add_files(name, _files_of(pattern, name))
+    return inputs
 
 
 def upload_inputs(
@@ -120,11 +120,11 @@ def upload_inputs(
         progress: Receives the bytes done and those in all.
     """
     there = store.list_objects(BLOBS)
-    sizes = {file.sha256: file.bytes for one in inputs.inputs for file in one.files}
+    sizes = {file.sha256: file.bytes for run_input in inputs.inputs for file in run_input.files}
     missing = [
         sha256
         for sha256, size in sizes.items()
-        if (found := there.get(f"{BLOBS}/{sha256}")) is None or found.bytes != size
+        if (stored := there.get(f"{BLOBS}/{sha256}")) is None or stored.bytes != size
     ]
     total = sum(sizes[sha256] for sha256 in missing)
     if code and f"{BLOBS}/{code.sha256}" not in there:
@@ -154,79 +154,83 @@ def place_inputs(
         MirrorError: A file is missing, or isn't what its hash says, or a name isn't safe.
     """
     values: dict[str, Any] = {}
-    for one in inputs:
-        if one.kind and one.kind not in artifact_kinds():
-            raise _strange(f"an artifact of the kind {one.kind}")
-        if not one.files:
-            raise _strange(f"no file for {one.field}")
-        folder = _place_of(one, workspace)
+    for run_input in inputs:
+        if run_input.kind and run_input.kind not in artifact_kinds():
+            raise _strange(f"an artifact of the kind {run_input.kind}")
+        if not run_input.files:
+            raise _strange(f"no file for {run_input.field}")
+        folder = _place_of(run_input, workspace)
         if not folder.exists():
-            _place_files(store, one, folder, cache)
-        if one.field != "mixture":  # The config has these names already.
-            values[one.field] = one.name if one.kind else _reference(one, folder)
+            _place_files(store, run_input, folder, cache)
+        if run_input.field != "mixture":  # The config has these names already.
+            values[run_input.field] = (
+                run_input.name if run_input.kind else _reference(run_input, folder)
+            )
     return values
 
 
-def _reference(one: Input, folder: Path) -> str:
+def _reference(run_input: Input, folder: Path) -> str:
     """Returns the value of a field for a placed input without a kind."""
-    is_evaluation = one.field in EVALUATION_PATHS
-    if one.field == "model_config_path" or (is_evaluation and len(one.files) == 1):
-        return str(folder / one.files[0].name)
+    is_evaluation = run_input.field in EVALUATION_PATHS
+    if run_input.field == "model_config_path" or (is_evaluation and len(run_input.files) == 1):
+        return str(folder / run_input.files[0].name)
     # A folder alone would leave out some formats.
     return f"{glob.escape(str(folder))}/**/*" if is_evaluation else str(folder)
 
 
-def _place_of(one: Input, workspace: Workspace) -> Path:
+def _place_of(run_input: Input, workspace: Workspace) -> Path:
     """Returns an input's folder; that of a nameless one is named by its content, too."""
-    if one.kind:
-        return path_inside(workspace.folder(one.kind), one.name, "The run's description")
-    listed = "\n".join(f"{file.sha256} {file.name}" for file in one.files)
-    name = f"{one.name}-{hashlib.sha256(listed.encode()).hexdigest()[:16]}"
+    if run_input.kind:
+        return path_inside(
+            workspace.folder(run_input.kind), run_input.name, "The run's description"
+        )
+    listed = "\n".join(f"{file.sha256} {file.name}" for file in run_input.files)
+    name = f"{run_input.name}-{hashlib.sha256(listed.encode()).hexdigest()[:16]}"
     return path_inside(workspace.root / "inputs", name, "The run's description")
 
 
-def _place_files(store: ObjectStore, one: Input, folder: Path, cache: Path) -> None:
+def _place_files(store: ObjectStore, run_input: Input, folder: Path, cache: Path) -> None:
     """Fetches an input's files; the folder appears with all of them."""
     make_folder(folder.parent)
     draft = folder.with_name(f".{folder.name}.draft")
     shutil.rmtree(draft, ignore_errors=True)
-    _check_room(store, one, draft)
+    _check_room(store, run_input, draft)
     try:
-        for file in one.files:
+        for file in run_input.files:
             path = path_inside(draft, file.name, "The run's description")
             make_folder(path.parent)
             _link(_fetch(store, file, cache), path)
-        _check_manifests(one, draft)
+        _check_manifests(run_input, draft)
         commit_folder(draft, folder)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def _check_manifests(one: Input, folder: Path) -> None:
+def _check_manifests(run_input: Input, folder: Path) -> None:
     """Raises MirrorError for manifests that lead elsewhere, or are of another kind."""
     for path in folder.rglob(MANIFEST_FILE):
-        if path.parent != folder and not one.kind:
+        if path.parent != folder and not run_input.kind:
             continue
         try:
             manifest = read_manifest(path.parent)
         except StudioError:
-            if one.kind:
+            if run_input.kind:
                 raise
             continue  # Another program's file.
         if manifest.location:
-            raise _strange(f"{one.kind or one.field} whose files are elsewhere")
-        if one.kind and path.parent == folder and manifest.kind != one.kind:
-            raise _strange(f"{manifest.kind} as {one.kind}")
-    if one.kind and not (folder / MANIFEST_FILE).is_file():
-        raise _strange(f"{one.kind} without a manifest")
+            raise _strange(f"{run_input.kind or run_input.field} whose files are elsewhere")
+        if run_input.kind and path.parent == folder and manifest.kind != run_input.kind:
+            raise _strange(f"{manifest.kind} as {run_input.kind}")
+    if run_input.kind and not (folder / MANIFEST_FILE).is_file():
+        raise _strange(f"{run_input.kind} without a manifest")
 
 
 def _files_of(pattern: str, field: str) -> dict[str, Path]:
     """Returns the files of a path or pattern by their names within the folder that has them all."""
     paths = list(dict.fromkeys(file.path for file in find_files(pattern, field=field).files))
     root = os.path.commonpath([path.parent for path in paths])
-    found = {path.relative_to(root).as_posix(): path for path in paths}
-    if flaw := flaw_of_names(found):
+    paths_by_name = {path.relative_to(root).as_posix(): path for path in paths}
+    if flaw := flaw_of_names(paths_by_name):
         raise ConfigError(
             "A file can't be sent to another machine under its name",
             expected="a name that every system accepts",
@@ -234,41 +238,43 @@ def _files_of(pattern: str, field: str) -> dict[str, Path]:
             fix="rename the file",
             field=field,
         )
-    return found
+    return paths_by_name
 
 
-def _add_shards(found: Inputs, reference: str, workspace: Workspace) -> None:
+def _add_shards(inputs: Inputs, reference: str, workspace: Workspace) -> None:
     from core.shards.read import is_remote, open_shards
     from core.storage.files import is_address
 
     location = _location(reference, workspace)
     if is_address(location):
-        found.values["shards"] = location
+        inputs.values["shards"] = location
     elif not is_remote(reference, workspace):
-        found.add_folder("shards", "shards", open_shards(reference, workspace).path)
+        inputs.add_folder("shards", "shards", open_shards(reference, workspace).path)
 
 
-def _add_mixture(found: Inputs, mixture: str, workspace: Workspace) -> None:
+def _add_mixture(inputs: Inputs, mixture: str, workspace: Workspace) -> None:
     """Adds the local sources, which have their artifact's name on the machine."""
     there: list[MixtureSource] = []
     for source in parse_mixture(mixture):
         own = Inputs()
         _add_shards(own, source.reference, workspace)
-        for one in own.inputs:
-            if not one.kind or any(one.name == other.reference for other in there):
-                raise _not_portable(source.reference, one)
-            found.inputs.append(one.model_copy(update={"field": "mixture"}))
-        found.paths |= own.paths
+        for run_input in own.inputs:
+            if not run_input.kind or any(run_input.name == other.reference for other in there):
+                raise _not_portable(source.reference, run_input)
+            inputs.inputs.append(run_input.model_copy(update={"field": "mixture"}))
+        inputs.paths |= own.paths
         reference = own.inputs[0].name if own.inputs else source.reference
         there.append(replace(source, reference=own.values.get("shards", reference)))
-    found.values["mixture"] = format_mixture(there)
+    inputs.values["mixture"] = format_mixture(there)
 
 
-def _not_portable(reference: str, one: Input) -> ConfigError:
+def _not_portable(reference: str, run_input: Input) -> ConfigError:
     return ConfigError(
         f"The source {reference} of the mixture can't be sent to another machine",
         expected="shards with a manifest, each with a name of its own",
-        received=f"another source of the name {one.name}" if one.kind else "no manifest",
+        received=f"another source of the name {run_input.name}"
+        if run_input.kind
+        else "no manifest",
         fix="build these shards again, under another name",
         field="mixture",
     )
@@ -305,12 +311,12 @@ def _link(source: Path, path: Path) -> None:
         shutil.copyfile(source, path)
 
 
-def _check_room(store: ObjectStore, one: Input, folder: Path) -> None:
+def _check_room(store: ObjectStore, run_input: Input, folder: Path) -> None:
     make_folder(folder)
-    needed, free = sum(file.bytes for file in one.files), shutil.disk_usage(folder).free
+    needed, free = sum(file.bytes for file in run_input.files), shutil.disk_usage(folder).free
     if needed > free:
         raise NoRoomError(
-            f"The {one.kind or one.field} of the run doesn't fit on this machine",
+            f"The {run_input.kind or run_input.field} of the run doesn't fit on this machine",
             expected=f"{needed:,} bytes of disk",
             received=f"{free:,} bytes free at {folder}",
             fix="use a machine with a larger disk",

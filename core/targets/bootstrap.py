@@ -280,8 +280,8 @@ def write_requirements(code: str, mirror: str) -> str:
     lines = []
     while names:
         with open(os.path.join(code, names.pop(0))) as file:
-            found = file.read().splitlines()
-        for line in found:
+            requirements = file.read().splitlines()
+        for line in requirements:
             if line.startswith("-r "):
                 names.append(line[3:].strip())
             elif re.split(r"[^\w.-]", line)[0].lower() not in ("", *UNUSED_PACKAGES):
@@ -330,11 +330,11 @@ def say(phase: str) -> None:
 
 
 def sha256_of(path: str) -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     with open(path, "rb") as file:
         for piece in iter(lambda: file.read(1 << 20), b""):
-            found.update(piece)
-    return found.hexdigest()
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def write_process(folder: str) -> None:

@@ -46,12 +46,12 @@ class CloudStore:
     def list_objects(self, prefix: str = "") -> dict[str, StoredObject]:
         with self._explaining("listed"):
             try:
-                found = self._fs.find(self._path(prefix) if prefix else self._root, detail=True)
+                infos = self._fs.find(self._path(prefix) if prefix else self._root, detail=True)
             except FileNotFoundError:
                 return {}
         root = self._root.rstrip("/") + "/"
         objects: dict[str, StoredObject] = {}
-        for path, info in found.items():
+        for path, info in infos.items():
             name = path.removeprefix(root)
             if path.startswith(root) and not flaw_of_name(name):
                 size = int(info.get("size") or 0)

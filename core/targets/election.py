@@ -158,10 +158,10 @@ class _Election:
         """Returns all files of the election, among them that of an own ballot."""
         entries = []
         for file in self._files.list_files(f"{self._folder}/"):
-            found = _FILE.fullmatch(str(file.path).removeprefix(f"{self._folder}/"))
-            if found:
-                ballot = Ballot(int(found[1]), found[2])
-                entries.append(Entry(ballot, found[3] or "", str(file.xet_hash)))
+            match = _FILE.fullmatch(str(file.path).removeprefix(f"{self._folder}/"))
+            if match:
+                ballot = Ballot(int(match[1]), match[2])
+                entries.append(Entry(ballot, match[3] or "", str(file.xet_hash)))
         if not any(entry.ballot == own for entry in entries):
             raise UnavailableError(
                 f"{self._path} can't be created",

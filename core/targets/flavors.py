@@ -25,11 +25,17 @@ class Flavor:
 def list_flavors() -> list[Flavor]:
     """Lists the Hub's machines, the cheapest first; raises HubError."""
     problem = "The Hub's machines can't be listed"
-    found = [_flavor(one) for one in ask(problem, connect().list_jobs_hardware, attempts=1)]
-    valid = [one for one in found if _NAME.fullmatch(one.name)]
-    return sorted(valid, key=lambda one: (one.price_per_hour is None, one.price_per_hour or 0.0))
+    flavors = [
+        _flavor(hardware) for hardware in ask(problem, connect().list_jobs_hardware, attempts=1)
+    ]
+    valid = [flavor for flavor in flavors if _NAME.fullmatch(flavor.name)]
+    return sorted(
+        valid, key=lambda flavor: (flavor.price_per_hour is None, flavor.price_per_hour or 0.0)
+    )
 
 
 def _flavor(hardware: Any) -> Flavor:
-    title = "".join(one if one.isprintable() else " " for one in str(hardware.pretty_name))
+    title = "".join(
+        character if character.isprintable() else " " for character in str(hardware.pretty_name)
+    )
     return Flavor(str(hardware.name), title[:_LONGEST_TITLE], hourly_price(hardware))

@@ -299,7 +299,7 @@ class Follower:
         """Keeps a machine at work; returns why the run ends without one, or ""."""
         checkpoints = self._mirror.find_checkpoints(listing) if listing.newest else []
         # A count would stay the same when old checkpoints are removed.
-        newest = max((one.step for one in checkpoints), default=-1) + 1
+        newest = max((checkpoint.step for checkpoint in checkpoints), default=-1) + 1
         why = launcher.keep_running(listing.newest, newest)
         if time.monotonic() - self._figures_at > _FIGURES_EVERY_SECONDS:
             self._figures_at = time.monotonic()
@@ -558,9 +558,13 @@ class Follower:
 
         An earlier attempt at the run may have made another one.
         """
-        own = [one for one in self._workspace.list(kind) if one.manifest.run == self._record.id]
+        own = [
+            artifact
+            for artifact in self._workspace.list(kind)
+            if artifact.manifest.run == self._record.id
+        ]
         files = self._mirror.read_artifact(self._incarnation).files if own else {}
-        return next((one for one in own if one.manifest.files == files), None)
+        return next((artifact for artifact in own if artifact.manifest.files == files), None)
 
     def _refuse(self, error: StudioError) -> None:
         print(f"error: {error}", file=sys.stderr, flush=True)
@@ -588,12 +592,12 @@ def _no_answer(target: str, phase: str, limit: float) -> UnavailableError:
 
 def _position(folder: RunFolder) -> tuple[int, int, int]:
     """Returns the incarnation, segment and line to go on from."""
-    found = (0, 0, 0)
+    position = (0, 0, 0)
     for event in iterate_events(folder.events):
         place = event.get("from")
         if isinstance(place, list) and len(place) == 3:
-            found = int(place[0]), max(int(place[1]), 0), int(place[2]) + 1
-    return found
+            position = int(place[0]), max(int(place[1]), 0), int(place[2]) + 1
+    return position
 
 
 def _last_phase(folder: RunFolder) -> tuple[tuple[str, int], float]:

@@ -111,9 +111,9 @@ class JobsTarget:
         hardware = self._hardware()
         self._list_jobs(_LABEL, _ACTIVE)
         price = hourly_price(hardware)
-        said = "price unknown" if price is None else f"${price:.2f} per hour"
+        rate = "price unknown" if price is None else f"${price:.2f} per hour"
         name = f"{hardware.pretty_name}, {hardware.cpu}, {hardware.ram}"
-        return _plain(f"{self._flavor} ({name}), {said}, namespace {self._namespace}")
+        return _plain(f"{self._flavor} ({name}), {rate}, namespace {self._namespace}")
 
     def mirror_root(self, asked: str) -> MirrorRoot:
         """Returns the asked bucket, or a private one of the namespace."""
@@ -159,16 +159,16 @@ class JobsTarget:
             for pause in _FIND_AFTER_SECONDS:
                 time.sleep(pause)
                 with suppress(TargetError):
-                    if found := self.find(job.run_id, job.launch):
-                        return found
+                    if machine := self.find(job.run_id, job.launch):
+                        return machine
             raise
 
     def find(self, run_id: str, launch: int) -> Machine | None:
         labels = {**_LABEL, "run": run_id, "launch": str(launch)}
-        found = self._list_jobs(labels)
+        jobs = self._list_jobs(labels)
         # Should there be two, the one that still runs counts.
-        found.sort(key=lambda job: _state(job) == "ended")
-        return self._machine(found[0], run_id, launch) if found else None
+        jobs.sort(key=lambda job: _state(job) == "ended")
+        return self._machine(jobs[0], run_id, launch) if jobs else None
 
     def state(self, machine: Machine) -> Status:
         job = self._inspect(machine)
@@ -210,13 +210,13 @@ class JobsTarget:
                 raise
 
     def list_machines(self) -> list[Machine]:
-        found = []
+        machines = []
         for job in self._list_jobs(_LABEL, _ACTIVE):
             labels = job.labels or {}
             run_id, launch = str(labels.get("run", "")), str(labels.get("launch", ""))
             number = int(launch) if launch.isdecimal() and len(launch) < 7 else 0
-            found.append(self._machine(job, run_id if is_run_id(run_id) else "", number))
-        return found
+            machines.append(self._machine(job, run_id if is_run_id(run_id) else "", number))
+        return machines
 
     @property
     def _namespace(self) -> str:
@@ -226,10 +226,10 @@ class JobsTarget:
 
     def _hardware(self) -> JobHardwareInfo:
         with asking_hub("The Hub's machines can't be listed"):
-            hardware = {str(one.name): one for one in self._api.list_jobs_hardware()}
+            hardware = {str(flavor.name): flavor for flavor in self._api.list_jobs_hardware()}
         if self._flavor in hardware:
             return hardware[self._flavor]
-        known = [f"{name} ({_price(one)})" for name, one in hardware.items()]
+        known = [f"{name} ({_price(flavor)})" for name, flavor in hardware.items()]
         raise ConfigError(
             f"The Hub has no machine {self._flavor}",
             expected=", ".join(known)[:1500],
@@ -250,10 +250,10 @@ class JobsTarget:
         """Returns the jobs with these labels and stages; what the Hub answers is checked."""
         with asking_hub("The jobs can't be listed", subject="job"):
             jobs = self._api.list_jobs(namespace=self._namespace, labels=labels, status=stages)
-            found = list(islice(jobs, _MOST_JOBS))
+            listed_jobs = list(islice(jobs, _MOST_JOBS))
         return [
             job
-            for job in found
+            for job in listed_jobs
             if all((job.labels or {}).get(name) == value for name, value in labels.items())
             and (not stages or _stage(job) in stages)
         ]

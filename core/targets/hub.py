@@ -53,7 +53,7 @@ def read_account(api: HfApi, problem: str) -> Account:
         )
     with asking_hub(problem):
         answer = api.whoami()
-        organizations = [str(one["name"]) for one in answer.get("orgs") or []]
+        organizations = [str(organization["name"]) for organization in answer.get("orgs") or []]
         role = (answer.get("auth") or {}).get("accessToken", {}).get("role", "")
         name = str(answer["name"])
     return Account(name, frozenset([name, *organizations]), role != "read")
@@ -93,8 +93,8 @@ def status_of(error: BaseException) -> int | None:
     response = getattr(error, "response", None)
     if response is not None:
         return int(response.status_code)
-    found = _STATUS.search(str(error))
-    return int(found[1]) if found else None
+    match = _STATUS.search(str(error))
+    return int(match[1]) if match else None
 
 
 def reason_of(error: BaseException) -> str:

@@ -58,8 +58,8 @@ class HubBucketStore:
         def keep(piece: bytes) -> None:
             data.extend(piece)
 
-        found = self.bucket.read(path, keep, data.clear, most_bytes, f"{self.address}/{name}")
-        return bytes(data) if found else None
+        is_there = self.bucket.read(path, keep, data.clear, most_bytes, f"{self.address}/{name}")
+        return bytes(data) if is_there else None
 
     def write(self, name: str, data: bytes) -> None:
         self.bucket.add([(data, self._path(name))])
@@ -79,10 +79,10 @@ class HubBucketStore:
                 file.seek(0)
                 file.truncate()
 
-            found = self.bucket.read(
+            is_there = self.bucket.read(
                 source, file.write, restart, most_bytes, f"{self.address}/{name}"
             )
-        if not found:
+        if not is_there:
             path.unlink()
             raise missing(f"{self.address}/{name}")
 
@@ -108,21 +108,23 @@ class Bucket:
 
     def list_files(self, prefix: str) -> list[Any]:
         """Lists the files whose paths begin with a prefix."""
-        found: list[Any] = []
+        files: list[Any] = []
         with self._asking("listed"):
             try:
                 for entry in self._api.list_bucket_tree(self.id, prefix or None, recursive=True):
                     if entry.type == "file" and _XET_HASH.fullmatch(str(entry.xet_hash)):
-                        found.append(entry)
-                        check_number(found, self.id)
+                        files.append(entry)
+                        check_number(files, self.id)
             except Exception as error:
                 if not self._is_absent(error):
                     raise
-        return found
+        return files
 
     def has(self, path: str) -> bool:
         with self._asking("read"):
-            return any(one.path == path for one in self._api.get_bucket_paths_info(self.id, [path]))
+            return any(
+                file.path == path for file in self._api.get_bucket_paths_info(self.id, [path])
+            )
 
     def read(
         self,
@@ -234,12 +236,12 @@ class _Refusal(Exception):
 
 def parse_bucket_address(address: str, *, field: str = "mirror") -> tuple[str, str]:
     """Splits an address into OWNER/NAME and folder; raises ConfigError."""
-    found = _ADDRESS.fullmatch(address.rstrip("/"))
-    flaw = "" if found else "not of this form"
-    if found:
-        folder = found["folder"] or ""
-        flaw = flaw_of_hub_id(found["bucket"]) or (flaw_of_name(folder) if folder else "")
-    if not found or flaw:
+    match = _ADDRESS.fullmatch(address.rstrip("/"))
+    flaw = "" if match else "not of this form"
+    if match:
+        folder = match["folder"] or ""
+        flaw = flaw_of_hub_id(match["bucket"]) or (flaw_of_name(folder) if folder else "")
+    if not match or flaw:
         raise ConfigError(
             "That can't be the address of a bucket on the Hub",
             expected="hf://buckets/OWNER/NAME, perhaps with /folder",
@@ -247,7 +249,7 @@ def parse_bucket_address(address: str, *, field: str = "mirror") -> tuple[str, s
             fix="your buckets are listed at https://huggingface.co/settings/storage",
             field=field,
         )
-    return found["bucket"], found["folder"] or ""
+    return match["bucket"], match["folder"] or ""
 
 
 def _size(response: Any) -> int:

@@ -130,14 +130,14 @@ class RemoteState:
 
     @property
     def seconds(self) -> float:
-        return sum(one.seconds for one in self.launches)
+        return sum(launch.seconds for launch in self.launches)
 
     @property
     def cost(self) -> float | None:
         """US dollars so far; None if the price of a machine is unknown."""
         if self.price_per_hour is None:
             return None
-        costs = [one.cost for one in self.launches]
+        costs = [launch.cost for launch in self.launches]
         return None if None in costs else round(sum(filter(None, costs)), 4)
 
     @property
@@ -156,7 +156,10 @@ class RemoteState:
             return cls()
         try:
             values = parse_bounded_json(read_regular(path, _MOST_FILE_BYTES))
-            launches = [Launch(**_known(Launch, one)) for one in values.pop("launches", [])]
+            launches = [
+                Launch(**_known(Launch, stored_launch))
+                for stored_launch in values.pop("launches", [])
+            ]
             state = cls(**_known(cls, values), launches=launches)
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise RunError(
@@ -231,8 +234,8 @@ class Launcher:
         return self._mirror()
 
     def _check(self) -> None:
-        said = self._target.check()
-        print(said, flush=True)
+        answer = self._target.check()
+        print(answer, flush=True)
         roots = self._target.mirror_root(self._config.mirror)
         self._check_same_mirror(roots.here)
         self.state.here, self.state.there = roots.here, roots.there
@@ -264,7 +267,7 @@ class Launcher:
         self.state.write(self._folder)
 
     def _check_same_mirror(self, here: str) -> None:
-        machines = [one.machine for one in self.state.launches if one.machine]
+        machines = [launch.machine for launch in self.state.launches if launch.machine]
         is_same = not machines or machines[-1].get("target") == self._target.address
         if is_same or here == self.state.here:
             return
@@ -446,15 +449,15 @@ class Launcher:
             lines = self._target.log(machine).splitlines()
         except TargetError:
             return self._phase
-        said = [line.removeprefix("studio: ") for line in lines if line.startswith("studio: ")]
-        return printable(said[-1][:100]) if said else STARTING_MACHINE
+        phases = [line.removeprefix("studio: ") for line in lines if line.startswith("studio: ")]
+        return printable(phases[-1][:100]) if phases else STARTING_MACHINE
 
     def delete_machine(self) -> None:
         """Deletes the current machine, if there is one. Raises UnavailableError; try again then."""
         launch = self.state.current
-        found = launch and (launch.machine or self._find_again(launch))
-        if found:
-            machine = Machine.from_json(found)
+        machine_values = launch and (launch.machine or self._find_again(launch))
+        if machine_values:
+            machine = Machine.from_json(machine_values)
             self._target_of(machine).cancel(machine)
 
     def end_machine(self, why: str = "") -> None:
@@ -522,8 +525,8 @@ class Launcher:
         }
 
     def _find_again(self, launch: Launch) -> dict[str, Any] | None:
-        found = self._target.find(self._record.id, launch.number)
-        return found.to_json() if found else None
+        machine = self._target.find(self._record.id, launch.number)
+        return machine.to_json() if machine else None
 
     def _target_of(self, machine: Machine) -> Target:
         """Returns a machine's target, which may be an earlier one of the run."""
@@ -532,9 +535,11 @@ class Launcher:
 
     def machine_log(self) -> str:
         """Returns the end of the newest machine's own output; "" if it can't be read."""
-        found = next((one.machine for one in reversed(self.state.launches) if one.machine), None)
+        machine_values = next(
+            (launch.machine for launch in reversed(self.state.launches) if launch.machine), None
+        )
         try:
-            machine = Machine.from_json(found) if found else None
+            machine = Machine.from_json(machine_values) if machine_values else None
             return self._target_of(machine).log(machine) if machine else ""
         except StudioError:
             return ""
@@ -548,12 +553,12 @@ class Launcher:
         if len(recent) < MOST_FRUITLESS_LAUNCHES or recent[0].checkpoints < checkpoints:
             return
         lines = [line for line in self.machine_log().splitlines() if line.strip()]
-        said = [*filter(None, [recent[-1].detail]), *lines[-3:]]
+        last_lines = [*filter(None, [recent[-1].detail]), *lines[-3:]]
         raise TargetError(
             f"{self._config.target} has ended {MOST_FRUITLESS_LAUNCHES} machines in a row without "
             "a new checkpoint",
             expected="a machine that trains at least until its first checkpoint",
-            received=" / ".join(said)[-600:] or "no output of the machine",
+            received=" / ".join(last_lines)[-600:] or "no output of the machine",
             fix="read the log; save more often (save_steps) if machines are taken away early; "
             "then resume the run",
         )
@@ -581,18 +586,18 @@ class Launcher:
         if not self._target.carries_secrets:
             return {}
         keys = run_keys(self._workspace.root, self._record.id)
-        found = {RUN_KEY_VARIABLE: keys.format()}
+        secrets = {RUN_KEY_VARIABLE: keys.format()}
         if not _needs_hub(self._config, self.state.there):
-            return found
+            return secrets
         from huggingface_hub import get_token
 
         token = get_token()
-        return {**found, "HF_TOKEN": token} if token else found
+        return {**secrets, "HF_TOKEN": token} if token else secrets
 
 
 def _known(model: type[Launch | RemoteState], values: dict[str, Any]) -> dict[str, Any]:
     """Drops the keys of a later version."""
-    names = {one.name for one in fields(model)}
+    names = {known_field.name for known_field in fields(model)}
     return {name: value for name, value in values.items() if name in names}
 
 
@@ -602,8 +607,8 @@ def _needs_hub(config: TrainConfig, mirror: str) -> bool:
     shards = [config.shards, *split_references(config.mixture)]
     return (
         config.push_to_hub
-        or any(one.startswith("hf://") for one in (mirror, *shards))
-        or any(parse_hub_id(one) is not None for one in (config.checkpoint, *shards))
+        or any(address.startswith("hf://") for address in (mirror, *shards))
+        or any(parse_hub_id(reference) is not None for reference in (config.checkpoint, *shards))
     )
 
 

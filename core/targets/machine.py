@@ -149,10 +149,12 @@ def _claim(mirror: RunMirror, folder: RunFolder, options: argparse.Namespace) ->
         if claim.continues:
             listing = _patiently(mirror.look)
             wanted = claim.continues
-            found = [
-                one for one in listing.checkpoints(wanted.incarnation) if one.step == wanted.step
+            checkpoints = [
+                checkpoint
+                for checkpoint in listing.checkpoints(wanted.incarnation)
+                if checkpoint.step == wanted.step
             ]
-            _restore(mirror, folder, found, must=True)
+            _restore(mirror, folder, checkpoints, must=True)
         return claim
     listing = _patiently(mirror.look)
     if os.environ.get(ONCE_VARIABLE):
@@ -177,11 +179,11 @@ def _refuse_second_start(mirror: RunMirror, listing: Listing, launch: int) -> No
 
 
 def _restore(
-    mirror: RunMirror, folder: RunFolder, found: list[StoredCheckpoint], *, must: bool = False
+    mirror: RunMirror, folder: RunFolder, checkpoints: list[StoredCheckpoint], *, must: bool = False
 ) -> StoredCheckpoint | None:
     """Downloads the first of these checkpoints that is whole."""
     parent = folder.path / CHECKPOINTS_FOLDER
-    for checkpoint in found:
+    for checkpoint in checkpoints:
         try:
             _patiently(partial(mirror.fetch_checkpoint, checkpoint, parent))
         except MirrorError as error:

@@ -41,13 +41,17 @@ def list_machines(workspace: Workspace) -> list[ListedMachine]:
     """
     targets = known_targets(workspace)
     with ThreadPoolExecutor(_MOST_AT_ONCE) as pool:
-        found = [one for listed in pool.map(_list, targets) for one in listed]
+        machines = [machine for listed in pool.map(_list, targets) for machine in listed]
     # Two addresses of one service or host, such as of two flavours, show the same machines.
     listers = {target: _lister_of(target) for target in targets}
     return list(
         {
-            (listers[one.target] if one.id else one.target, one.id, one.run_id): one
-            for one in found
+            (
+                listers[machine.target] if machine.id else machine.target,
+                machine.id,
+                machine.run_id,
+            ): machine
+            for machine in machines
         }.values()
     )
 
@@ -60,36 +64,46 @@ def delete_machine(workspace: Workspace, machine_id: str, target: str = "") -> L
         TargetError: The target refuses, or can't be reached.
     """
     listed = list_machines(workspace)
-    found = [one for one in listed if one.id == machine_id and target in ("", one.target)]
-    if not found:
+    matching_machines = [
+        machine for machine in listed if machine.id == machine_id and target in ("", machine.target)
+    ]
+    if not matching_machines:
         raise ConfigError(
             f"There is no machine {machine_id[:200]}",
-            expected=", ".join(one.id for one in listed if one.id) or "a machine; there is none",
+            expected=", ".join(machine.id for machine in listed if machine.id)
+            or "a machine; there is none",
             received=machine_id[:200],
             fix="list the machines with: studio targets",
             field="id",
         )
-    one = _only(found, workspace)
-    machine = Machine(one.target, one.id, one.run_id, one.launch, one.created, one.detail)
+    listed_machine = _only(matching_machines, workspace)
+    machine = Machine(
+        listed_machine.target,
+        listed_machine.id,
+        listed_machine.run_id,
+        listed_machine.launch,
+        listed_machine.created,
+        listed_machine.detail,
+    )
     try:
-        _stop_run(workspace, one)
+        _stop_run(workspace, listed_machine)
     finally:
-        open_target(one.target).cancel(machine)
-    return one
+        open_target(listed_machine.target).cancel(machine)
+    return listed_machine
 
 
-def _only(found: Sequence[ListedMachine], workspace: Workspace) -> ListedMachine:
+def _only(machines: Sequence[ListedMachine], workspace: Workspace) -> ListedMachine:
     """Returns the machine, of several with one id that of this workspace's run.
 
     Raises ConfigError if that isn't clear.
     """
-    launched = [one for one in found if _has_launched(workspace, one)]
-    chosen = launched or found
+    launched = [machine for machine in machines if _has_launched(workspace, machine)]
+    chosen = launched or machines
     if len(chosen) > 1:
         raise ConfigError(
             f"Several targets have a machine {chosen[0].id}",
             expected="one machine of this id",
-            received=", ".join(one.target for one in chosen),
+            received=", ".join(machine.target for machine in chosen),
             fix="delete it in the web app (Runs, Machines), which shows the target of each",
             field="id",
         )
@@ -105,9 +119,12 @@ def _has_launched(workspace: Workspace, machine: ListedMachine) -> bool:
         launches = RemoteState.read(RunFolder.of(workspace, machine.run_id)).launches
     except StudioError:
         return False
-    known = [Machine.from_json(one.machine) for one in launches if one.machine]
+    known = [Machine.from_json(launch.machine) for launch in launches if launch.machine]
     lister = _lister_of(machine.target)
-    return any(one.id == machine.id and _lister_of(one.target) == lister for one in known)
+    return any(
+        known_machine.id == machine.id and _lister_of(known_machine.target) == lister
+        for known_machine in known
+    )
 
 
 def _lister_of(target: str) -> str:
@@ -155,12 +172,19 @@ def known_targets(workspace: Workspace) -> list[str]:
 
 def _list(target: str) -> list[ListedMachine]:
     try:
-        found = open_target(target).list_machines()
+        machines = open_target(target).list_machines()
     except StudioError as error:
         return [ListedMachine(target, error=str(error))]
     except Exception as error:  # noqa: BLE001 -- the machines of the other targets are shown
         return [ListedMachine(target, error=f"{type(error).__name__}: {error}"[:500])]
     return [
-        ListedMachine(target, one.id, one.run_id, one.launch, one.created, printable(one.detail))
-        for one in found
+        ListedMachine(
+            target,
+            machine.id,
+            machine.run_id,
+            machine.launch,
+            machine.created,
+            printable(machine.detail),
+        )
+        for machine in machines
     ]

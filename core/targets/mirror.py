@@ -119,29 +119,29 @@ class Listing:
 
     def checkpoints(self, incarnation: int) -> list[StoredCheckpoint]:
         """Complete checkpoints of one incarnation, newest first."""
-        found = [
+        checkpoints = [
             StoredCheckpoint(incarnation, step, files)
             for (number, name), files in self._complete_folders.items()
             if number == incarnation and (step := checkpoint_step(name)) is not None
         ]
-        return sorted(found, key=lambda one: one.step, reverse=True)
+        return sorted(checkpoints, key=lambda checkpoint: checkpoint.step, reverse=True)
 
     def kept_models(self) -> dict[int, KeptModel]:
         """The models that were kept, by words; of several incarnations', the earliest one's."""
-        found: dict[int, KeptModel] = {}
+        models: dict[int, KeptModel] = {}
         for (incarnation, name), files in sorted(self._complete_folders.items()):
             if (words := words_of_name(name)) is not None:
-                found.setdefault(words, KeptModel(incarnation, words, files))
-        return found
+                models.setdefault(words, KeptModel(incarnation, words, files))
+        return models
 
     @cached_property
     def _complete_folders(self) -> dict[tuple[int, str], dict[str, int]]:
         """Sizes by file name of the checkpoints with a manifest, by incarnation and name."""
         files: dict[tuple[int, str], dict[str, int]] = {}
         for name, stored in self.objects.items():
-            if found := _CHECKPOINT_FILE.fullmatch(name):
-                files.setdefault((int(found[1]), found[2]), {})[found[3]] = stored.bytes
-        return {place: found for place, found in files.items() if MANIFEST_FILE in found}
+            if match := _CHECKPOINT_FILE.fullmatch(name):
+                files.setdefault((int(match[1]), match[2]), {})[match[3]] = stored.bytes
+        return {place: sizes for place, sizes in files.items() if MANIFEST_FILE in sizes}
 
     def artifact(self, incarnation: int) -> dict[str, int] | None:
         """Sizes of the files that the run made; None if they aren't complete."""
@@ -215,11 +215,11 @@ class RunMirror:
 
     def look(self) -> Listing:
         prefix = f"{self._root}/"
-        found = self.store.list_objects(self._root)
+        objects = self.store.list_objects(self._root)
         return Listing(
             {
-                name.removeprefix(prefix): one
-                for name, one in found.items()
+                name.removeprefix(prefix): stored
+                for name, stored in objects.items()
                 if name.startswith(prefix)
             }
         )
@@ -390,7 +390,9 @@ class RunMirror:
         own = [number for number in numbers if self.read_claim(number).launch == launch]
         prefixes = tuple(f"{_incarnation(number)}/" for number in own)
         claims = [listing.objects[_claim(number)].modified for number in own]
-        times = [one.modified for name, one in listing.objects.items() if name.startswith(prefixes)]
+        times = [
+            stored.modified for name, stored in listing.objects.items() if name.startswith(prefixes)
+        ]
         return (claims[0], max([*claims, *times])) if claims else None
 
     # Folders with a manifest.
@@ -499,17 +501,19 @@ class RunMirror:
         An incarnation that another one left behind has checkpoints beyond the one that was resumed
         from: they are no part of the chain.
         """
-        found: list[StoredCheckpoint] = []
+        checkpoints: list[StoredCheckpoint] = []
         incarnation, most = listing.newest, None
         while incarnation:
             own = listing.checkpoints(incarnation)
-            found += [one for one in own if most is None or one.step <= most]
+            checkpoints += [
+                checkpoint for checkpoint in own if most is None or checkpoint.step <= most
+            ]
             continues = self.read_claim(incarnation).continues
             if continues is None:
                 break
             most = continues.step if most is None else min(most, continues.step)
             incarnation = continues.incarnation
-        return found
+        return checkpoints
 
     def _download(
         self, name: str, files: Mapping[str, int], incarnation: int, folder: Path

@@ -19,7 +19,8 @@ def open_store(address: str) -> ObjectStore:
     if opener is None:
         raise ConfigError(
             "The mirror's address has an unknown scheme",
-            expected="an address that begins with " + ", ".join(f"{one}://" for one in _OPENERS),
+            expected="an address that begins with "
+            + ", ".join(f"{scheme}://" for scheme in _OPENERS),
             received=address[:200],
             fix="name a bucket, or a folder on a machine that ssh reaches",
             field="mirror",

@@ -251,7 +251,7 @@ class Publisher:
 
     def _send_checkpoints(self) -> None:
         sent: set[int] = set()
-        kept: set[int] = set()
+        sent_models: set[int] = set()
         while not self._superseded.is_set():
             is_last = self._ended.wait(SECONDS_PER_ROUND)
             if is_last:
@@ -262,7 +262,7 @@ class Publisher:
                     self._inputs = None
                 finish = self._retrying if is_last else self._attempt
                 finish(lambda: self._send_newest_checkpoint(sent))
-                finish(lambda: self._send_kept_models(kept))
+                finish(lambda: self._send_kept_models(sent_models))
             if is_last:
                 return
 
@@ -278,7 +278,7 @@ class Publisher:
             return
         step, path = newest
         listing = self._mirror.look()
-        mirrored = {one.step for one in self._mirror.find_checkpoints(listing)}
+        mirrored = {checkpoint.step for checkpoint in self._mirror.find_checkpoints(listing)}
         if step not in mirrored:
             with _staged(self._folder, path) as copy:
                 if copy is None:
@@ -297,10 +297,10 @@ class Publisher:
                 self._mirror.upload_kept_model(parent / words_name(words), self._number, words)
             sent.add(words)
 
-    def _remove_old(self, listing: Listing, kept: set[int]) -> None:
+    def _remove_old(self, listing: Listing, local_steps: set[int]) -> None:
         """Removes mirrored checkpoints of this incarnation that the run has removed."""
         for checkpoint in listing.checkpoints(self._number):
-            if checkpoint.step not in kept:
+            if checkpoint.step not in local_steps:
                 self._mirror.remove_checkpoint(checkpoint)
 
     # Both.
@@ -389,8 +389,8 @@ def _complete_lines(path: Path, offset: int) -> bytes:
 def _local_checkpoints(folder: RunFolder) -> list[tuple[int, Path]]:
     """Returns steps and folders of the complete checkpoints, newest first."""
     parent = folder.path / CHECKPOINTS_FOLDER
-    found = [(step, parent / checkpoint_name(step)) for step in checkpoint_steps(parent)]
-    return [(step, path) for step, path in found if (path / MANIFEST_FILE).is_file()]
+    checkpoints = [(step, parent / checkpoint_name(step)) for step in checkpoint_steps(parent)]
+    return [(step, path) for step, path in checkpoints if (path / MANIFEST_FILE).is_file()]
 
 
 @contextmanager

@@ -74,26 +74,26 @@ def check_references(
     config: StageConfig, placed: Mapping[str, Any], spec: RunSpec, workspace: Workspace
 ) -> None:
     """Raises MirrorError if a config names files of this machine that the run didn't bring."""
-    mixed = {one.name for one in spec.inputs if one.field == "mixture"}
+    mixed = {run_input.name for run_input in spec.inputs if run_input.field == "mixture"}
     for name in INPUT_FIELDS:
         value = str(getattr(config, name, ""))
         values = set(split_references(value)) - mixed if name == "mixture" else {value} - {""}
-        for one in values if name not in placed else ():
-            if _is_local(name, one, workspace):
-                raise _refused(f"{name}={one}, a file or folder of this machine"[:300])
+        for reference in values if name not in placed else ():
+            if _is_local(name, reference, workspace):
+                raise _refused(f"{name}={reference}, a file or folder of this machine"[:300])
 
 
 def check_brought(config: StageConfig, inputs: Sequence[Input]) -> None:
     """Raises MirrorError if a config names anything that the run didn't bring."""
-    fields = [one.field for one in inputs if one.field != "mixture"]
+    fields = [run_input.field for run_input in inputs if run_input.field != "mixture"]
     if twice := next((name for name in fields if fields.count(name) > 1), ""):
         raise _refused(f"two inputs for {twice}")
-    mixed = {one.name for one in inputs if one.field == "mixture"}
+    mixed = {run_input.name for run_input in inputs if run_input.field == "mixture"}
     for name in INPUT_FIELDS:
         value = str(getattr(config, name, ""))
         given = set(split_references(value)) - mixed if name == "mixture" else {value} - {""}
-        for one in given if name not in fields else ():
-            raise _refused(f"{name}={one}, which is not in the mirror"[:300])
+        for reference in given if name not in fields else ():
+            raise _refused(f"{name}={reference}, which is not in the mirror"[:300])
 
 
 def _is_local(name: str, value: str, workspace: Workspace) -> bool:

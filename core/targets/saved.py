@@ -101,7 +101,10 @@ def read_machines(workspace: Workspace) -> list[SavedMachine]:
     data = read_regular(path, _MOST_FILE_BYTES, error=ConfigError)
     try:
         values = parse_bounded_json(data)["machines"]
-        found = [_printable(SavedMachine.model_validate(one)) for one in values[:_MOST_MACHINES]]
+        machines = [
+            _printable(SavedMachine.model_validate(stored_machine))
+            for stored_machine in values[:_MOST_MACHINES]
+        ]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise ConfigError(
             f"{path} can't be read",
@@ -109,16 +112,16 @@ def read_machines(workspace: Workspace) -> list[SavedMachine]:
             received=f"{type(error).__name__}",
             fix="delete the file, and add the machines again",
         ) from error
-    by_name = {one.name: one for one in found}
-    return sorted(by_name.values(), key=lambda one: one.name.lower())
+    by_name = {machine.name: machine for machine in machines}
+    return sorted(by_name.values(), key=lambda machine: machine.name.lower())
 
 
 def find_machine(workspace: Workspace, name: str) -> SavedMachine:
     """Finds a saved machine by its name; raises ConfigError."""
     machines = read_machines(workspace)
-    found = next((one for one in machines if one.name == name), None)
-    if found is None:
-        names = [one.name for one in machines]
+    machine = next((machine for machine in machines if machine.name == name), None)
+    if machine is None:
+        names = [machine.name for machine in machines]
         raise ConfigError(
             f"There is no saved machine {name[:100]!r}",
             expected=", ".join(names) or "the name of a saved machine; there is none yet",
@@ -126,13 +129,13 @@ def find_machine(workspace: Workspace, name: str) -> SavedMachine:
             fix=did_you_mean(name, names) or "add it with: studio machines add NAME ADDRESS",
             field="target",
         )
-    return found
+    return machine
 
 
 def machine_at(workspace: Workspace, target: str) -> SavedMachine | None:
     """Returns the saved machine with an address, one with a passed check first."""
-    found = [one for one in read_machines(workspace) if one.target == target]
-    return next((one for one in found if one.has_passed), next(iter(found), None))
+    machines = [machine for machine in read_machines(workspace) if machine.target == target]
+    return next((machine for machine in machines if machine.has_passed), next(iter(machines), None))
 
 
 def named_machine(workspace: Workspace, target: str) -> SavedMachine | None:
@@ -274,28 +277,28 @@ def _keep(workspace: Workspace, target: str, answer: str, *, passed: bool) -> No
     if machine_at(workspace, target) is None:
         return
     with _changing(workspace) as machines:
-        for name, one in machines.items():
-            if one.target == target:
-                machines[name] = one.model_copy(update={"check": check})
+        for name, machine in machines.items():
+            if machine.target == target:
+                machines[name] = machine.model_copy(update={"check": check})
 
 
 @contextmanager
 def _changing(workspace: Workspace) -> Iterator[dict[str, SavedMachine]]:
     workspace.make_root()
     with file_lock(workspace.root / "machines.lock"):
-        machines = {one.name: one for one in read_machines(workspace)}
+        machines = {machine.name: machine for machine in read_machines(workspace)}
         yield machines
-        values = {"machines": [one.model_dump(mode="json") for one in machines.values()]}
+        values = {"machines": [machine.model_dump(mode="json") for machine in machines.values()]}
         text = json.dumps(values, indent=1, ensure_ascii=False)
         write_atomically(workspace.root / MACHINES_FILE, text + "\n")
 
 
-def _free_name(target: str, taken: Mapping[str, Any]) -> str:
+def _free_name(target: str, used_names: Mapping[str, Any]) -> str:
     name = (
         _NOT_IN_NAMES.sub("-", place_of_target(target)).strip("-._")[:40] or urlsplit(target).scheme
     )
     names = [name, *(f"{name}-{number}" for number in range(2, _MOST_MACHINES + 2))]
-    return next(one for one in names if one not in taken)
+    return next(candidate for candidate in names if candidate not in used_names)
 
 
 def _printable(machine: SavedMachine) -> SavedMachine:

@@ -300,14 +300,14 @@ def parse_events(data: bytes, name: str) -> list[dict[str, Any]]:
 
 def segment_number(name: str) -> int | None:
     """Returns the number of a segment's file name; None for other names."""
-    found = _SEGMENT.fullmatch(name)
-    return int(found[1]) if found else None
+    match = _SEGMENT.fullmatch(name)
+    return int(match[1]) if match else None
 
 
 def claim_number(name: str) -> int | None:
     """Returns the incarnation that a claim's file name states; None for other names."""
-    found = _CLAIM.fullmatch(name)
-    return int(found[1]) if found else None
+    match = _CLAIM.fullmatch(name)
+    return int(match[1]) if match else None
 
 
 def _event(values: Any) -> dict[str, Any]:

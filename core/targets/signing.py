@@ -98,13 +98,13 @@ class Seal:
             return None
         return self.add(f"{name}/{SIGNATURE_FILE}", _statement(manifest))
 
-    def check_file(self, name: str, manifest: bytes, found: bytes | None) -> None:
+    def check_file(self, name: str, manifest: bytes, signature: bytes | None) -> None:
         """Raises MirrorError for a folder whose manifest these keys haven't signed."""
         if not self.keys:
             return
-        self.check(f"{name}/{SIGNATURE_FILE}", found or b"")
-        assert found is not None
-        if json.loads(found).get("manifest") != json.loads(_statement(manifest))["manifest"]:
+        self.check(f"{name}/{SIGNATURE_FILE}", signature or b"")
+        assert signature is not None
+        if json.loads(signature).get("manifest") != json.loads(_statement(manifest))["manifest"]:
             raise self._unsigned(name)
 
     def _full(self, name: str) -> str:

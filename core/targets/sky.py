@@ -125,25 +125,27 @@ class SkyAddress:
     def resources(self) -> dict[str, object]:
         """The `resources` of a task."""
         given = self.parameters
-        found: dict[str, object] = {name: given[name] for name in _PLAIN if name in given}
+        resources: dict[str, object] = {name: given[name] for name in _PLAIN if name in given}
         places = [given.get(name, "*") for name in ("cloud", "region", "zone")]
         if self.is_tpu and places[0] == "*":
             places[0] = "gcp"
         if any(place != "*" for place in places):
-            found["infra"] = "/".join(places)
+            resources["infra"] = "/".join(places)
         if self.accelerator:
-            found["accelerators"] = self.accelerator
+            resources["accelerators"] = self.accelerator
         if runtime := self._runtime_version():
-            found["accelerator_args"] = {"runtime_version": runtime}
+            resources["accelerator_args"] = {"runtime_version": runtime}
         if "disk_size" in given:
-            found["disk_size"] = int(given["disk_size"])
+            resources["disk_size"] = int(given["disk_size"])
         is_spot = given.get("use_spot") in ("1", "true")
-        return {**found, "use_spot": is_spot, "job_recovery": {"max_restarts_on_errors": 0}}
+        return {**resources, "use_spot": is_spot, "job_recovery": {"max_restarts_on_errors": 0}}
 
     def describe(self) -> str:
-        found = self.resources
-        spot = "spot" if found["use_spot"] else "on demand"
-        return ", ".join([self.accelerator or "CPU", spot, str(found.get("infra", "any cloud"))])
+        resources = self.resources
+        spot = "spot" if resources["use_spot"] else "on demand"
+        return ", ".join(
+            [self.accelerator or "CPU", spot, str(resources.get("infra", "any cloud"))]
+        )
 
     def _runtime_version(self) -> str:
         is_v5e = self.accelerator.startswith("tpu-v5litepod-")
@@ -214,40 +216,40 @@ class SkyTarget:
         }
 
     def find(self, run_id: str, launch: int) -> Machine | None:
-        found = _newest(self._sky.queue(), job_name(run_id, launch))
-        return self._machine(found) if found else None
+        job = _newest(self._sky.queue(), job_name(run_id, launch))
+        return self._machine(job) if job else None
 
     def state(self, machine: Machine) -> Status:
         """Asks for a job's state; raises TargetError if no cloud can ever run it."""
-        found = _newest(self._sky.queue(), _checked_name(machine))
-        if found is None:
+        job = _newest(self._sky.queue(), _checked_name(machine))
+        if job is None:
             return Status("ended", "gone")
-        if found.status == _REFUSED:
+        if job.status == _REFUSED:
             raise TargetError(
                 "SkyPilot can't give this machine",
                 expected="resources that a cloud with a login here offers",
-                received=found.reason or found.status,
+                received=job.reason or job.status,
                 fix="correct the target's address, or log in to the cloud; try: sky check",
             )
-        if found.recoveries and not found.is_over:
+        if job.recoveries and not job.is_over:
             return Status("ended", "SkyPilot has lost its machine and restarted it")
-        state = "ended" if found.is_over else _STATES.get(found.status, "unknown")
-        return Status(state, found.detail)
+        state = "ended" if job.is_over else _STATES.get(job.status, "unknown")
+        return Status(state, job.detail)
 
     def log(self, machine: Machine) -> str:
-        found = _newest(self._sky.queue(), _checked_name(machine))
-        return self._sky.log(found.number) if found else ""
+        job = _newest(self._sky.queue(), _checked_name(machine))
+        return self._sky.log(job.number) if job else ""
 
     def cancel(self, machine: Machine) -> None:
         """Cancels all jobs of this name; SkyPilot's controller then deletes their machines."""
         name = _checked_name(machine)
-        found = self._sky.queue("--skip-finished")
-        if numbers := [one.number for one in found if one.name == name and not one.is_over]:
+        jobs = self._sky.queue("--skip-finished")
+        if numbers := [job.number for job in jobs if job.name == name and not job.is_over]:
             self._sky.cancel(numbers)
 
     def list_machines(self) -> list[Machine]:
-        found = self._sky.queue("--skip-finished")
-        return [machine for one in found if (machine := self._machine(one))]
+        jobs = self._sky.queue("--skip-finished")
+        return [machine for job in jobs if (machine := self._machine(job))]
 
     def _machine(self, job: SkyJob) -> Machine | None:
         """Returns the machine of a job of this program; None for others."""
@@ -276,8 +278,8 @@ def _checked_name(machine: Machine) -> str:
 
 def _newest(jobs: Sequence[SkyJob], name: str) -> SkyJob | None:
     """Returns a job by its name, preferably one that isn't over."""
-    found = [one for one in jobs if one.name == name]
-    return max(found, key=lambda one: (not one.is_over, one.number), default=None)
+    named_jobs = [job for job in jobs if job.name == name]
+    return max(named_jobs, key=lambda job: (not job.is_over, job.number), default=None)
 
 
 def _mirror_is_needed(asked: str) -> ConfigError:

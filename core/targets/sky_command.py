@@ -100,7 +100,7 @@ class Sky:
 
     def launch(self, name: str, file: Path, secrets: Mapping[str, str]) -> None:
         """Submits a managed job; `--secret NAME` takes the value from the call's environment."""
-        names = [part for one in secrets for part in ("--secret", one)]
+        names = [part for variable in secrets for part in ("--secret", variable)]
         self._call(
             ["launch", "-y", "-d", "-n", name, *names, str(file)],
             secrets=secrets,
@@ -167,12 +167,14 @@ class Sky:
             )
             if code in codes:
                 return _read(output, tail_bytes)
-            said = _last_words(_read(errors, _LOG_BYTES)) or _last_words(_read(output, _LOG_BYTES))
-        kind = UnavailableError if _UNREACHABLE.search(said) else TargetError
+            message = _last_words(_read(errors, _LOG_BYTES)) or _last_words(
+                _read(output, _LOG_BYTES)
+            )
+        kind = UnavailableError if _UNREACHABLE.search(message) else TargetError
         raise kind(
             f"SkyPilot has refused: sky jobs {arguments[0]}",
             expected="exit status 0",
-            received=said or f"exit status {code}",
+            received=message or f"exit status {code}",
             fix="correct the cause; `sky check` shows which clouds it can use",
         )
 
@@ -226,8 +228,8 @@ def _parse_jobs(text: str) -> list[SkyJob]:
         values = json.loads(text[begin.start() :]) if begin else None
     except (ValueError, RecursionError):
         values = None
-    jobs = [SkyJob.parse(one) for one in values] if isinstance(values, list) else [None]
-    known = [one for one in jobs if one]
+    jobs = [SkyJob.parse(value) for value in values] if isinstance(values, list) else [None]
+    known = [job for job in jobs if job]
     if len(known) < len(jobs):
         raise UnavailableError(
             "SkyPilot's answer can't be used",

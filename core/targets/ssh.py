@@ -65,9 +65,9 @@ _OPTIONS = (
 _USER_INFO = re.compile(r"[^@/]+@?")
 
 
-def _without_password(found: re.Match[str]) -> str:
-    user, colon, rest = found[0].partition(":")
-    return f"{user}:…@" if colon and rest.endswith("@") else found[0]
+def _without_password(match: re.Match[str]) -> str:
+    user, colon, rest = match[0].partition(":")
+    return f"{user}:…@" if colon and rest.endswith("@") else match[0]
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class Ssh:
         command = [*self._command, "--", self.host.name, f"exec sh -c {shlex.quote(script)}"]
         output = stdout or io.BytesIO()
         try:
-            code, said = self._exchange(command, stdin, output, most_bytes, seconds)
+            code, error_output = self._exchange(command, stdin, output, most_bytes, seconds)
         except FileNotFoundError as error:
             raise TargetError(
                 "There is no ssh client on this machine",
@@ -174,12 +174,12 @@ class Ssh:
                 fix="install openssh-client",
             ) from error
         if code == _CONNECTION_FAILED:
-            raise self._unavailable(_last_line(said))
+            raise self._unavailable(_last_line(error_output))
         if code not in codes:
             raise TargetError(
                 f"A command on {self.host.name} failed",
                 expected="exit status 0",
-                received=f"{code}: {_last_line(said)}",
+                received=f"{code}: {_last_line(error_output)}",
                 fix="check the disk, the rights and the shell of that account",
             )
         return code, output.getvalue() if isinstance(output, io.BytesIO) else b""
@@ -263,15 +263,15 @@ class SshStore:
         )
         _, output = self._ssh.run(script, most_bytes=_MOST_LISTING_BYTES)
         check_number(range(output.count(b"\0")), self.address)
-        found: dict[str, StoredObject] = {}
+        objects: dict[str, StoredObject] = {}
         for entry in output.split(b"\0"):
             size, _, rest = entry.decode("utf-8", "replace").partition(" ")
             version, _, path = rest.partition(" ")
             name = path.removeprefix("./")
             if re.fullmatch("[0-9]{1,18}", size) and not flaw_of_name(name):
-                found[name] = StoredObject(int(size), version, _time_of(version))
-                check_number(found, self.address)
-        return found
+                objects[name] = StoredObject(int(size), version, _time_of(version))
+                check_number(objects, self.address)
+        return objects
 
     def read(self, name: str, most_bytes: int) -> bytes | None:
         path = self._quoted(name)
@@ -397,9 +397,9 @@ def _copy(source: IO[bytes], output: BinaryIO, most_bytes: int, host: str) -> No
         output.write(piece)
 
 
-def _keep_end(source: IO[bytes], kept: list[bytes]) -> None:
+def _keep_end(source: IO[bytes], tail: list[bytes]) -> None:
     while piece := source.read1(_PIECE_BYTES):  # type: ignore[attr-defined]
-        kept[:] = [b"".join([*kept, piece])[-_PIECE_BYTES:]]
+        tail[:] = [b"".join([*tail, piece])[-_PIECE_BYTES:]]
 
 
 def _send(sink: IO[bytes], data: bytes) -> None:

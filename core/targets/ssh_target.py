@@ -214,7 +214,7 @@ class SshTarget:
             '"$(state "$one")"; done; exit 0',
             most_bytes=_MOST_LISTING_BYTES,
         )
-        found = []
+        machines = []
         for line in output.decode("utf-8", "replace").splitlines():
             name, _, rest = line.partition("\t")
             created, _, state = rest.partition("\t")
@@ -222,8 +222,8 @@ class SshTarget:
             is_launch = is_run_id(run_id) and re.fullmatch("[0-9]{1,6}", launch)
             if is_launch and not state.startswith("ended"):
                 seconds = float(created) if re.fullmatch("[0-9]{1,11}", created) else 0.0
-                found.append(self._machine(run_id, int(launch), seconds, state[:40]))
-        return found
+                machines.append(self._machine(run_id, int(launch), seconds, state[:40]))
+        return machines
 
     def _machine(self, run_id: str, launch: int, created: float, detail: str = "") -> Machine:
         return Machine(self.address, f"{run_id}-{launch}", run_id, launch, created, detail)

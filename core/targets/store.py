@@ -91,9 +91,9 @@ class FolderStore:
         self.root = Path(os.path.expanduser(_path_of(address)))
 
     def list_objects(self, prefix: str = "") -> dict[str, StoredObject]:
-        found: dict[str, StoredObject] = {}
+        objects: dict[str, StoredObject] = {}
         if not (self.root / prefix).is_dir() or self._is_link(prefix):
-            return found
+            return objects
         with _explaining(self.address):
             for folder, _, files in os.walk(self.root / prefix if prefix else self.root):
                 for file in files:
@@ -104,9 +104,9 @@ class FolderStore:
                     status = path.lstat()
                     if stat.S_ISREG(status.st_mode):
                         version = f"{status.st_mtime_ns}-{status.st_ino}"
-                        found[name] = StoredObject(status.st_size, version, status.st_mtime)
-                    check_number(found, self.address)
-        return found
+                        objects[name] = StoredObject(status.st_size, version, status.st_mtime)
+                    check_number(objects, self.address)
+        return objects
 
     def read(self, name: str, most_bytes: int) -> bytes | None:
         with _explaining(self.address):
@@ -207,10 +207,10 @@ class FolderStore:
             yield None, last
             return
         try:
-            for one in folders:
-                is_new = make and _make_folder(one, descriptor)
+            for folder in folders:
+                is_new = make and _make_folder(folder, descriptor)
                 try:
-                    inner = os.open(one, _FOLDER | os.O_NOFOLLOW, dir_fd=descriptor)
+                    inner = os.open(folder, _FOLDER | os.O_NOFOLLOW, dir_fd=descriptor)
                 except OSError as error:
                     is_missing = error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
                     if make or not is_missing:
@@ -270,9 +270,9 @@ def checked_name(name: str, address: str) -> str:
     return name
 
 
-def check_number(found: Sized, address: str) -> None:
+def check_number(listing: Sized, address: str) -> None:
     """Raises MirrorError for a listing with too many objects."""
-    if len(found) > _MOST_OBJECTS:
+    if len(listing) > _MOST_OBJECTS:
         raise MirrorError(
             f"The mirror {address} has too many objects",
             expected=f"at most {_MOST_OBJECTS:,}",

@@ -140,16 +140,16 @@ def _used_inputs(spec: RunSpec, config: StageConfig) -> list[Input]:
     """Returns the inputs that the run reads here: others are not placed."""
     mixture = split_references(str(getattr(config, "mixture", "")))
     used = []
-    for one in spec.inputs:
-        is_known = one.kind in _KINDS.get(one.field, ())
-        if one.field == "mixture":
-            is_used = one.name in mixture
-        elif one.field == "shards":
+    for run_input in spec.inputs:
+        is_known = run_input.kind in _KINDS.get(run_input.field, ())
+        if run_input.field == "mixture":
+            is_used = run_input.name in mixture
+        elif run_input.field == "shards":
             is_used = not mixture
         else:
-            is_used = bool(getattr(config, one.field, ""))
+            is_used = bool(getattr(config, run_input.field, ""))
         if is_known and is_used:
-            used.append(one)
+            used.append(run_input)
     return used
 
 
@@ -191,25 +191,25 @@ def _was_executed_here(folder: RunFolder) -> bool:
 
 def _place(mirror: RunMirror, inputs: Sequence[Input], workspace: Workspace) -> dict[str, Any]:
     """Fetches the inputs that the workspace lacks; returns the fields that name all of them."""
-    known = [one for one in inputs if _has(workspace, one)]
-    others = [one for one in inputs if one not in known]
+    known = [run_input for run_input in inputs if _has(workspace, run_input)]
+    others = [run_input for run_input in inputs if run_input not in known]
     placed = place_inputs(mirror.store, others, workspace, workspace.cache / "blobs")
-    own = {one.field: one.name for one in known if one.field != "mixture"}
+    own = {run_input.field: run_input.name for run_input in known if run_input.field != "mixture"}
     return {**placed, **own}
 
 
-def _has(workspace: Workspace, one: Input) -> bool:
+def _has(workspace: Workspace, run_input: Input) -> bool:
     """Returns whether the workspace has the same artifact already; refuses another one."""
-    folder = workspace.folder(one.kind) / one.name if one.kind else Path()
-    if not one.kind or not folder.exists():
+    folder = workspace.folder(run_input.kind) / run_input.name if run_input.kind else Path()
+    if not run_input.kind or not folder.exists():
         return False
     hashes = {name: entry["sha256"] for name, entry in read_manifest(folder).files.items()}
-    files = [file for file in one.files if file.name != MANIFEST_FILE]
+    files = [file for file in run_input.files if file.name != MANIFEST_FILE]
     if files and all(hashes.get(file.name) == file.sha256 for file in files):
         return True
     raise RunError(
-        f"This workspace has other {one.kind} of the name {one.name}",
-        expected=f"the {one.kind} that the run was started with, or none of this name",
+        f"This workspace has other {run_input.kind} of the name {run_input.name}",
+        expected=f"the {run_input.kind} that the run was started with, or none of this name",
         received=str(folder),
         fix="use another workspace: --workspace FOLDER",
     )

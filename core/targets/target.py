@@ -154,7 +154,7 @@ class Target(Protocol):
 
 def printable(text: str) -> str:
     """Replaces what could control a terminal in words of a machine."""
-    return "".join(one if one.isprintable() else " " for one in text)
+    return "".join(character if character.isprintable() else " " for character in text)
 
 
 # Scheme, module and class; each is imported when it is needed.
@@ -185,7 +185,8 @@ def open_target(address: str) -> Target:
     if reference is None:
         raise ConfigError(
             "The target's address has an unknown scheme",
-            expected="an address that begins with " + ", ".join(f"{one}://" for one in _TARGETS),
+            expected="an address that begins with "
+            + ", ".join(f"{scheme}://" for scheme in _TARGETS),
             received=address[:200],
             fix="see docs/remote.md for the addresses",
             field="target",

@@ -161,8 +161,8 @@ class TpuTarget:
                 raise
         deadline = time.monotonic() + _VISIBLE_WITHIN_SECONDS
         while time.monotonic() < deadline:
-            if found := self.find(job.run_id, job.launch):
-                return found
+            if machine := self.find(job.run_id, job.launch):
+                return machine
             operation = self._look_at(operation)
             time.sleep(_POLL_SECONDS)
         raise UnavailableError(
@@ -177,15 +177,15 @@ class TpuTarget:
         resource = self._get(id)
         if resource is None:
             return None
-        found = self._machine(resource)
-        if found is None or found.run_id != run_id:
+        machine = self._machine(resource)
+        if machine is None or machine.run_id != run_id:
             raise TargetError(
                 f"The queued resource {id} exists but isn't this run's",
                 expected=f"a resource that this program made for {run_id}",
                 received="another one",
                 fix="delete it in the console if nobody needs it",
             )
-        return found
+        return machine
 
     def state(self, machine: Machine) -> Status:
         resource = self._get(machine.id)
@@ -224,19 +224,19 @@ class TpuTarget:
 
     def list_machines(self) -> list[Machine]:
         """Lists this program's queued resources of the zone, suspended ones included."""
-        found: list[Machine] = []
+        machines: list[Machine] = []
         query = {"pageSize": str(_PAGE_SIZE)}
         for _ in range(_MOST_PAGES):
             page = self._api.call("GET", f"{self._parent}/queuedResources", query=query)
             entries = page.get("queuedResources")
             for resource in entries if isinstance(entries, list) else []:
                 if machine := self._machine(resource):
-                    found.append(machine)
+                    machines.append(machine)
             token = page.get("nextPageToken")
             if not token:
                 break
             query["pageToken"] = str(token)
-        return found
+        return machines
 
     # Requests.
 
