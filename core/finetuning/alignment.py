@@ -67,7 +67,7 @@ def align(encoding: Encoding, words: Sequence[str]) -> tuple[NDArray[np.int32], 
     ]
     positions, has_own = [], []
     begin = at = last = 0
-    taken = -1
+    last_place = -1
     for word in words:
         end, space = begin + len(word), (begin - 1, begin)
         while at < len(spans) and spans[at][2] <= begin and spans[at][1:] != space:
@@ -76,8 +76,8 @@ def align(encoding: Encoding, words: Sequence[str]) -> tuple[NDArray[np.int32], 
         is_there = at < len(spans) and spans[at][1] < end
         place = spans[at][0] if is_there else last
         positions.append(place)
-        has_own.append(is_there and place != taken)
-        taken = place if is_there else taken
+        has_own.append(is_there and place != last_place)
+        last_place = place if is_there else last_place
         begin = end + 1
     return np.array(positions, np.int32), np.array(has_own, bool)
 

@@ -72,22 +72,24 @@ def collate(
 ) -> dict[str, NDArray]:
     """Pads sequences to a batch of full size; added rows weigh 0."""
     rows = [data.sequences[number] for number in chosen]
-    length = padded_length(max(len(one.ids) for one in rows), longest)
+    length = padded_length(max(len(sequence.ids) for sequence in rows), longest)
     ids = np.full((batch_size, length), architecture.pad_token_id, np.int32)
     mask = np.zeros((batch_size, length), np.int32)
     mask[:, 0] = 1  # Attention needs one token.
-    for row, one in enumerate(rows):
-        ids[row, : len(one.ids)] = one.ids
-        mask[row, : len(one.ids)] = 1
+    for row, sequence in enumerate(rows):
+        ids[row, : len(sequence.ids)] = sequence.ids
+        mask[row, : len(sequence.ids)] = 1
     batch: dict[str, NDArray] = {"input_ids": ids, "attention_mask": mask}
     if uses_decoder:
         start = int(getattr(architecture, "decoder_start_token_id", 0))
         batch["decoder_input_ids"] = shift_right(ids, start)
     if rows[0].segments is not None:
-        batch["token_type_ids"] = _stacked([one.segments for one in rows], batch_size, length)
+        batch["token_type_ids"] = _stacked(
+            [sequence.segments for sequence in rows], batch_size, length
+        )
     width = length
     if rows[0].position is not None:
-        places = [np.array([one.position], np.int32) for one in rows]
+        places = [np.array([sequence.position], np.int32) for sequence in rows]
         batch["masked_positions"] = _stacked(places, batch_size, 1)
         width = 1
     batch["labels"] = _stacked([data.labels[number] for number in chosen], batch_size, width)

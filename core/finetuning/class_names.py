@@ -55,15 +55,15 @@ def class_names_in(metadata: Mapping[bytes, bytes], where: str) -> ClassNames:
     }
 
 
-def names_of_column(found: ClassNames, column: str, place: str) -> tuple[str, ...]:
+def names_of_column(class_names: ClassNames, column: str, place: str) -> tuple[str, ...]:
     """Returns a column's names of classes, () if it has none.
 
     Raises:
         CorpusError: The names aren't short and different.
     """
-    if column not in found:
+    if column not in class_names:
         return ()
-    names = found[column]
+    names = class_names[column]
     if not _are_names(names):
         raise _malformed(place, f"{shown(names)} in the column {shown(column)}")
     return tuple(names)
@@ -105,7 +105,7 @@ def _are_names(names: Any) -> bool:
     return (
         isinstance(names, list | tuple)
         and 1 <= len(names) <= MOST_LABELS
-        and all(isinstance(one, str) and 1 <= len(one) <= LONGEST_LABEL for one in names)
+        and all(isinstance(name, str) and 1 <= len(name) <= LONGEST_LABEL for name in names)
         and len(set(names)) == len(names)
     )
 

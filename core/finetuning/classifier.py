@@ -93,8 +93,10 @@ class Classifier(LanguageModel):
         """Computes half the symmetric divergence of predictions, (B, K), or of unit Gaussians."""
         if self.regresses:
             return 0.5 * ops.square(first[..., 0] - second[..., 0])
-        one, other = ops.log_softmax(first, axis=-1), ops.log_softmax(second, axis=-1)
-        return 0.5 * ops.sum((ops.exp(one) - ops.exp(other)) * (one - other), axis=-1)
+        log_first, log_second = ops.log_softmax(first, axis=-1), ops.log_softmax(second, axis=-1)
+        return 0.5 * ops.sum(
+            (ops.exp(log_first) - ops.exp(log_second)) * (log_first - log_second), axis=-1
+        )
 
     def evaluate_batch(
         self, inputs: Mapping[str, Tensor], labels: Tensor, weights: Tensor
@@ -140,9 +142,9 @@ class Classifier(LanguageModel):
 
 
 def _freeze_own(layer: keras.layers.Layer | None, shared: keras.layers.Layer) -> None:
-    kept = {id(variable) for variable in shared.variables}
+    shared_ids = {id(variable) for variable in shared.variables}
     for variable in layer.variables if layer is not None else ():
-        if id(variable) not in kept:
+        if id(variable) not in shared_ids:
             variable.trainable = False
 
 

@@ -84,9 +84,9 @@ def _named(columns: Sequence[str], name: str, option: str) -> str:
 
 
 def _usual(columns: Sequence[str], usual: Sequence[str], option: str, what: str) -> str:
-    found = [name for name in usual if name in columns]
-    if len(found) == 1 or (found and found[0] == usual[0]):
-        return found[0]
+    usual_columns = [name for name in usual if name in columns]
+    if len(usual_columns) == 1 or (usual_columns and usual_columns[0] == usual[0]):
+        return usual_columns[0]
     raise _unclear(columns, option, what, usual)
 
 

@@ -124,7 +124,7 @@ def _rows_like(first: str, name: str, config: FinetuneConfig, field: str) -> _Ro
         return _conllu_rows(name, config, field)
     given = (config.text_column, config.label_column)
     has_header = config.csv_header == "yes" or (
-        config.csv_header == "auto" and any(one and not one.isdecimal() for one in given)
+        config.csv_header == "auto" and any(cell and not cell.isdecimal() for cell in given)
     )
     if len(cells) < 2:
         raise _no_column(
@@ -149,8 +149,11 @@ def _conllu_rows(name: str, config: FinetuneConfig, field: str) -> _Rows:
 
 
 def _has_conllu_suffix(name: str) -> bool:
-    suffixes = [one.lower() for one in PurePath(name).suffixes]
-    return next((one for one in suffixes[::-1] if one not in SUFFIXES), "") in _CONLLU_SUFFIXES
+    suffixes = [suffix.lower() for suffix in PurePath(name).suffixes]
+    return (
+        next((suffix for suffix in suffixes[::-1] if suffix not in SUFFIXES), "")
+        in _CONLLU_SUFFIXES
+    )
 
 
 def _is_conllu(cells: list[str]) -> bool:
@@ -256,7 +259,7 @@ _SPACES = re.compile(r"[ \t]+")
 
 def _cells(line: str, *, is_tabbed: bool) -> list[str]:
     return (
-        [one.strip(" ") for one in line.split("\t")]
+        [cell.strip(" ") for cell in line.split("\t")]
         if is_tabbed
         else _SPACES.split(line.strip(" \t"))
     )

@@ -109,7 +109,7 @@ def _note_unknown_tags(splits: Splits, note: Callable[[str], Any]) -> None:
 
 
 def _tags_of(examples: Found) -> set[str]:
-    return {label for one in examples for label in _labels_of(one)}
+    return {label for example in examples for label in _labels_of(example)}
 
 
 def hold_out(
@@ -145,19 +145,19 @@ def hold_out(
             "development set",
             field="train_path",
         )
-    kept = [one for number, one in enumerate(examples) if number not in chosen]
-    return kept, [examples[number] for number in sorted(chosen)]
+    remaining = [example for number, example in enumerate(examples) if number not in chosen]
+    return remaining, [examples[number] for number in sorted(chosen)]
 
 
 def _describe_labels(examples: Found) -> str:
-    different = len({label for one in examples for label in _labels_of(one)})
+    different = len({label for example in examples for label in _labels_of(example)})
     return f"{len(examples)} examples with {different} different labels"
 
 
 def _advice(examples: Found, task: FinetuneTask, *, is_sample: bool) -> str:
     if is_sample:
         return "raise limit"
-    if task == "classification" and all(_is_number(one) for one in examples):
+    if task == "classification" and all(_is_number(example) for example in examples):
         return "set task to regression if the labels are numbers, add examples"
     return "add examples"
 
@@ -168,21 +168,21 @@ def _is_number(example: Example | Sentence) -> bool:
 
 def _sparing_labels(examples: Found, order: Sequence[int]) -> list[int]:
     """Leaves out examples without which the others would lack a class or a tag."""
-    left = Counter(label for one in examples for label in _labels_of(one))
-    found = []
+    left = Counter(label for example in examples for label in _labels_of(example))
+    chosen_numbers = []
     for number in order:
         labels = _labels_of(examples[number])
         if all(left[label] > 1 for label in labels):
             left.subtract(labels)
-            found.append(number)
-    return found
+            chosen_numbers.append(number)
+    return chosen_numbers
 
 
 def _leaving_two_tags(examples: Found, order: Sequence[int], task: FinetuneTask) -> list[int]:
     """Returns a sentence without which the others still have two tags, if there is one."""
     if task == "token_classification":
         for number in order:
-            others = [one for other, one in enumerate(examples) if other != number]
+            others = [example for other, example in enumerate(examples) if other != number]
             if len(_tags_of(others)) > 1:
                 return [number]
     return []
@@ -191,11 +191,11 @@ def _leaving_two_tags(examples: Found, order: Sequence[int], task: FinetuneTask)
 def _with_different_numbers_first(examples: Found, order: list[int]) -> list[int]:
     """Moves the first number that differs from the very first to the second place."""
     first = _labels_of(examples[order[0]])
-    others = (one for one in order if _labels_of(examples[one]) != first)
+    others = (number for number in order if _labels_of(examples[number]) != first)
     second = next(others, None)
     if second is None:
         return order
-    return [order[0], second, *(one for one in order[1:] if one != second)]
+    return [order[0], second, *(number for number in order[1:] if number != second)]
 
 
 def _labels_of(example: Example | Sentence) -> set[str]:
@@ -219,21 +219,21 @@ def _read(
         file_records(config, path, field) if path else hub_records(config, split, f"{part}_split")
     )
     reader = TableReader(config, records)
-    found = list(_with_glue_names(config, reader.examples(choose)))
+    examples = list(_with_glue_names(config, reader.examples(choose)))
     if reader.unlabelled and note:
         note(
             f"Left out {reader.unlabelled:,} rows of {where}: their class is -1, which means that "
             "they have no label"
         )
     return _Part(
-        _not_empty(found, where, field if path else f"{part}_split", reader.unlabelled),
+        _not_empty(examples, where, field if path else f"{part}_split", reader.unlabelled),
         reader.class_names,
     )
 
 
-def _not_empty(found: Found, where: str, field: str, unlabelled: int = 0) -> Found:
-    if found:
-        return found
+def _not_empty(examples: Found, where: str, field: str, unlabelled: int = 0) -> Found:
+    if examples:
+        return examples
     raise CorpusError(
         f"{where} has no examples",
         expected="at least one labelled example",
@@ -249,8 +249,8 @@ def _with_glue_names(
     config: FinetuneConfig, examples: Iterable[Example | Sentence]
 ) -> Iterator[Example | Sentence]:
     names = TASKS[config.glue].labels if config.glue else ()
-    for one in examples:
-        yield _with_name(one, names, config.glue) if names else one  # type: ignore[arg-type]
+    for example in examples:
+        yield _with_name(example, names, config.glue) if names else example  # type: ignore[arg-type]
 
 
 def _with_name(example: Example, names: Sequence[str], task: str) -> Example:

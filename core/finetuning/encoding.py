@@ -62,15 +62,15 @@ class TextEncoder:
 
     def encode(self, texts: Sequence[tuple[str, ...]]) -> list[TokenSequence]:
         """Encodes texts and pairs of texts; too long ones are cut off."""
-        inputs = [one[0] if len(one) == 1 else one for one in texts]
+        inputs = [parts[0] if len(parts) == 1 else parts for parts in texts]
         with native_calls():
             encoded = self._backend.encode_batch(inputs)
-        found = []
-        for one in encoded:
-            ids = np.array(one.ids, np.int32)
-            segments = np.array(one.type_ids, np.int32) if self._uses_segments else None
-            found.append(TokenSequence(ids, segments, self._position(ids)))
-        return found
+        sequences = []
+        for encoding in encoded:
+            ids = np.array(encoding.ids, np.int32)
+            segments = np.array(encoding.type_ids, np.int32) if self._uses_segments else None
+            sequences.append(TokenSequence(ids, segments, self._position(ids)))
+        return sequences
 
     def windows(self, sentences: Sequence[Sequence[str]]) -> list[Window]:
         """Encodes sentences as windows that contain each word once."""
@@ -84,16 +84,16 @@ class TextEncoder:
         if self._head.pooled == "end":
             return len(ids) - 1
         if self._head.pooled == "last":
-            found = np.flatnonzero(ids != self.architecture.pad_token_id)
+            positions = np.flatnonzero(ids != self.architecture.pad_token_id)
         else:
-            found = np.flatnonzero(ids == self.architecture.eos_token_id)
-        return int(found[-1]) if len(found) else len(ids) - 1
+            positions = np.flatnonzero(ids == self.architecture.eos_token_id)
+        return int(positions[-1]) if len(positions) else len(ids) - 1
 
 
 def check_not_empty(sequences: Sequence[TokenSequence], places: Sequence[str]) -> None:
     """Raises CorpusError for a text without any token."""
-    for one, place in zip(sequences, places, strict=True):
-        if not len(one.ids):
+    for sequence, place in zip(sequences, places, strict=True):
+        if not len(sequence.ids):
             raise CorpusError(
                 f"{place or 'A text'} has no token",
                 expected="a text of which the tokenizer keeps something",

@@ -29,9 +29,9 @@ def holds_tables(path: str, field: str) -> bool:
     """
     with naming_options(field):
         files = find_files(path, field=field, file_format="text").files
-    by_suffix = {suffix_of(one): one for one in files}
-    tables = [one for suffix, one in by_suffix.items() if suffix in _TABLES]
-    columns = [one for suffix, one in by_suffix.items() if suffix in _COLUMNS]
+    by_suffix = {suffix_of(file): file for file in files}
+    tables = [file for suffix, file in by_suffix.items() if suffix in _TABLES]
+    columns = [file for suffix, file in by_suffix.items() if suffix in _COLUMNS]
     if tables and columns:
         raise ConfigError(
             f"{path} mixes tables with column files",

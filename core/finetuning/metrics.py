@@ -28,12 +28,12 @@ def classification_metrics(truth: Classes, predicted: Classes, classes: int) -> 
     table = confusion(truth, predicted, classes)
     occurring = (table.sum(axis=0) + table.sum(axis=1)) > 0
     f1 = f1_by_class(table)
-    found = {
+    metrics = {
         "accuracy": _share(np.trace(table), table.sum()),
         "f1_macro": float(f1[occurring].mean()) if occurring.any() else 0.0,
         "matthews": matthews(table),
     }
-    return {**found, "f1": float(f1[1])} if classes == 2 else found
+    return {**metrics, "f1": float(f1[1])} if classes == 2 else metrics
 
 
 def confusion(truth: Classes, predicted: Classes, classes: int) -> NDArray[np.int64]:
@@ -69,11 +69,11 @@ def regression_metrics(truth: Numbers, predicted: Numbers) -> dict[str, float]:
     }
 
 
-def pearson(one: Numbers, other: Numbers) -> float:
+def pearson(first: Numbers, second: Numbers) -> float:
     """Returns the linear correlation; 0 if one is constant."""
-    if len(one) < 2 or np.ptp(one) == 0 or np.ptp(other) == 0:
+    if len(first) < 2 or np.ptp(first) == 0 or np.ptp(second) == 0:
         return 0.0
-    first, second = one - one.mean(), other - other.mean()
+    first, second = first - first.mean(), second - second.mean()
     return float(first @ second / math.sqrt(float(first @ first) * float(second @ second)))
 
 
@@ -106,11 +106,11 @@ def tagging_metrics(
         for sequences in (truth, predicted)
     ]
     table = confusion(flat[0], flat[1], max(1, len(names)))
-    found: dict[str, Any] = {
+    metrics: dict[str, Any] = {
         "accuracy": _share(np.trace(table), table.sum()),
         "f1_macro": float(f1_by_class(table).mean()),
     }
-    return {**found, **scheme.f1(truth, predicted)} if scheme else found
+    return {**metrics, **scheme.f1(truth, predicted)} if scheme else metrics
 
 
 def _share(part: Any, whole: Any) -> float:

@@ -69,14 +69,14 @@ def _noting(records: Iterator[Record], seen: TablePreview) -> Iterator[Record]:
         yield record
 
 
-def _text_of(one: Example | Sentence) -> str:
-    return " ".join(one.texts if isinstance(one, Example) else one.words)
+def _text_of(example: Example | Sentence) -> str:
+    return " ".join(example.texts if isinstance(example, Example) else example.words)
 
 
-def _labels_of(one: Example | Sentence) -> list[str]:
-    if isinstance(one, Example):
-        return [one.label]
-    return [tag for tag in one.tags if tag != NO_TAG]
+def _labels_of(example: Example | Sentence) -> list[str]:
+    if isinstance(example, Example):
+        return [example.label]
+    return [tag for tag in example.tags if tag != NO_TAG]
 
 
 def _no_labels(_: Example | Sentence) -> list[str]:

@@ -19,11 +19,11 @@ def sample(items: Iterable[T], count: int) -> Iterator[T]:
     """
     generator = random.Random(_SEED)
     # The largest random number is first.
-    kept: list[tuple[float, int, T]] = []
+    smallest: list[tuple[float, int, T]] = []
     for number, item in enumerate(items):
         entry = (-generator.random(), number, item)
-        if len(kept) < count:
-            heappush(kept, entry)
-        elif entry[:2] > kept[0][:2]:
-            heapreplace(kept, entry)
-    yield from (item for _, _, item in sorted(kept, key=lambda one: one[1]))
+        if len(smallest) < count:
+            heappush(smallest, entry)
+        elif entry[:2] > smallest[0][:2]:
+            heapreplace(smallest, entry)
+    yield from (item for _, _, item in sorted(smallest, key=lambda drawn: drawn[1]))

@@ -145,10 +145,10 @@ def write_tokenizer(
 def trained_length(folder: Path) -> int | None:
     """Returns the most tokens of a text in fine-tuning, if a manifest tells."""
     try:
-        found = read_manifest(folder).config.get("max_seq_length")
+        length = read_manifest(folder).config.get("max_seq_length")
     except StudioError:
         return None
-    return found if isinstance(found, int) and found > 0 else None
+    return length if isinstance(length, int) and length > 0 else None
 
 
 def is_classifier(folder: Path) -> bool:
@@ -212,11 +212,11 @@ def read_body_weights(folder: Path, architecture: Architecture, head: Head) -> W
 def begins_without_head(weights: Weights, architecture: Architecture, head: Head) -> bool:
     """Returns whether a part of the head that is to be kept has no weights."""
     wanted = _of_head(body_mappings(architecture, head))
-    return any(one.path not in weights for one in wanted)
+    return any(mapping.path not in weights for mapping in wanted)
 
 
 def _of_head(mappings: Iterable[WeightMapping]) -> list[WeightMapping]:
-    return [one for one in mappings if "lm_head" in one.path.split("/")]
+    return [mapping for mapping in mappings if "lm_head" in mapping.path.split("/")]
 
 
 def _read_values(folder: Path) -> dict[str, Any]:
@@ -225,17 +225,17 @@ def _read_values(folder: Path) -> dict[str, Any]:
 
 
 def _labels(values: Mapping[str, Any], folder: Path) -> tuple[str, ...]:
-    found = values.get("id2label")
-    if found is None:
+    labels = values.get("id2label")
+    if labels is None:
         count = values.get("num_labels", 2)
         is_count = isinstance(count, int) and 1 <= count <= MOST_LABELS
-        found = {str(number): f"LABEL_{number}" for number in range(count)} if is_count else count
-    names = [found.get(str(number)) for number in range(len(found))] if _is_small(found) else []
+        labels = {str(number): f"LABEL_{number}" for number in range(count)} if is_count else count
+    names = [labels.get(str(number)) for number in range(len(labels))] if _is_small(labels) else []
     if not _are_labels(names):
         raise CheckpointError(
             f"The classes in the config of {folder} can't be read",
             expected=f'id2label: {{"0": "first", …}}, at most {MOST_LABELS:,} short names',
-            received=shown(found),
+            received=shown(labels),
             fix="copy or download the model again",
         )
     return tuple(map(str, names))
@@ -243,9 +243,9 @@ def _labels(values: Mapping[str, Any], folder: Path) -> tuple[str, ...]:
 
 def _are_labels(names: Sequence[Any]) -> bool:
     return 1 <= len(names) <= MOST_LABELS and all(
-        isinstance(one, str) and len(one) <= LONGEST_LABEL for one in names
+        isinstance(name, str) and len(name) <= LONGEST_LABEL for name in names
     )
 
 
-def _is_small(found: Any) -> bool:
-    return isinstance(found, dict) and 1 <= len(found) <= MOST_LABELS
+def _is_small(labels: Any) -> bool:
+    return isinstance(labels, dict) and 1 <= len(labels) <= MOST_LABELS

@@ -28,7 +28,7 @@ class SearchResult:
     @property
     def best(self) -> Trained:
         """The training with the best score on the development set."""
-        return max(self.trained, key=lambda one: one.score)
+        return max(self.trained, key=lambda run: run.score)
 
 
 def count_trainings(config: FinetuneConfig) -> int:
@@ -46,24 +46,24 @@ def search(
     tried: dict[float, float] = {}
     first: Trained | None = None
     for rate in config.rates:
-        found = trainer.run(pretrained, rate, config.seed, note, keep=keep)
-        tried[rate] = found.score
-        if first is None or found.score > first.score:
-            first = found
+        run = trainer.run(pretrained, rate, config.seed, note, keep=keep)
+        tried[rate] = run.score
+        if first is None or run.score > first.score:
+            first = run
     assert first is not None
     trained = [first]
     for seed in range(config.seed + 1, config.seed + config.num_seeds):
-        found = trainer.run(pretrained, first.learning_rate, seed, note, keep=keep)
-        best = max(trained, key=lambda one: one.score)
-        if found.score > best.score:
-            trained = [_without_weights(one) for one in trained]
+        run = trainer.run(pretrained, first.learning_rate, seed, note, keep=keep)
+        best = max(trained, key=lambda trained_model: trained_model.score)
+        if run.score > best.score:
+            trained = [_without_weights(trained_model) for trained_model in trained]
         else:
-            found = _without_weights(found)
-        trained.append(found)
+            run = _without_weights(run)
+        trained.append(run)
     return SearchResult(trained, tried)
 
 
-def _without_weights(one: Trained) -> Trained:
+def _without_weights(run: Trained) -> Trained:
     return Trained(
-        one.learning_rate, one.seed, one.epoch, one.score, one.validation, one.outputs, None
+        run.learning_rate, run.seed, run.epoch, run.score, run.validation, run.outputs, None
     )

@@ -57,7 +57,9 @@ class Session:
 
     def start(self, pretrained: State, schedule: LearningRateSchedule, seed: int) -> None:
         """Starts a training: pretrained weights, the rest random, and an empty optimizer."""
-        fresh = {one.path: np.asarray(one.numpy()) for one in self._model(seed).variables}
+        fresh = {
+            variable.path: np.asarray(variable.numpy()) for variable in self._model(seed).variables
+        }
         self._backend.write_state({**self._first_state, **fresh, **pretrained})
         self._backend.set_schedule(schedule)
         self._trainings += 1
@@ -76,18 +78,18 @@ class Session:
 
     def predict(self, data: LabelledSequences) -> list[NDArray[np.float32]]:
         """Computes the logits of each sequence, (1 or L, outputs)."""
-        found: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(data)
-        lengths = [len(one.ids) for one in data.sequences]
+        all_logits: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(data)
+        lengths = [len(sequence.ids) for sequence in data.sequences]
         for chosen in ordered_batches(lengths, self.batch_size):
             batch = self._collate(data, chosen)
             logits = self._backend.fetch([self._backend.predict_step(self._backend.put(batch))])[0]
             for row, number in enumerate(chosen):
-                found[number] = logits[row]
-        return found
+                all_logits[number] = logits[row]
+        return all_logits
 
     def weights(self) -> dict[str, NDArray[np.float32]]:
         """Copies the model's weights."""
-        paths = {one.path for one in self._backend.model.variables}
+        paths = {variable.path for variable in self._backend.model.variables}
         state = self._backend.read_state()
         return {path: value for path, value in state.items() if path in paths}
 

@@ -57,17 +57,17 @@ class Scheme:
         A word that has another type than the one before, or follows the last word of a span,
         begins a span whatever its mark.
         """
-        found: list[Span] = []
+        spans: list[Span] = []
         start, kind, has_ended = 0, "", False
         for place, tag in enumerate([*tags, _OUTSIDE[0]]):
             mark, own = self.split(tag)
             if kind and (own != kind or has_ended or mark in _BEGINNINGS):
-                found.append(Span(start, place, kind))
+                spans.append(Span(start, place, kind))
                 kind = ""
             if own and not kind:
                 start, kind = place, own
             has_ended = bool(mark) and mark in _ENDS
-        return found
+        return spans
 
     def f1(
         self, truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
@@ -75,8 +75,12 @@ class Scheme:
         """Computes precision, recall and F1 of spans with the right words and type."""
         hits = true = made = 0
         for right, tags in zip(truth, predicted, strict=True):
-            wanted, found = set(self.spans_of(right)), set(self.spans_of(tags))
-            hits, true, made = hits + len(wanted & found), true + len(wanted), made + len(found)
+            wanted, predicted_spans = set(self.spans_of(right)), set(self.spans_of(tags))
+            hits, true, made = (
+                hits + len(wanted & predicted_spans),
+                true + len(wanted),
+                made + len(predicted_spans),
+            )
         return {
             "span_precision": hits / made if made else 0.0,
             "span_recall": hits / true if true else 0.0,
@@ -127,14 +131,18 @@ def _flaw(scheme: Scheme, names: Sequence[str]) -> str:
     if not names or "" in marks:
         return "some tags have no mark"
     for group in _ALTERNATIVES:
-        if len(found := sorted(marks & set(group))) > 1:
-            return f"the marks {' and '.join(found)} exclude each other"
+        if len(clashing_marks := sorted(marks & set(group))) > 1:
+            return f"the marks {' and '.join(clashing_marks)} exclude each other"
     # Such letters are also ends of words, and parts of speech.
     is_clear = scheme == _SCHEMES[0] or marks & {"B", "I"}
     return "" if is_clear else "no mark is B or I"
 
 
 def _shown(names: Iterable[str]) -> str:
-    found = list(names)
-    listed = ", ".join(name[:30] for name in found[:_MOST_SHOWN])
-    return listed if len(found) <= _MOST_SHOWN else f"{listed} and {len(found) - _MOST_SHOWN} more"
+    all_names = list(names)
+    listed = ", ".join(name[:30] for name in all_names[:_MOST_SHOWN])
+    return (
+        listed
+        if len(all_names) <= _MOST_SHOWN
+        else f"{listed} and {len(all_names) - _MOST_SHOWN} more"
+    )

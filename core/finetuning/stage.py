@@ -200,14 +200,14 @@ class _Finetuning:
     def _results(
         self, test: Prepared, pretrained: SearchResult, random: SearchResult
     ) -> dict[str, Any]:
-        per_seed = [self._task.measure(test, one.outputs) for one in pretrained.trained]
-        of_random = [self._task.measure(test, one.outputs) for one in random.trained]
+        per_seed = [self._task.measure(test, run.outputs) for run in pretrained.trained]
+        of_random = [self._task.measure(test, run.outputs) for run in random.trained]
         majority = self._task.baseline(self._splits.train, self._splits.test)
         return {
             **_summary("", per_seed),
             **{f"majority_{name}": value for name, value in majority.items()},
             **_summary(RANDOM_INIT, of_random),
-            **_means("eval_", [one.validation for one in pretrained.trained]),
+            **_means("eval_", [run.validation for run in pretrained.trained]),
             "metric": self._task.metric,
             "task": self._config.task,
             "model": self._subject.name,
@@ -216,8 +216,13 @@ class _Finetuning:
             f"{RANDOM_INIT}learning_rate": random.learning_rate,
             "learning_rates": {f"{rate:g}": score for rate, score in pretrained.rates.items()},
             "per_seed": [
-                {"seed": one.seed, "epoch": one.epoch, "validation": one.validation, "test": found}
-                for one, found in zip(pretrained.trained, per_seed, strict=True)
+                {
+                    "seed": run.seed,
+                    "epoch": run.epoch,
+                    "validation": run.validation,
+                    "test": test_metrics,
+                }
+                for run, test_metrics in zip(pretrained.trained, per_seed, strict=True)
             ],
             "train_examples": len(self._splits.train),
             "validation_examples": len(self._splits.validation),
@@ -228,15 +233,15 @@ class _Finetuning:
 
 def _summary(prefix: str, results: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Returns the mean over seeds of each metric, and the spread if there are several."""
-    found = _means(prefix, results)
+    summary = _means(prefix, results)
     if len(results) > 1:
         for name in results[0]:
-            found[f"{prefix}{name}_std"] = stdev(one[name] for one in results)
-    return found
+            summary[f"{prefix}{name}_std"] = stdev(metrics[name] for metrics in results)
+    return summary
 
 
 def _means(prefix: str, results: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    return {f"{prefix}{name}": fmean(one[name] for one in results) for name in results[0]}
+    return {f"{prefix}{name}": fmean(metrics[name] for metrics in results) for name in results[0]}
 
 
 def _are_pairs(splits: Splits) -> bool:

@@ -123,8 +123,12 @@ class TableReader:
         Raises:
             CorpusError: A row is malformed.
         """
-        for one in choose(self._labelled()):
-            yield self._sentence(one) if self._is_tagging else self._example(one)
+        for labelled_record in choose(self._labelled()):
+            yield (
+                self._sentence(labelled_record)
+                if self._is_tagging
+                else self._example(labelled_record)
+            )
 
     def _labelled(self) -> Iterator[_Labelled]:
         source: ClassNames = {}
@@ -150,11 +154,11 @@ class TableReader:
             return value if is_number else name
         if not isinstance(value, list):
             return value
-        tags = [named(one, names, place, self._label) for one in value]
-        return NO_LABEL if tags and all(one is NO_LABEL for one in tags) else tags
+        tags = [named(label, names, place, self._label) for label in value]
+        return NO_LABEL if tags and all(label is NO_LABEL for label in tags) else tags
 
-    def _example(self, one: _Labelled) -> Example:
-        place, values, _ = one.record
+    def _example(self, labelled_record: _Labelled) -> Example:
+        place, values, _ = labelled_record.record
         first, *second = self._texts
         # GLUE's QQP has an empty second question:
         # https://github.com/huggingface/datasets/issues/277
@@ -163,10 +167,12 @@ class TableReader:
             _text(values.get(first), first, place),
             *(_text(values.get(name), name, place, can_be_empty=can_be_empty) for name in second),
         )
-        return Example(texts, _label(one.label, self._label, place, self._config), place)
+        return Example(
+            texts, _label(labelled_record.label, self._label, place, self._config), place
+        )
 
-    def _sentence(self, one: _Labelled) -> Sentence:
-        (place, values, _), tags = one
+    def _sentence(self, labelled_record: _Labelled) -> Sentence:
+        (place, values, _), tags = labelled_record
         (column,) = self._texts
         words = values.get(column)
         if not isinstance(words, list) or not isinstance(tags, list) or len(words) != len(tags):

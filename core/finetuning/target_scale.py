@@ -33,13 +33,13 @@ class TargetScale:
         return cls(float(values.mean()), (float(values.std()) if differ else 0.0) or 1.0)
 
     def standardised(self, values: NDArray[np.float64]) -> NDArray[np.float32]:
-        found = (values - self.mean) / self.deviation
-        return np.clip(found, -_LARGEST, _LARGEST).astype(np.float32)
+        scaled = (values - self.mean) / self.deviation
+        return np.clip(scaled, -_LARGEST, _LARGEST).astype(np.float32)
 
     def restored(self, outputs: NDArray[np.float32]) -> NDArray[np.float64]:
         """Returns predictions in the original units, rounded to float32 as a saved model's are."""
-        found = outputs * np.float32(self.deviation) + np.float32(self.mean)
-        return found.astype(np.float64)
+        values = outputs * np.float32(self.deviation) + np.float32(self.mean)
+        return values.astype(np.float64)
 
 
 def in_original_units(weights: Weights, config: ClassifierConfig, scale: TargetScale) -> Weights:
@@ -60,9 +60,11 @@ def in_original_units(weights: Weights, config: ClassifierConfig, scale: TargetS
         path = _path_of(config.head.offset, config)
         direction = scaled[:, 0] / max(float(np.sum(scaled**2)), np.finfo(np.float64).tiny)
         changed[path] = weights[path] + scale.mean * direction
-    return {**weights, **{path: one.astype(np.float32) for path, one in changed.items()}}
+    return {**weights, **{path: weight.astype(np.float32) for path, weight in changed.items()}}
 
 
 def _path_of(tensor: str, config: ClassifierConfig) -> str:
     mappings = body_mappings(config.architecture, config.head)
-    return next(one.path for one in mappings if one.names == (config.head.prefix + tensor,))
+    return next(
+        mapping.path for mapping in mappings if mapping.names == (config.head.prefix + tensor,)
+    )

@@ -73,7 +73,7 @@ class Classification:
         validation = cast("Sequence[Example]", splits.validation)
         is_sample = splits.is_sample and not config.glue
         self.labels: Labels | None = Labels.of(
-            (one.label for one in train), splits.class_names, is_sample=splits.is_sample
+            (example.label for example in train), splits.class_names, is_sample=splits.is_sample
         )
         if config.glue:
             self.labels = Labels(TASKS[config.glue].labels)
@@ -81,21 +81,21 @@ class Classification:
             ("The development set", validation),
             ("The test set", cast("Sequence[Example]", splits.test)),
         ):
-            check_known(self.labels, [one.label for one in part], name, is_sample=is_sample)
+            check_known(self.labels, [example.label for example in part], name, is_sample=is_sample)
         self.outputs = len(self.labels)
         # Matthews correlation and F1 of one class may be 0 whatever is predicted.
-        has_classes = len({one.label for one in validation}) > 1
+        has_classes = len({example.label for example in validation}) > 1
         is_official = bool(config.glue) and has_classes
         self.metric = TASKS[config.glue].metrics[0] if is_official else "accuracy"
 
     def prepare(self, examples: Sequence[Any], encoder: TextEncoder) -> Prepared:
         assert self.labels is not None
         numbers = {name: number for number, name in enumerate(self.labels.names)}
-        values = [np.array([numbers[one.label]], np.int32) for one in examples]
+        values = [np.array([numbers[example.label]], np.int32) for example in examples]
         return _prepared_texts(examples, values, encoder)
 
     def measure(self, prepared: Prepared, outputs: Outputs) -> dict[str, float]:
-        return self._metrics(prepared.examples, [int(one[0].argmax()) for one in outputs])
+        return self._metrics(prepared.examples, [int(logits[0].argmax()) for logits in outputs])
 
     def baseline(self, train: Sequence[Any], test: Sequence[Any]) -> dict[str, float]:
         assert self.labels is not None
@@ -109,7 +109,7 @@ class Classification:
     def _numbers(self, examples: Sequence[Any]) -> NDArray[np.int64]:
         assert self.labels is not None
         numbers = {name: number for number, name in enumerate(self.labels.names)}
-        return np.array([numbers[one.label] for one in examples], np.int64)
+        return np.array([numbers[example.label] for example in examples], np.int64)
 
 
 class Regression:
@@ -144,7 +144,7 @@ class Regression:
         return _prepared_texts(examples, values, encoder)
 
     def measure(self, prepared: Prepared, outputs: Outputs) -> dict[str, float]:
-        predicted = self._scale.restored(np.array([one[0, 0] for one in outputs], np.float32))
+        predicted = self._scale.restored(np.array([logits[0, 0] for logits in outputs], np.float32))
         return regression_metrics(_values(prepared.examples), predicted)
 
     def baseline(self, train: Sequence[Any], test: Sequence[Any]) -> dict[str, float]:
@@ -159,7 +159,7 @@ class Tagging:
     def __init__(self, splits: Splits) -> None:
         train = cast("Sequence[Sentence]", splits.train)
         self.labels: Labels | None = Labels.of(
-            (tag for one in train for tag in one.tags if tag != NO_TAG),
+            (tag for example in train for tag in example.tags if tag != NO_TAG),
             splits.class_names,
             is_sample=splits.is_sample,
         )
@@ -168,20 +168,22 @@ class Tagging:
         validation = cast("Sequence[Sentence]", splits.validation)
         # Without a span in the development set, their F1 is 0 whatever is predicted.
         scheme = self._scheme
-        is_telling = scheme and any(scheme.spans_of(one.tags) for one in validation)
+        is_telling = scheme and any(scheme.spans_of(example.tags) for example in validation)
         self.metric = "span_f1" if is_telling else "accuracy"
 
     def prepare(self, examples: Sequence[Any], encoder: TextEncoder) -> Prepared:
-        windows = encoder.windows([one.words for one in examples])
-        sequences = [TokenSequence(one.ids) for one in windows]
-        check_not_empty(sequences, [examples[one.sentence].place for one in windows])
-        pairs = [self._labels(examples[one.sentence].tags, one) for one in windows]
-        data = LabelledSequences(sequences, [one for one, _ in pairs], [two for _, two in pairs])
+        windows = encoder.windows([example.words for example in examples])
+        sequences = [TokenSequence(window.ids) for window in windows]
+        check_not_empty(sequences, [examples[window.sentence].place for window in windows])
+        pairs = [self._labels(examples[window.sentence].tags, window) for window in windows]
+        data = LabelledSequences(
+            sequences, [labels for labels, _ in pairs], [weights for _, weights in pairs]
+        )
         return Prepared(data, examples, windows)
 
     def measure(self, prepared: Prepared, outputs: Outputs) -> dict[str, float]:
         tags = self.tags_of(prepared, outputs)
-        truth = [one.tags for one in prepared.examples]
+        truth = [example.tags for example in prepared.examples]
         return tagging_metrics(truth, tags, self._scheme)
 
     def tags_of(self, prepared: Prepared, outputs: Outputs) -> list[list[str]]:
@@ -191,9 +193,9 @@ class Tagging:
 
     def baseline(self, train: Sequence[Any], test: Sequence[Any]) -> dict[str, float]:
         assert self.labels is not None
-        counts = Counter(tag for one in train for tag in one.tags)
+        counts = Counter(tag for example in train for tag in example.tags)
         most = max(self.labels.names, key=lambda name: counts[name])
-        truth = [one.tags for one in test]
+        truth = [example.tags for example in test]
         constant = [[most] * len(tags) for tags in truth]
         return tagging_metrics(truth, constant, self._scheme)
 
@@ -226,21 +228,21 @@ def join_windows(
     windows: Sequence[Window], outputs: Outputs, names: Sequence[str], sentences: int
 ) -> list[list[str]]:
     """Returns the most probable tag of each word, by sentence."""
-    found: list[list[str]] = [[] for _ in range(sentences)]
+    tags_of_sentences: list[list[str]] = [[] for _ in range(sentences)]
     for window, logits in zip(windows, outputs, strict=True):
         chosen = logits[window.positions].argmax(axis=-1)
-        found[window.sentence] += [names[number] for number in chosen]
-    return found
+        tags_of_sentences[window.sentence] += [names[number] for number in chosen]
+    return tags_of_sentences
 
 
 def _prepared_texts(
     examples: Sequence[Any], labels: Sequence[NDArray[np.generic]], encoder: TextEncoder
 ) -> Prepared:
-    sequences = encoder.encode([one.texts for one in examples])
-    check_not_empty(sequences, [one.place for one in examples])
+    sequences = encoder.encode([example.texts for example in examples])
+    check_not_empty(sequences, [example.place for example in examples])
     weights = [np.ones(1, np.float32)] * len(sequences)
     return Prepared(LabelledSequences(sequences, labels, weights), examples)
 
 
 def _values(examples: Sequence[Any]) -> NDArray[np.float64]:
-    return np.array([float(one.label) for one in examples], np.float64)
+    return np.array([float(example.label) for example in examples], np.float64)

@@ -82,7 +82,7 @@ class Trainer:
         self._validation = validation
         self._test = test
         self._progress = progress
-        self._lengths = [len(one.ids) for one in train.data.sequences]
+        self._lengths = [len(sequence.ids) for sequence in train.data.sequences]
         self._prefix = ""
         self.steps_per_epoch = -(-len(self._lengths) // session.batch_size)
 
@@ -106,7 +106,7 @@ class Trainer:
         config, first = self._session.config, self._progress.done
         steps = config.num_train_epochs * self.steps_per_epoch
         self._session.start(pretrained, make_schedule(config, rate, steps), seed)
-        kept: Trained | None = None
+        selected_run: Trained | None = None
         best, best_epoch = -math.inf, 0
         for epoch in range(1, config.num_train_epochs + 1):
             self._run_epoch(epoch, seed, rate, steps, note)
@@ -114,22 +114,22 @@ class Trainer:
             score = validation[self._task.metric]
             if score > best:
                 best, best_epoch = score, epoch
-            if kept is None or score >= best - self._standard_error(best):
+            if selected_run is None or score >= best - self._standard_error(best):
                 outputs = self._session.predict(self._test.data)
                 weights = self._session.weights() if keep else None
-                kept = Trained(rate, seed, epoch, score, validation, outputs, weights)
+                selected_run = Trained(rate, seed, epoch, score, validation, outputs, weights)
             if epoch - best_epoch >= config.patience:
                 break
-        assert kept is not None
+        assert selected_run is not None
         self._progress.skip_to(first + steps)
         self._progress.reporter.note(
-            f"{note}: learning rate {rate:g}, seed {seed}: {self._task.metric} {kept.score:.4f} on "
-            f"the development set after epoch {kept.epoch}"
+            f"{note}: learning rate {rate:g}, seed {seed}: {self._task.metric} "
+            f"{selected_run.score:.4f} on the development set after epoch {selected_run.epoch}"
         )
-        return kept
+        return selected_run
 
     def _standard_error(self, score: float) -> float:
-        labels = sum(float(one.sum()) for one in self._validation.data.weights)
+        labels = sum(float(weights.sum()) for weights in self._validation.data.weights)
         return standard_error(self._task.metric, score, labels)
 
     def _run_epoch(self, epoch: int, seed: int, rate: float, steps: int, note: str) -> None:
@@ -151,10 +151,10 @@ class Trainer:
 
     def _evaluate(self) -> dict[str, float]:
         outputs = self._session.predict(self._validation.data)
-        found = self._task.measure(self._validation, outputs)
-        found = {"loss": mean_loss(self._validation, outputs, self._task), **found}
-        self._report({f"eval_{name}": value for name, value in found.items()})
-        return found
+        metrics = self._task.measure(self._validation, outputs)
+        metrics = {"loss": mean_loss(self._validation, outputs, self._task), **metrics}
+        self._report({f"eval_{name}": value for name, value in metrics.items()})
+        return metrics
 
     def _report(self, figures: dict[str, float]) -> None:
         named = {f"{self._prefix}{name}": value for name, value in figures.items()}
@@ -175,11 +175,11 @@ def mean_loss(prepared: Prepared, outputs: Outputs, task: Task) -> float:
     total = weight = 0.0
     data = prepared.data
     for logits, labels, weights in zip(outputs, data.labels, data.weights, strict=True):
-        found = logits[: len(labels)].astype(np.float64)
+        predictions = logits[: len(labels)].astype(np.float64)
         if task.labels is None:
-            losses = (found[:, 0] - labels.astype(np.float64)) ** 2
+            losses = (predictions[:, 0] - labels.astype(np.float64)) ** 2
         else:
-            shifted = found - found.max(axis=-1, keepdims=True)
+            shifted = predictions - predictions.max(axis=-1, keepdims=True)
             chosen = shifted[np.arange(len(labels)), labels.astype(np.intp)]
             losses = np.log(np.exp(shifted).sum(axis=-1)) - chosen
         total += float(losses @ weights)

@@ -43,7 +43,7 @@ def _check_used_by_files(config: FinetuneConfig, changed: Sequence[str]) -> None
     if not changed:
         return
     if given:
-        formats = {one for path in given for one in _formats(config, path)}
+        formats = {file_format for path in given for file_format in _formats(config, path)}
         reasons = reasons_of_formats(changed, formats)
     else:
         reasons = dict.fromkeys(changed, "on a dataset on the Hub")
