@@ -46,7 +46,6 @@ MOST_EMPTY_NAMES = {
     "core/config": 34,
     "core/errors.py": 1,
     "core/evaluation": 34,
-    "core/inference": 71,
     "core/messages": 22,
     "core/models": 44,
     "core/records": 19,

@@ -57,15 +57,18 @@ def classify(
         CheckpointError, TokenizerError, HubError: The model can't be loaded.
     """
     _check_text(text)
-    found = _load(model, workspace, dtype, "sequence")
-    texts = [without_lone_surrogates(one) for one in (text, text_pair) if one]
-    sequences = found.encoder.encode([tuple(texts)])
+    classifier = _load(model, workspace, dtype, "sequence")
+    texts = [without_lone_surrogates(given_text) for given_text in (text, text_pair) if given_text]
+    sequences = classifier.encoder.encode([tuple(texts)])
     check_not_empty(sequences, ["The text"])
-    (logits,) = found.logits(sequences)
-    scores = _scores(logits[0], found.config.score_function)
-    names = found.config.labels or ("LABEL_0",)
+    (logits,) = classifier.logits(sequences)
+    scores = _scores(logits[0], classifier.config.score_function)
+    names = classifier.config.labels or ("LABEL_0",)
     order = np.argsort(-scores, kind="stable")
-    return [{"label": names[one], "score": float(scores[one])} for one in order]
+    return [
+        {"label": names[label_number], "score": float(scores[label_number])}
+        for label_number in order
+    ]
 
 
 def tag(
@@ -91,30 +94,30 @@ def tag(
     words = (
         re.split(r"[ \t\n]+", text.strip(" \t\n"))
         if isinstance(text, str)
-        else [str(one) for one in text]
+        else [str(word) for word in text]
     )
     _check_text(" ".join(words))
-    found = _load(model, workspace, dtype, "token")
-    windows = found.encoder.windows([[without_lone_surrogates(one) for one in words]])
-    sequences = [TokenSequence(one.ids) for one in windows]
+    classifier = _load(model, workspace, dtype, "token")
+    windows = classifier.encoder.windows([[without_lone_surrogates(word) for word in words]])
+    sequences = [TokenSequence(window.ids) for window in windows]
     check_not_empty(sequences, ["The text"] * len(sequences))
     scores = np.concatenate(
         [
             _softmax(logits[window.positions])
-            for window, logits in zip(windows, found.logits(sequences), strict=True)
+            for window, logits in zip(windows, classifier.logits(sequences), strict=True)
         ]
     )
     return [
-        {"word": word, "tag": found.config.labels[row.argmax()], "score": float(row.max())}
+        {"word": word, "tag": classifier.config.labels[row.argmax()], "score": float(row.max())}
         for word, row in zip(words, scores, strict=True)
     ]
 
 
 def prepare_classifier(folder: Path) -> str:
     """Loads a fine-tuned model, so that its first answer comes sooner; says what it does."""
-    found: LoadedClassifier = keep(folder, "float32", LoadedClassifier)
-    found.logits([TokenSequence(found.encoder.encode([("a",)])[0].ids)])
-    return "classifying" if found.config.kind == "sequence" else "tagging"
+    classifier: LoadedClassifier = keep(folder, "float32", LoadedClassifier)
+    classifier.logits([TokenSequence(classifier.encoder.encode([("a",)])[0].ids)])
+    return "classifying" if classifier.config.kind == "sequence" else "tagging"
 
 
 def longest_text(folder: Path, architecture: Architecture, tokenizer: StudioTokenizer) -> int:
@@ -160,14 +163,14 @@ class LoadedClassifier:
         data = LabelledSequences(
             sequences, [np.zeros(1, np.int32)] * count, [np.zeros(1, np.float32)] * count
         )
-        found = [np.empty(0, np.float32)] * count
+        all_logits = [np.empty(0, np.float32)] * count
         size = 1 if count == 1 else _TEXTS_AT_ONCE
-        for chosen in ordered_batches([len(one.ids) for one in sequences], size):
+        for chosen in ordered_batches([len(sequence.ids) for sequence in sequences], size):
             values = np.asarray(self._call(self._inputs(data, chosen, size)))
             check_finite(values[: len(chosen)], self._folder)
             for row, number in enumerate(chosen):
-                found[number] = values[row]
-        return found
+                all_logits[number] = values[row]
+        return all_logits
 
     def _inputs(self, data: LabelledSequences, chosen: Any, size: int) -> dict[str, Any]:
         architecture, head = self.config.architecture, self.config.head
@@ -175,7 +178,7 @@ class LoadedClassifier:
         batch = collate(
             data, chosen, size, self.encoder.longest, architecture, uses_decoder=uses_decoder
         )
-        return {name: one for name, one in batch.items() if not name.startswith("label")}
+        return {name: array for name, array in batch.items() if not name.startswith("label")}
 
 
 def _load(
@@ -193,8 +196,8 @@ def _load(
             fix="use tag instead" if kind == "sequence" else "use classify instead",
             field="model",
         )
-    found: LoadedClassifier = keep(folder, dtype, LoadedClassifier)
-    return found
+    classifier: LoadedClassifier = keep(folder, dtype, LoadedClassifier)
+    return classifier
 
 
 def _check_text(text: str) -> None:

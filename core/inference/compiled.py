@@ -105,11 +105,11 @@ def _pad(
     masked_positions = np.zeros((shape.rows, shape.masks), np.int32)
     for number, (row, masks_of_each) in enumerate(zip(rows, places, strict=True)):
         start = masks = 0
-        for ids, found in zip(row, masks_of_each, strict=True):
+        for ids, text_masks in zip(row, masks_of_each, strict=True):
             input_ids[number, start : start + len(ids)] = ids
             text_starts[number, start:] = start
-            masked_positions[number, masks : masks + len(found)] = start + found
-            start, masks = start + len(ids), masks + len(found)
+            masked_positions[number, masks : masks + len(text_masks)] = start + text_masks
+            start, masks = start + len(ids), masks + len(text_masks)
         text_starts[number, start:] = start
     inputs = {"input_ids": input_ids, "masked_positions": masked_positions}
     if architecture.kind == "encoder":

@@ -36,34 +36,36 @@ class DynamicBatcher:
     def __call__(self, texts: Sequence[tuple[Size, Any]]) -> list[Any]:
         caller = _Caller()
         try:
-            mine = self._enter(caller, texts)
-            for one in mine:
-                while not one.is_done:
+            own_texts = self._enter(caller, texts)
+            for waiting_text in own_texts:
+                while not waiting_text.is_done:
                     if self._leader is caller:
                         self._compute_batch()
                         self._pass_on()
                     else:
                         caller.wait()
-                if one.error is not None:
-                    raise one.error
+                if waiting_text.error is not None:
+                    raise waiting_text.error
         finally:
             self._leave(caller)
-        return [one.answer for one in mine]
+        return [waiting_text.answer for waiting_text in own_texts]
 
     def _enter(self, caller: _Caller, texts: Sequence[tuple[Size, Any]]) -> list[_Waiting]:
         with self._changing:
             self._calls += 1
-            mine = [
+            own_texts = [
                 _Waiting(size, text, caller, self._calls + number)
                 for number, (size, text) in enumerate(texts)
             ]
-            self._line_up(mine)
+            self._line_up(own_texts)
             self._leader = self._leader or caller
-        return mine
+        return own_texts
 
     def _leave(self, caller: _Caller) -> None:
         with self._changing:
-            self._waiting = [one for one in self._waiting if one.caller is not caller]
+            self._waiting = [
+                waiting_text for waiting_text in self._waiting if waiting_text.caller is not caller
+            ]
         if self._leader is caller:
             self._pass_on()
 
@@ -74,38 +76,42 @@ class DynamicBatcher:
                 self._leader.tell()
 
     def _line_up(self, texts: Iterable[_Waiting]) -> None:
-        every = {id(one): one for one in (*self._waiting, *texts)}
-        self._waiting = sorted(every.values(), key=lambda one: one.turn)
+        every = {id(waiting_text): waiting_text for waiting_text in (*self._waiting, *texts)}
+        self._waiting = sorted(every.values(), key=lambda waiting_text: waiting_text.turn)
 
     def _compute_batch(self) -> None:
         every: list[_Waiting] = []
         try:
             shape, batch = self._take(every)
             try:
-                answers = self._compute(shape, [[one.text for one in row] for row in batch])
-                for one, answer in zip(every, chain.from_iterable(answers), strict=True):
-                    one.answer = answer
+                answers = self._compute(
+                    shape, [[waiting_text.text for waiting_text in row] for row in batch]
+                )
+                for waiting_text, answer in zip(every, chain.from_iterable(answers), strict=True):
+                    waiting_text.answer = answer
             except Exception as error:  # noqa: BLE001 -- each waiting caller gets it
-                for one in every:
-                    one.error = error
-            for one in every:
-                one.is_done = True
+                for waiting_text in every:
+                    waiting_text.error = error
+            for waiting_text in every:
+                waiting_text.is_done = True
         except BaseException:  # Another thread leads the others' texts.
             with self._changing:
-                self._line_up(one for one in every if not one.is_done)
+                self._line_up(waiting_text for waiting_text in every if not waiting_text.is_done)
             raise
         finally:
-            for one in every:
-                one.caller.tell()
+            for waiting_text in every:
+                waiting_text.caller.tell()
 
     def _take(self, every: list[_Waiting]) -> tuple[Shape, list[list[_Waiting]]]:
         """Removes the next batch; notes its texts in `every` first."""
         with self._changing:
-            plan = self._plan([one.size for one in self._waiting])
+            plan = self._plan([waiting_text.size for waiting_text in self._waiting])
             batch = [[self._waiting[number] for number in row] for row in plan.rows]
             every += chain.from_iterable(batch)
-            taken = set(map(id, every))
-            self._waiting = [one for one in self._waiting if id(one) not in taken]
+            batch_ids = set(map(id, every))
+            self._waiting = [
+                waiting_text for waiting_text in self._waiting if id(waiting_text) not in batch_ids
+            ]
         return plan.shape, batch
 
 

@@ -11,7 +11,7 @@ from core.tokenizer.loading import StudioTokenizer
 
 
 def filled_texts(
-    tokenizer: StudioTokenizer, text: str, found: Sequence[Sequence[dict[str, Any]]]
+    tokenizer: StudioTokenizer, text: str, predictions_of_each: Sequence[Sequence[dict[str, Any]]]
 ) -> list[list[str]]:
     """Returns the text with one mask filled, per prediction of each mask.
 
@@ -21,14 +21,16 @@ def filled_texts(
     parts = text.split(mask) if mask else []
     ids = tokenizer.encode(text)
     places = np.flatnonzero(ids == tokenizer.mask_id)
-    if not len(parts) - 1 == len(places) == len(found):
+    if not len(parts) - 1 == len(places) == len(predictions_of_each):
         return []
     texts = []
-    for number, (place, predictions) in enumerate(zip(places, found, strict=True)):
+    for number, (place, predictions) in enumerate(zip(places, predictions_of_each, strict=True)):
         left = str(mask).join(parts[: number + 1])
         right = str(mask).join(parts[number + 1 :])
         before = int(ids[place - 1]) if place else None
-        texts.append([f"{_joined(tokenizer, left, before, one)}{right}" for one in predictions])
+        texts.append(
+            [f"{_joined(tokenizer, left, before, prediction)}{right}" for prediction in predictions]
+        )
     return texts
 
 

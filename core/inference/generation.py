@@ -280,8 +280,8 @@ class TextGenerator:
 
     def _decode(self, ids: Sequence[int]) -> str:
         """Decodes text tokens and T5's sentinels."""
-        kept = [token for token in ids if token not in self._unseen]
-        return self.tokenizer.decode(kept, skip_special=False)
+        shown_tokens = [token for token in ids if token not in self._unseen]
+        return self.tokenizer.decode(shown_tokens, skip_special=False)
 
     @cached_property
     def _unseen(self) -> frozenset[int]:

@@ -63,7 +63,7 @@ class GenerationConfig:
     def first_token(self) -> int:
         """An encoder-decoder's first decoder input."""
         starts = (self.decoder_start_token_id, self.bos_token_id)
-        return next((one for one in starts if one is not None), 0)
+        return next((token for token in starts if token is not None), 0)
 
 
 def read_generation_config(folder: Path, architecture: Architecture) -> GenerationConfig:
@@ -77,12 +77,12 @@ def read_generation_config(folder: Path, architecture: Architecture) -> Generati
     if values.get("decoder_start_token_id") is None and values.get("bos_token_id") is None:
         # transformers refuses a model without both.
         values["decoder_start_token_id"] = getattr(architecture, "decoder_start_token_id", None)
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for name, read in _READERS.items():
         if values.get(name) is None:
             continue
         try:
-            found[name] = read(values[name])
+            settings[name] = read(values[name])
         except (TypeError, ValueError, OverflowError) as error:
             raise CheckpointError(
                 f"{path} has an invalid {name}",
@@ -90,7 +90,7 @@ def read_generation_config(folder: Path, architecture: Architecture) -> Generati
                 received=shown(values[name]),
                 fix="correct or remove it",
             ) from error
-    config = GenerationConfig(architecture.vocab_size, **found)
+    config = GenerationConfig(architecture.vocab_size, **settings)
     if architecture.kind == "encoder-decoder":
         _check_first_token(config, path)
     return config
@@ -135,8 +135,11 @@ class LogitsProcessor:
     def __call__(self, logits: Logits) -> Logits:
         """Returns the changed logits, float32 (V,)."""
         config, scores, length = self._config, logits.copy(), len(self._ids)
-        banned = [one for one in config.bad_words_ids if one not in self._ends]
-        for sequence, bias in (*config.sequence_bias, *((one, -math.inf) for one in banned)):
+        banned = [banned_ids for banned_ids in config.bad_words_ids if banned_ids not in self._ends]
+        for sequence, bias in (
+            *config.sequence_bias,
+            *((sequence, -math.inf) for sequence in banned),
+        ):
             if tuple(self._ids[length - len(sequence) + 1 :]) == sequence[:-1]:
                 _at(scores, sequence[-1:], partial(operator.add, bias))
         source = self._source
@@ -158,13 +161,13 @@ class LogitsProcessor:
 
     @property
     def _ends(self) -> set[tuple[int, ...]]:
-        return {(one,) for one in self._config.eos_token_id}
+        return {(token,) for token in self._config.eos_token_id}
 
 
 def _at(
     scores: Logits, tokens: Sequence[int], change: Callable[[NDArray[Any]], NDArray[Any]]
 ) -> None:
-    chosen = np.unique([one for one in tokens if 0 <= one < len(scores)]).astype(np.intp)
+    chosen = np.unique([token for token in tokens if 0 <= token < len(scores)]).astype(np.intp)
     scores[chosen] = change(scores[chosen])
 
 
@@ -188,7 +191,7 @@ def _completing(ids: Sequence[int], among: Sequence[int], size: int) -> list[int
         return []
     begin = list(ids[len(ids) - size + 1 :])
     starts = range(len(among) - size + 1)
-    return [among[one + size - 1] for one in starts if among[one : one + size - 1] == begin]
+    return [among[start + size - 1] for start in starts if among[start : start + size - 1] == begin]
 
 
 def _id(value: Any) -> int | None:
@@ -199,8 +202,8 @@ def _id(value: Any) -> int | None:
 
 
 def _ids(value: Any) -> tuple[int, ...]:
-    found = [_id(one) for one in (value if isinstance(value, list) else [value])]
-    return tuple(one for one in found if one is not None)
+    token_ids = [_id(number) for number in (value if isinstance(value, list) else [value])]
+    return tuple(token for token in token_ids if token is not None)
 
 
 def _sequences(value: Any) -> tuple[tuple[int, ...], ...]:

@@ -45,9 +45,9 @@ def suits(architecture: Architecture, dtype: Dtype) -> bool:
 
 def suits_openvino() -> bool:
     """Checks for OpenVINO and that models run on the CPU."""
-    found = find_spec(PACKAGE)
+    spec = find_spec(PACKAGE)
     # A folder of that name is a package without origin.
-    if found is None or found.origin is None:
+    if spec is None or spec.origin is None:
         return False
     return choose(AutomaticDevices(), find_hardware()).kind == "cpu"
 
@@ -149,9 +149,9 @@ def _inputs(
     starts = np.cumsum([0, *map(len, texts)][:-1])
     places = [position_ids(ids, options) for ids in texts]
     own = [np.full(len(ids), start) for ids, start in zip(texts, starts, strict=True)]
-    positions = [start + found for start, found in zip(starts, masks, strict=True)]
-    parts = [np.concatenate(one) for one in (texts, places, own, positions)]
-    rows = [one.astype(np.int32, copy=False) for one in parts]
+    positions = [start + mask for start, mask in zip(starts, masks, strict=True)]
+    parts = [np.concatenate(arrays) for arrays in (texts, places, own, positions)]
+    rows = [array.astype(np.int32, copy=False) for array in parts]
     return [row[None] for row in rows]
 
 

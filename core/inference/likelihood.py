@@ -89,8 +89,8 @@ class TokenScorer:
         """Encodes texts without special tokens around them, int32 (tokens,)."""
         clean = [without_lone_surrogates(text) for text in texts]
         with native_calls():
-            found = self.tokenizer.backend.encode_batch_fast(clean, add_special_tokens=False)
-        return [np.array(one.ids, np.int32) for one in found]
+            encodings = self.tokenizer.backend.encode_batch_fast(clean, add_special_tokens=False)
+        return [np.array(encoding.ids, np.int32) for encoding in encodings]
 
     def frame(self, ids: Ids, first: int = 0, stop: int | None = None) -> TokenSequence:
         """Adds special tokens; tokens `first` to `stop` are scored, except special ones."""
@@ -115,16 +115,16 @@ class TokenScorer:
         Raises:
             CheckpointError: The model gives NaN or infinity.
         """
-        ends = np.cumsum([len(one.scored) for one in sequences], dtype=np.int64)
-        found = np.empty(ends[-1] if len(ends) else 0, np.float32)
+        ends = np.cumsum([len(sequence.scored) for sequence in sequences], dtype=np.int64)
+        log_probabilities = np.empty(ends[-1] if len(ends) else 0, np.float32)
         done = 0
         for group in self._groups(sequences, ends):
             for slots, values in self._score_group(group):
                 check_finite(values, self._folder)
-                found[slots] = values
+                log_probabilities[slots] = values
                 done += len(values)
                 report(done)
-        return np.split(found, ends[:-1])
+        return np.split(log_probabilities, ends[:-1])
 
     def _groups(
         self, sequences: Sequence[TokenSequence], ends: NDArray[np.int64]
@@ -132,7 +132,7 @@ class TokenScorer:
         def length_of(number: int) -> int:
             return self._model.padded_length(len(sequences[number].ids))
 
-        wanted = (number for number, one in enumerate(sequences) if len(one.scored))
+        wanted = (number for number, sequence in enumerate(sequences) if len(sequence.scored))
         for length, members in groupby(sorted(wanted, key=length_of), key=length_of):
             chosen = list(members)
             yield _Group.of(
@@ -198,19 +198,19 @@ class TokenScorer:
 
     def _find_mask(self) -> int:
         if self.architecture.kind == "encoder" or self._restores_text:
-            found = [] if self.tokenizer.mask_id is None else [self.tokenizer.mask_id]
+            mask_ids = [] if self.tokenizer.mask_id is None else [self.tokenizer.mask_id]
             name = "a mask token, such as <mask> or [MASK]"
         else:
-            found = self.tokenizer.sentinel_ids().tolist()
+            mask_ids = self.tokenizer.sentinel_ids().tolist()
             name = "sentinels: <extra_id_0>, <extra_id_1> and so on"
-        if not found:
+        if not mask_ids:
             raise TokenizerError(
                 f"The tokenizer in {self._folder} has no token to mask with",
                 expected=name,
                 received="none",
                 fix="use the tokenizer that the model was trained with",
             )
-        return int(found[0])
+        return int(mask_ids[0])
 
 
 class _Group(NamedTuple):
@@ -227,15 +227,15 @@ class _Group(NamedTuple):
         cls, sequences: Sequence[TokenSequence], ends: Sequence[int], length: int, pad_id: int
     ) -> _Group:
         ids = np.full((len(sequences), length), pad_id, np.int32)
-        for number, one in enumerate(sequences):
-            ids[number, : len(one.ids)] = one.ids
-        counts = [len(one.scored) for one in sequences]
+        for number, sequence in enumerate(sequences):
+            ids[number, : len(sequence.ids)] = sequence.ids
+        counts = [len(sequence.scored) for sequence in sequences]
         slots = [np.arange(end - count, end) for end, count in zip(ends, counts, strict=True)]
         return cls(
             ids=ids,
-            lengths=np.array([len(one.ids) for one in sequences]),
+            lengths=np.array([len(sequence.ids) for sequence in sequences]),
             owners=np.repeat(np.arange(len(sequences)), counts),
-            places=np.concatenate([one.scored for one in sequences]),
+            places=np.concatenate([sequence.scored for sequence in sequences]),
             slots=np.concatenate(slots),
         )
 

@@ -72,8 +72,8 @@ class GraphLikelihood:
         return max(1, _GRAPH_TOKENS // length)
 
     def __call__(self, inputs: Mapping[str, Ids], targets: Ids) -> NDArray[np.float32]:
-        found = self._answer([*self._inputs(inputs, targets.reshape(-1))])
-        return found.reshape(targets.shape)
+        log_probabilities = self._answer([*self._inputs(inputs, targets.reshape(-1))])
+        return log_probabilities.reshape(targets.shape)
 
     def reload(self, folder: Path) -> None:
         self._folder = folder
@@ -106,8 +106,8 @@ class EncoderGraph(GraphLikelihood):
         ids = inputs["input_ids"]
         one_text = np.zeros_like(ids)
         places = position_ids(ids, self._embeddings)
-        for one in (ids, places, one_text, inputs["masked_positions"], targets):
-            yield np.ascontiguousarray(one, np.int32)
+        for array in (ids, places, one_text, inputs["masked_positions"], targets):
+            yield np.ascontiguousarray(array, np.int32)
 
     @cached_property
     def _embeddings(self) -> EmbeddingOptions:
@@ -124,8 +124,8 @@ class EncoderDecoderGraph(GraphLikelihood):
 
     def _inputs(self, inputs: Mapping[str, Ids], targets: Ids) -> Iterator[NDArray[Any]]:
         ids, decoder_ids = inputs["input_ids"], inputs["decoder_input_ids"]
-        for one in (ids, decoder_ids, inputs["masked_positions"], targets):
-            yield np.ascontiguousarray(one, np.int32)
+        for array in (ids, decoder_ids, inputs["masked_positions"], targets):
+            yield np.ascontiguousarray(array, np.int32)
         yield encoder_bias(self._weights, self._architecture, ids.shape[1])
         yield decoder_bias(self._weights, self._architecture, decoder_ids.shape[1])
 
@@ -170,7 +170,7 @@ class BackendLikelihood:
     def _compiled_size(self, rows: int, length: int, predictions: int) -> int:
         """Prefers a size that is compiled: compiling takes seconds."""
         ready = self._sizes[length]
-        size = min((one for one in ready if one >= rows), default=0)
+        size = min((batch_size for batch_size in ready if batch_size >= rows), default=0)
         size = size or bucket_size(rows, 1, self.batch_size(length, predictions))
         ready.add(size)
         return size

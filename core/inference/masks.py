@@ -44,7 +44,7 @@ def fills_masks(architecture: Architecture | None) -> bool:
 
 
 def _kinds_that_fill() -> tuple[str, ...]:
-    others = [one.name for one in list_families() if one.decoder_reads_masks]
+    others = [family.name for family in list_families() if family.decoder_reads_masks]
     return ("encoder", *others)
 
 
@@ -170,14 +170,14 @@ class FillMask:
     ) -> list[list[NDArray[np.float32]]]:
         positions = [[text.masked_positions for text in row] for row in rows]
         logits = self.model.logits(shape, [[text.ids for text in row] for row in rows], positions)
-        found = [
+        predictions = [
             [_softmax(some) for some in np.split(of_row, np.cumsum(list(map(len, row))))[:-1]]
             for of_row, row in zip(logits, positions, strict=False)
         ]
         # One NaN logit makes all its mask's probabilities NaN.
-        first = [some[:, 0] for row in found for some in row]
+        first = [some[:, 0] for row in predictions for some in row]
         check_finite(np.concatenate(first), self._folder)
-        return found
+        return predictions
 
     def _describe(self, text: MaskedText, rows: NDArray[np.float32], top_k: int) -> list[Any]:
         single = len(text.masked_positions) == 1
@@ -195,12 +195,12 @@ class FillMask:
     ) -> Prediction:
         filled = ids.copy()
         filled[position] = token
-        kept = filled[filled != self.tokenizer.pad_id]
+        unpadded_ids = filled[filled != self.tokenizer.pad_id]
         return {
             "score": float(score),
             "token": token,
             "token_str": self.tokenizer.decode([token], skip_special=False),
-            "sequence": self.tokenizer.decode(kept.tolist(), skip_special=single),
+            "sequence": self.tokenizer.decode(unpadded_ids.tolist(), skip_special=single),
         }
 
 

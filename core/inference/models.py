@@ -53,7 +53,7 @@ def keep(folder: Path, dtype: Dtype, load: Callable[[Path, Dtype], Any]) -> Any:
     with _kept_lock:
         if key not in _kept:
             _kept[key] = load(folder, dtype)
-            for other in [one for one in _kept if _is_older(one, key)]:
+            for other in [loaded_key for loaded_key in _kept if _is_older(loaded_key, key)]:
                 del _kept[other]
             while len(_kept) > _MODELS_KEPT:
                 _kept.popitem(last=False)
@@ -126,7 +126,7 @@ def _is_older(key: tuple[object, ...], newer: tuple[object, ...]) -> bool:
 def _identity(folder: Path) -> tuple[object, ...]:
     # pathlib would take a tenth of a small model's answer.
     with os.scandir(folder) as entries:
-        files = [(one.name, one.stat()) for one in entries if one.name.endswith(_ENDINGS)]
+        files = [(file.name, file.stat()) for file in entries if file.name.endswith(_ENDINGS)]
     return (
         os.path.realpath(folder),
         *sorted((name, stat.st_mtime_ns, stat.st_size) for name, stat in files),

@@ -94,9 +94,9 @@ class Planner:
         ]
         if not suitable:
             return best
-        found = self._best(suitable, sizes)
-        gain = self._worth(best, sizes) / self._worth(found, sizes)
-        return found._replace(better=best.shape if gain >= _WORTH_COMPILING else None)
+        best_suitable = self._best(suitable, sizes)
+        gain = self._worth(best, sizes) / self._worth(best_suitable, sizes)
+        return best_suitable._replace(better=best.shape if gain >= _WORTH_COMPILING else None)
 
     def _best(self, shapes: Iterable[Shape], sizes: Sequence[Size]) -> BatchPlan:
         plans = [BatchPlan(shape, self._fill(shape, sizes[:_MOST_LOOKED_AT])) for shape in shapes]

@@ -65,14 +65,14 @@ def probabilities(logits: NDArray[np.float32], sampling: Sampling) -> NDArray[np
     if sampling.top_k and sampling.top_k < scores.size:
         least = np.partition(scores, -sampling.top_k)[-sampling.top_k]
         scores = np.where(scores < least, -np.inf, scores)
-    found = np.exp(scores)
-    found /= found.sum()
+    chances = np.exp(scores)
+    chances /= chances.sum()
     if sampling.top_p < 1:
-        order = np.argsort(-found, kind="stable")
-        before = np.cumsum(found[order]) - found[order]
-        found[order[1:][before[1:] >= sampling.top_p]] = 0
-        found /= found.sum()
-    return found
+        order = np.argsort(-chances, kind="stable")
+        before = np.cumsum(chances[order]) - chances[order]
+        chances[order[1:][before[1:] >= sampling.top_p]] = 0
+        chances /= chances.sum()
+    return chances
 
 
 def check_number(

@@ -149,7 +149,7 @@ def _describe(
         }
         for token, loss in zip(ids.tolist(), losses, strict=True)
     ]
-    scored = [one["loss"] for one in tokens if one["loss"] is not None]
+    scored = [token["loss"] for token in tokens if token["loss"] is not None]
     if not scored:
         raise _no_token_error(f"{len(ids)} tokens, none of which is scored")
     mean = math.fsum(scored) / len(scored)
