@@ -74,7 +74,11 @@ def parse_config(values: Any, source: str, *, has_head: bool | None = None) -> A
         ConfigError: The model isn't supported.
     """
     kind = _model_type(values, source)
-    family = next(one for one in list_families() if kind == one.name or kind in one.variants)
+    family = next(
+        candidate
+        for candidate in list_families()
+        if kind == candidate.name or kind in candidate.variants
+    )
     variant, form = family.variants.get(kind), family.config_format
     if variant:
         values = {**variant.defaults, **values}
@@ -96,9 +100,9 @@ def parse_config(values: Any, source: str, *, has_head: bool | None = None) -> A
     }
     if form.activation:
         ids["hidden_act"] = values.get(form.activation[0], form.activation[2])
-    found = family.architecture(**numbers, **ids)
-    _check_together(found, form, source)
-    return replace(found, variant=kind) if variant else found
+    architecture = family.architecture(**numbers, **ids)
+    _check_together(architecture, form, source)
+    return replace(architecture, variant=kind) if variant else architecture
 
 
 def head_kind(values: Any) -> Kind | None:
@@ -111,45 +115,48 @@ def head_kind(values: Any) -> Kind | None:
 def _model_type(values: Any, source: str) -> str:
     """Old files have only the model's class."""
     families = list_families()
-    formats = {one.name: one.config_format.class_name for one in families}
+    formats = {family.name: family.config_format.class_name for family in families}
     for family in families:
         formats |= {name: variant.class_name for name, variant in family.variants.items()}
     known = list(formats)
     if not isinstance(values, dict):
         raise unsupported(source, "model_type", " or ".join(known), values)
-    found = values.get("model_type")
-    if found is None and isinstance(classes := values.get("architectures"), list):
+    model_type = values.get("model_type")
+    if model_type is None and isinstance(classes := values.get("architectures"), list):
         by_class = {class_name: name for name, class_name in formats.items()}
-        found = next((by_class[one] for one in map(str, classes) if one in by_class), None)
-    if not isinstance(found, str) or found not in known:
-        raise unsupported(source, "model_type", " or ".join(known), found)
-    return found
+        model_type = next(
+            (by_class[class_name] for class_name in map(str, classes) if class_name in by_class),
+            None,
+        )
+    if not isinstance(model_type, str) or model_type not in known:
+        raise unsupported(source, "model_type", " or ".join(known), model_type)
+    return model_type
 
 
-def _check_together(found: Architecture, form: ConfigFormat, source: str) -> None:
+def _check_together(architecture: Architecture, form: ConfigFormat, source: str) -> None:
     def called(ours: str) -> str:
         return form.fields[ours].name or ours
 
-    heads, width = found.num_attention_heads, found.hidden_size
-    multiple = found.head_size_multiple
-    if not found.has_own_head_size and width % (heads * multiple):
+    heads, width = architecture.num_attention_heads, architecture.hidden_size
+    multiple = architecture.head_size_multiple
+    if not architecture.has_own_head_size and width % (heads * multiple):
         even = ", with an even head size" if multiple == 2 else ""
         wanted = f"a number that divides {called('hidden_size')} {width}{even}"
         raise unsupported(source, called("num_attention_heads"), wanted, heads)
     for name in ("pad_token_id", "decoder_start_token_id"):
-        token = getattr(found, name, 0)
-        if token >= found.vocab_size:
-            raise unsupported(source, name, f"below vocab_size {found.vocab_size}", token)
-    if found.max_seq_length < 1:
-        name, least = "max_position_embeddings", found.first_position + 1
+        token = getattr(architecture, name, 0)
+        if token >= architecture.vocab_size:
+            raise unsupported(source, name, f"below vocab_size {architecture.vocab_size}", token)
+    if architecture.max_seq_length < 1:
+        name, least = "max_position_embeddings", architecture.first_position + 1
         wanted = f"at least {least}, because position ids begin after the padding token's id"
-        raise unsupported(source, name, wanted, found.max_position_embeddings)
-    form.check(found, source)
+        raise unsupported(source, name, wanted, architecture.max_position_embeddings)
+    form.check(architecture, source)
 
 
 def _check_arithmetic(values: Values, form: ConfigFormat, source: str, *, has_head: bool) -> None:
     required = {
-        name: one for name, one in form.required.items() if has_head or name not in _OF_HEAD
+        name: check for name, check in form.required.items() if has_head or name not in _OF_HEAD
     }
     if form.activation:
         name, wanted, default = form.activation
@@ -181,7 +188,7 @@ def _checked(value: Any, name: str, kind: type, source: str, ours: str) -> Any:
 
 
 def _optional_id(values: Values, name: str, default: int | None, source: str) -> int | None:
-    found = first_id(values.get(name, default))
-    if found is not None and found > _MOST["pad_token_id"]:
-        raise unsupported(source, name, f"at most {_MOST['pad_token_id']:,}", found)
-    return found
+    token_id = first_id(values.get(name, default))
+    if token_id is not None and token_id > _MOST["pad_token_id"]:
+        raise unsupported(source, name, f"at most {_MOST['pad_token_id']:,}", token_id)
+    return token_id

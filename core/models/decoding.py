@@ -21,8 +21,11 @@ class Decoding:
         """Writes keys and values (B, N, D, S)."""
         positions = cache["positions"]
         layers = [
-            {**old, **{name: kernels.write_slots(old[name], one[name], positions) for name in one}}
-            for old, one in zip(cache["layers"], new, strict=True)
+            {
+                **old,
+                **{name: kernels.write_slots(old[name], slots[name], positions) for name in slots},
+            }
+            for old, slots in zip(cache["layers"], new, strict=True)
         ]
         count = new[0]["key"].shape[-1]
         return {**cache, "positions": positions + count, "layers": layers}

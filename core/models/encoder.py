@@ -82,11 +82,11 @@ class EncoderForMaskedLM(LanguageModel):
         return ops.arange(ids.shape[1])[None] - text_starts + options.first_position
 
     def layer_inputs(self, length: int, bias: Tensor | None) -> list[tuple[Any, Any]]:
-        found = {
+        inputs = {
             pattern: self._layer_input(pattern, length, bias)
             for pattern in dict.fromkeys(self.patterns)
         }
-        return [found[pattern] for pattern in self.patterns]
+        return [inputs[pattern] for pattern in self.patterns]
 
     def _layer_input(
         self, pattern: LayerAttention, length: int, bias: Tensor | None

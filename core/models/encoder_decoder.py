@@ -102,7 +102,7 @@ class EncoderDecoder(Decoding, LanguageModel):
     def build(self, input_shape: Any = None) -> None:
         distances = [self.encoder_distances, self.decoder_distances]
         layers = [self.words, *distances, self.encoder, self.decoder, self.lm_head]
-        build_all([one for one in layers if one is not None], (None, None, None))
+        build_all([layer for layer in layers if layer is not None], (None, None, None))
         self.built = True
 
     def states(self, inputs: Mapping[str, Tensor]) -> Tensor:

@@ -52,15 +52,15 @@ def main() -> None:
         # Nothing else can be opened now.
         limit(resource.RLIMIT_NOFILE, 0)
         datasets = dict(find_datasets(file))
-        say({"tensors": [[name, *described(found)] for name, found in datasets.items()]})
+        say({"tensors": [[name, *described(dataset)] for name, dataset in datasets.items()]})
     except Exception as error:  # noqa: BLE001 -- malformed files raise anything
         say(explained(error))
         return
-    found = list(datasets.values())
+    in_order = list(datasets.values())
     for line in sys.stdin.buffer:
         try:
-            values = np.empty(found[int(line)].shape, described(found[int(line)])[1])
-            found[int(line)].read_direct(values)
+            values = np.empty(in_order[int(line)].shape, described(in_order[int(line)])[1])
+            in_order[int(line)].read_direct(values)
         except Exception as error:  # noqa: BLE001 -- as above
             say(explained(error))
             return
@@ -110,11 +110,11 @@ def find_datasets(file: h5py.File) -> Any:
         place = follow(file, layer)
         if isinstance(place, h5py.Dataset):
             # Most of these names lack their root.
-            found = [(layer if "model." in layer else f"/{layer}", place)]
+            named_datasets = [(layer if "model." in layer else f"/{layer}", place)]
         else:
             names = read_names(place, "weight_names")
-            found = [(name, follow(place, name)) for name in names]
-        for name, dataset in found:
+            named_datasets = [(name, follow(place, name)) for name in names]
+        for name, dataset in named_datasets:
             listed += 1
             if listed > _MOST_TENSORS:
                 raise RefusedError(f"it lists more than {_MOST_TENSORS} weights")
@@ -126,14 +126,14 @@ def read_names(place: Any, key: str) -> list[str]:
     """Reads names, which Keras may split into `key0`, `key1`, ..."""
     if h5py.h5a.exists(place.id, key.encode()):
         return read_attribute(place, key)
-    found: list[str] = []
+    names: list[str] = []
     for number in count():
         if not h5py.h5a.exists(place.id, f"{key}{number}".encode()):
             break
-        found += read_attribute(place, f"{key}{number}")
-    if not found:
+        names += read_attribute(place, f"{key}{number}")
+    if not names:
         raise KeyError(f"the attribute {key} is missing")
-    return found
+    return names
 
 
 def read_attribute(place: Any, key: str) -> list[str]:

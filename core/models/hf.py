@@ -99,8 +99,8 @@ def write_config(folder: Path, architecture: Architecture) -> None:
     values = config_values(architecture)
     _write_json(folder / CONFIG_FILE, values)
     if architecture.kind != "encoder":
-        kept = {name: values[name] for name in _GENERATION if values.get(name) is not None}
-        _write_json(folder / GENERATION_CONFIG_FILE, kept)
+        generation = {name: values[name] for name in _GENERATION if values.get(name) is not None}
+        _write_json(folder / GENERATION_CONFIG_FILE, generation)
 
 
 def _write_json(path: Path, values: dict[str, Any]) -> None:
@@ -170,9 +170,9 @@ def read_weights(
     architecture = architecture or read_architecture(folder)
     with Weights(folder) as files:
         if mappings and optional and not files.has(optional, first=mappings[0]):
-            mappings = [one for one in mappings if one not in optional]
-        found = files.read(architecture, mappings=mappings)
-        return {tie.path: _from_hf(tie, parts) for tie, parts in found}
+            mappings = [mapping for mapping in mappings if mapping not in optional]
+        tensors = files.read(architecture, mappings=mappings)
+        return {tie.path: _from_hf(tie, parts) for tie, parts in tensors}
 
 
 def load_model(folder: str | Path, dtype: str = "float32") -> keras.Model:

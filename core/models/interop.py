@@ -152,8 +152,8 @@ class _Hdf5Reader:
         return lambda: self._read(number, shape, dtype)
 
     def _list(self) -> list[tuple[str, tuple[int, ...], str]]:
-        found = self._answer()
-        return [(name, tuple(shape), dtype) for name, shape, dtype in found["tensors"]]
+        answer = self._answer()
+        return [(name, tuple(shape), dtype) for name, shape, dtype in answer["tensors"]]
 
     def _read(self, number: int, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
         assert self._process.stdin is not None and self._process.stdout is not None
@@ -203,7 +203,7 @@ class _Hdf5Reader:
 
 def _reader_environment() -> dict[str, str]:
     paths = [path for path in sys.path if path and os.path.isdir(path)]
-    found = {
+    environment = {
         "PYTHONPATH": os.pathsep.join(paths),
         "PYTHONDONTWRITEBYTECODE": "1",
         "OPENBLAS_NUM_THREADS": "1",
@@ -213,8 +213,8 @@ def _reader_environment() -> dict[str, str]:
         "HDF5_USE_FILE_LOCKING": "BEST_EFFORT",
     }
     if libraries := os.environ.get("LD_LIBRARY_PATH"):
-        found["LD_LIBRARY_PATH"] = libraries
-    return found
+        environment["LD_LIBRARY_PATH"] = libraries
+    return environment
 
 
 def _tensorflow_parts(name: str) -> list[str]:
@@ -249,12 +249,12 @@ def _unpack_tree(data: Any, size: int) -> dict[str, Any]:
     def checked(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
         nonlocal entries
         entries += len(pairs) + 1
-        found = dict(pairs)
+        mapping = dict(pairs)
         if entries > _MOST_ENTRIES:
             raise ValueError(f"it has more than {_MOST_ENTRIES} entries")
-        if len(found) < len(pairs):
+        if len(mapping) < len(pairs):
             raise ValueError("a name occurs twice")
-        return found
+        return mapping
 
     tree = msgpack.unpackb(
         data,
@@ -277,7 +277,7 @@ def _unpack_extension(kind: int, content: bytes) -> NDArray[Any]:
 
     if kind not in (_FLAX_ARRAY, _FLAX_SCALAR):
         raise ValueError(f"it contains a value of the unknown type {kind}")
-    found = msgpack.unpackb(
+    contents = msgpack.unpackb(
         content,
         max_str_len=_LONGEST_TEXT,
         max_bin_len=len(content),
@@ -285,9 +285,9 @@ def _unpack_extension(kind: int, content: bytes) -> NDArray[Any]:
         max_map_len=0,
         max_ext_len=0,
     )
-    shape, dtype, values = found
-    kept = np.frombuffer(values, _dtype(dtype))
-    return kept.reshape(_checked_shape(shape, kept.size))
+    shape, dtype, values = contents
+    array = np.frombuffer(values, _dtype(dtype))
+    return array.reshape(_checked_shape(shape, array.size))
 
 
 def _checked_shape(shape: Any, size: int) -> tuple[int, ...]:

@@ -173,7 +173,7 @@ def attention_from_one(
     """
     heads, size = query.shape[-2:]
     key_kernel, value_kernel = (
-        ops.reshape(one, (one.shape[0], heads, size)) for one in (key_kernel, value_kernel)
+        ops.reshape(kernel, (kernel.shape[0], heads, size)) for kernel in (key_kernel, value_kernel)
     )
     query = query * (size**-0.5) if scaled else query
     directions = ops.einsum("bnd,hnd->bnh", query, key_kernel)
@@ -198,8 +198,8 @@ def cached_attention(
     wide = ops.cast(query, "float32") * (query.shape[-1] ** -0.5 if scaled else 1.0)
     logits = []
     for key, _, bias in parts:
-        found = ops.einsum("bsnd,bndm->bnsm", wide, key)
-        logits.append(found if bias is None else found + bias)
+        scores = ops.einsum("bsnd,bndm->bnsm", wide, key)
+        logits.append(scores if bias is None else scores + bias)
     weights = ops.softmax(ops.concatenate(logits, axis=-1))
     mixed, first = 0.0, 0
     for _, value, _ in parts:
@@ -280,7 +280,7 @@ def count_chunks(rows: int, predictions: int, words: int) -> int:
 def _in_chunks(table: Tensor, *arrays: Tensor) -> list[Tensor] | None:
     rows, predictions = arrays[0].shape[:2]
     count = count_chunks(rows, predictions, table.shape[0])
-    return None if count == 1 else [_cut(one, count) for one in arrays]
+    return None if count == 1 else [_cut(array, count) for array in arrays]
 
 
 def _cut(values: Tensor, count: int) -> Tensor:

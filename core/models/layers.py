@@ -44,7 +44,7 @@ class Initializers:
         `scale` may have one factor per part of a fused kernel.
         """
         scales = scale if isinstance(scale, tuple) else (scale,)
-        stddevs = tuple(self._stddev * one for one in scales)
+        stddevs = tuple(self._stddev * factor for factor in scales)
         return NormalInitializer(self._seed, next(self._numbers), stddevs, zero_row, self._cutoff)
 
     def dropout_seed(self) -> int:
@@ -508,8 +508,8 @@ class Block(keras.layers.Layer):
         new: Cache = {}
 
         def attend(hidden: Tensor) -> Tensor:
-            query, *found = self.attention.project(hidden)
-            new["key"], new["value"] = map(kernels.for_cache, found)
+            query, *key_and_value = self.attention.project(hidden)
+            new["key"], new["value"] = map(kernels.for_cache, key_and_value)
             return self.attention.attend_to_cache(
                 query,
                 (cache["key"], cache["value"], past_bias),
@@ -518,8 +518,8 @@ class Block(keras.layers.Layer):
 
         def look_at_memory(hidden: Tensor) -> Tensor:
             query = self.cross_attention.queries(hidden)
-            found = (cache["memory_key"], cache["memory_value"], memory_bias)
-            return self.cross_attention.attend_to_cache(query, found)
+            memory = (cache["memory_key"], cache["memory_value"], memory_bias)
+            return self.cross_attention.attend_to_cache(query, memory)
 
         return self._run(inputs, attend, look_at_memory, None), new
 
@@ -611,11 +611,11 @@ def past_bias(positions: Tensor, length: int) -> Tensor:
     return _hide(ops.arange(length)[None, :] >= positions[:, None])[:, None, None]
 
 
-def both_biases(one: Tensor | None, other: Tensor | None) -> Tensor | None:
+def both_biases(first_bias: Tensor | None, second_bias: Tensor | None) -> Tensor | None:
     """Combines two additive masks."""
-    if one is None or other is None:
-        return other if one is None else one
-    return ops.minimum(one, other)
+    if first_bias is None or second_bias is None:
+        return second_bias if first_bias is None else first_bias
+    return ops.minimum(first_bias, second_bias)
 
 
 def rotation(length: int, size: int, theta: float) -> Tensor:

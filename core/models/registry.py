@@ -63,8 +63,8 @@ def check_family(config: TrainConfig, architecture: Architecture) -> None:
 
 def size_of(architecture: Architecture) -> Size | None:
     """Finds the size of an architecture."""
-    for size, found in find_family(architecture.model_type).sizes.items():
-        if (found.layers, found.width) == (
+    for size, layout in find_family(architecture.model_type).sizes.items():
+        if (layout.layers, layout.width) == (
             architecture.num_hidden_layers,
             architecture.hidden_size,
         ):
@@ -107,16 +107,16 @@ def _from_size(config: TrainConfig) -> Architecture:
             fix="choose a listed size, then change num_hidden_layers and hidden_size if needed",
             field="size",
         )
-    found = sizes[cast(Size, config.size)]
+    layout = sizes[cast(Size, config.size)]
     halves: dict[str, Any] = {}
     if issubclass(family.architecture, EncoderDecoderArchitecture):
-        halves["num_decoder_layers"] = found.layers
+        halves["num_decoder_layers"] = layout.layers
     return family.architecture(
         vocab_size=0,
-        hidden_size=found.width,
-        num_hidden_layers=found.layers,
-        num_attention_heads=found.heads,
-        intermediate_size=found.units,
+        hidden_size=layout.width,
+        num_hidden_layers=layout.layers,
+        num_attention_heads=layout.heads,
+        intermediate_size=layout.units,
         max_position_embeddings=0,
         pad_token_id=0,
         hidden_dropout_prob=settled(config.hidden_dropout_prob),
@@ -171,10 +171,10 @@ def _special_ids(
         raise _lacks_token(
             "no end-of-text token", f"an end-of-text token, such as </s>, for {family.name}"
         )
-    found = {"pad_token_id": pad_id, "bos_token_id": bos_id, "eos_token_id": eos_id}
+    ids = {"pad_token_id": pad_id, "bos_token_id": bos_id, "eos_token_id": eos_id}
     if family.decoder_start:
-        found["decoder_start_token_id"] = pad_id if family.decoder_start == "pad" else eos_id
-    return found
+        ids["decoder_start_token_id"] = pad_id if family.decoder_start == "pad" else eos_id
+    return ids
 
 
 def _lacks_token(problem: str, expected: str) -> ConfigError:

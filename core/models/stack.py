@@ -55,7 +55,7 @@ class Stack(keras.layers.Layer):
 
     def build(self, input_shape: Any = None) -> None:
         layers = [self.embeddings, *self.blocks, self.final_norm, self.final_dropout]
-        build_all([one for one in layers if one is not None], (None, None, self.width))
+        build_all([layer for layer in layers if layer is not None], (None, None, self.width))
         self.built = True
 
     def call(
@@ -94,8 +94,8 @@ class Stack(keras.layers.Layer):
         places = positions[:, None] + keras.ops.arange(ids.shape[1])[None, :] + first
         hidden, new = self.embeddings(ids, None, places), []
         for block, cache in zip(self.blocks, caches, strict=True):
-            hidden, one = block.step(hidden, cache, past_bias, bias, memory_bias)
-            new.append(one)
+            hidden, new_cache = block.step(hidden, cache, past_bias, bias, memory_bias)
+            new.append(new_cache)
         return self._finish(hidden, None), new
 
     def _finish(self, hidden: Tensor, seed: Tensor | None) -> Tensor:

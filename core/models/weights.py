@@ -120,7 +120,9 @@ class Weights:
     def has(self, mappings: Sequence[WeightMapping], first: WeightMapping) -> bool:
         """Returns whether there is any tensor of some mappings; `first` as for `_unwrap`."""
         self._unwrap(first)
-        names = [one for tie in mappings for name in tie.names for one in _spellings(name, "")]
+        names = [
+            spelling for tie in mappings for name in tie.names for spelling in _spellings(name, "")
+        ]
         return any(name in self._tensors for name in names)
 
     def _unwrap(self, first: WeightMapping) -> None:
@@ -129,7 +131,7 @@ class Weights:
         Args:
             first: Mapping of the token embeddings.
         """
-        anchors = [one for name in first.names for one in _spellings(name, first.alias)]
+        anchors = [spelling for name in first.names for spelling in _spellings(name, first.alias)]
         if any(name in self._tensors for name in anchors):
             return
         prefixes = {
@@ -139,7 +141,7 @@ class Weights:
             if name.endswith(f".{anchor}")
         }
         prefix = min(prefixes, key=len, default="")
-        if prefix and all(one.startswith(prefix) for one in prefixes):
+        if prefix and all(longer.startswith(prefix) for longer in prefixes):
             # Several models in one file stay unknown.
             self._tensors = {
                 name.removeprefix(prefix): tensor for name, tensor in self._tensors.items()
@@ -147,8 +149,8 @@ class Weights:
 
     def _find(self, name: str, tie: WeightMapping, architecture: Architecture) -> Tensor:
         spellings = _spellings(name, tie.alias)
-        found = next((one for one in spellings if one in self._tensors), None)
-        if found is None:
+        spelling = next((candidate for candidate in spellings if candidate in self._tensors), None)
+        if spelling is None:
             raise CheckpointError(
                 f"The checkpoint {self._folder} has no tensor {name}",
                 expected=f"{name} of shape {tie.hf_shape}",
@@ -156,25 +158,25 @@ class Weights:
                 + ", ".join(sorted(self._tensors)[:3])[:300],
                 fix=f"use a checkpoint of a {class_name(architecture)}",
             )
-        if found in self._ambiguous:
+        if spelling in self._ambiguous:
             raise CheckpointError(
-                f"The checkpoint {self._folder} contains {found} twice",
+                f"The checkpoint {self._folder} contains {spelling} twice",
                 expected="each tensor once",
-                received=self._ambiguous[found][:300],
+                received=self._ambiguous[spelling][:300],
                 fix="save only one of the two models",
             )
-        tensor = self._tensors[found]
+        tensor = self._tensors[spelling]
         # TensorFlow's GPT-2 has biases of shape (1, H).
         if tensor.shape not in (tie.hf_shape, (1, *tie.hf_shape)):
             raise CheckpointError(
-                f"The shape of the tensor {found} in {self._folder} contradicts config.json",
+                f"The shape of the tensor {spelling} in {self._folder} contradicts config.json",
                 expected=f"shape {tie.hf_shape}",
                 received=f"shape {tensor.shape}",
                 fix="use the config.json that was saved with these weights",
             )
         if tensor.dtype not in FLOAT_BYTES:
             raise CheckpointError(
-                f"The tensor {found} in {self._folder} has an unsupported dtype",
+                f"The tensor {spelling} in {self._folder} has an unsupported dtype",
                 expected=" or ".join(FLOAT_BYTES),
                 received=tensor.dtype,
                 fix="save the model unquantised in one of the expected dtypes",
@@ -264,11 +266,11 @@ def _shaped(values: NDArray[Any], tie: WeightMapping) -> NDArray[Any]:
 
 def _spellings(name: str, alias: str) -> Iterator[str]:
     bodies = dict.fromkeys(family.body_prefix for family in list_families() if family.body_prefix)
-    for one in (name, alias) if alias else (name,):
-        yield one
+    for known_name in (name, alias) if alias else (name,):
+        yield known_name
         for body in bodies:
-            if one.startswith(body):
-                yield one.removeprefix(body)
+            if known_name.startswith(body):
+                yield known_name.removeprefix(body)
     for norm in ("LayerNorm.", "layer_norm."):  # TensorFlow's first BERTs.
         if norm in name:
             yield name.replace(f"{norm}weight", f"{norm}gamma").replace(
