@@ -39,8 +39,8 @@ def compile_method(
 
 def full_float32() -> AbstractContextManager[None]:
     """Computes float32 matmuls without TensorFloat-32, whose mantissa has 10 bits."""
-    found: AbstractContextManager[None] = _of_keras().full_float32()
-    return found
+    context: AbstractContextManager[None] = _of_keras().full_float32()
+    return context
 
 
 def enable_compilation_cache(devices: Devices, folder: Path) -> None:

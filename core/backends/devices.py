@@ -159,11 +159,11 @@ def find_hardware() -> Hardware:
 
 
 def _find_gpus(jax_gpu: bool) -> tuple[str, ...]:
-    found, visible = _first_found(_GPU_GLOBS), os.environ.get("CUDA_VISIBLE_DEVICES")
+    gpus, visible = _first_found(_GPU_GLOBS), os.environ.get("CUDA_VISIBLE_DEVICES")
     # WSL 2 has this path for GPUs of all vendors.
-    if visible in ("", "-1") or (found == (_WSL_GPU,) and not jax_gpu):
+    if visible in ("", "-1") or (gpus == (_WSL_GPU,) and not jax_gpu):
         return ()
-    return found if visible is None else found[: len(visible.split(","))]
+    return gpus if visible is None else gpus[: len(visible.split(","))]
 
 
 def choose(config: DeviceOptions, hardware: Hardware) -> Choice:
@@ -187,9 +187,9 @@ def estimate_devices(config: DeviceOptions, hardware: Hardware) -> int:
     here = config.num_devices
     if here is None:
         choice = choose(config, hardware)
-        found = {"gpu": hardware.gpus, "tpu": hardware.tpus}.get(choice.kind, ())
+        devices = {"gpu": hardware.gpus, "tpu": hardware.tpus}.get(choice.kind, ())
         unsure = choice.engine == "tensorflow" and config.device == "auto"
-        here = 1 if unsure else len(found)
+        here = 1 if unsure else len(devices)
     return max(1, here) * (config.num_processes or 1)
 
 
@@ -229,8 +229,8 @@ def _choose_gpu(config: DeviceOptions, hardware: Hardware) -> Choice:
     if not hardware.gpus:
         raise _no_gpu("no GPU driver on this machine", hardware)
     if engine == "jax" and not hardware.jax_gpu:
-        found = f"a GPU ({hardware.gpus[0]}), but JAX's package for GPUs isn't installed"
-        raise _no_gpu(found, hardware)
+        received = f"a GPU ({hardware.gpus[0]}), but JAX's package for GPUs isn't installed"
+        raise _no_gpu(received, hardware)
     return Choice(engine, "gpu", "requested")
 
 
@@ -259,19 +259,19 @@ def _choose_any(config: DeviceOptions, hardware: Hardware) -> Choice:
 
 
 def why_cpu(config: DeviceOptions, hardware: Hardware) -> str:
-    found = "TPU" if hardware.tpus else "GPU" if hardware.gpus else ""
-    if not found:
+    kind = "TPU" if hardware.tpus else "GPU" if hardware.gpus else ""
+    if not kind:
         return "this machine has no TPU and no GPU"
-    install = f"pip install {_package(found, hardware.gpus)}"
+    install = f"pip install {_package(kind, hardware.gpus)}"
     if config.engine == "tensorflow":
-        installed = hardware.jax_tpu if found == "TPU" else hardware.jax_gpu
+        installed = hardware.jax_tpu if kind == "TPU" else hardware.jax_gpu
         after = "" if installed else f", after {install}"
         return (
-            f"this machine has a {found}, but TensorFlow can't use it; JAX (engine jax) can{after}"
+            f"this machine has a {kind}, but TensorFlow can't use it; JAX (engine jax) can{after}"
         )
     if hardware.jax_on_cpu:
-        return f"this machine has a {found}, but JAX_PLATFORMS restricts JAX to the CPU"
-    return f"this machine has a {found}, but JAX's package for it isn't installed ({install})"
+        return f"this machine has a {kind}, but JAX_PLATFORMS restricts JAX to the CPU"
+    return f"this machine has a {kind}, but JAX's package for it isn't installed ({install})"
 
 
 def _package(kind: str, gpus: Sequence[str] = ()) -> str:
@@ -280,13 +280,13 @@ def _package(kind: str, gpus: Sequence[str] = ()) -> str:
     return '"jax[rocm7-local]"' if _AMD_GPUS in gpus else '"jax[cuda12]"'
 
 
-def number_to_use(choice: Choice, config: DeviceOptions, found: int) -> int:
-    wanted = config.num_devices or found
-    if wanted > found:
+def number_to_use(choice: Choice, config: DeviceOptions, available: int) -> int:
+    wanted = config.num_devices or available
+    if wanted > available:
         raise DeviceError(
             f"num_devices exceeds the available {choice.kind.upper()}s",
             expected=f"{wanted} devices",
-            received=f"{found} devices",
+            received=f"{available} devices",
             fix="lower num_devices, or leave it empty to use all",
             field="num_devices",
         )
@@ -309,9 +309,9 @@ def _first_found(globs: Sequence[str]) -> tuple[str, ...]:
     return ()
 
 
-def _how_many(found: Sequence[str], what: str) -> str:
-    number = str(len(found)) if found else "no"
-    return f"{number} {what}{'s' if len(found) > 1 else ''}"
+def _how_many(devices: Sequence[str], what: str) -> str:
+    number = str(len(devices)) if devices else "no"
+    return f"{number} {what}{'s' if len(devices) > 1 else ''}"
 
 
 def cpu_name() -> str:

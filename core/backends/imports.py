@@ -45,11 +45,11 @@ def import_for(engine: str, module: str) -> ModuleType:
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
     quiet = filtered_stderr(_log_level(), cuda=has_driver) if loads_tensorflow else nullcontext()
     with quiet, _hidden(_UNUSED.get(engine, ())):
-        found = import_module(module)
+        loaded_module = import_module(module)
         if loads_tensorflow and not has_driver and not has_tpu:
             # The first listing of devices logs that CUDA is missing.
             sys.modules["tensorflow"].config.list_physical_devices()
-    return found
+    return loaded_module
 
 
 def _log_level() -> int:

@@ -63,17 +63,17 @@ class AdamW(keras.optimizers.AdamW):
             super()._apply_weight_decay(variables)
             return
         # Keras recomputes the learning rate for each weight, which doubles the graph.
-        kept = 1.0 - self._get_current_learning_rate() * self.weight_decay
+        factor = 1.0 - self._get_current_learning_rate() * self.weight_decay
         for variable in variables:
             if self._use_weight_decay(variable):
                 # In place: two passes over the variable, not five.
-                variable.value.assign(variable.value * kept)
+                variable.value.assign(variable.value * factor)
 
     def _backend_update_step(
         self, grads: Sequence[Tensor], variables: Sequence[keras.Variable], learning_rate: Tensor
     ) -> None:
         if _backend.assigns_variables():
-            self._update_all(grads, [one.value for one in variables], learning_rate)
+            self._update_all(grads, [variable.value for variable in variables], learning_rate)
         else:
             super()._backend_update_step(grads, variables, learning_rate)
 
@@ -140,8 +140,10 @@ class Muon(AdamW):
         self._momentums = self.add_optimizer_variables(variables, "momentum")
         rest = [variable for variable in variables if not _is_kernel(variable)]
         velocities = iter(self.add_optimizer_variables(rest, "velocity"))
-        self._velocities = [None if _is_kernel(one) else next(velocities) for one in variables]
-        self._parts = [_parts_of(one) for one in variables]
+        self._velocities = [
+            None if _is_kernel(variable) else next(velocities) for variable in variables
+        ]
+        self._parts = [_parts_of(variable) for variable in variables]
 
     def update_step(self, gradient: Tensor, variable: Tensor, learning_rate: Tensor) -> None:
         index = self._get_variable_index(variable)
@@ -217,10 +219,10 @@ class Adafactor(keras.optimizers.Optimizer):
         if self.built:
             return
         super().build(variables)
-        self._parts = [_parts_of(one) for one in variables]
+        self._parts = [_parts_of(variable) for variable in variables]
         self._moments = [
-            self._make_moments(one, parts)
-            for one, parts in zip(variables, self._parts, strict=True)
+            self._make_moments(variable, parts)
+            for variable, parts in zip(variables, self._parts, strict=True)
         ]
 
     def update_step(self, gradient: Tensor, variable: Tensor, learning_rate: Tensor) -> None:
@@ -243,8 +245,8 @@ class Adafactor(keras.optimizers.Optimizer):
             shapes = {"row": shape[:2], "column": (shape[0], shape[2])}
         path = variable.path.replace("/", "_")
         return [
-            self.add_variable(shape=one, initializer="zeros", name=f"{path}_{name}")
-            for name, one in shapes.items()
+            self.add_variable(shape=shape, initializer="zeros", name=f"{path}_{name}")
+            for name, shape in shapes.items()
         ]
 
     def _inverse_roots(self, squares: Tensor, moments: list[keras.Variable]) -> Tensor:
@@ -257,8 +259,8 @@ class Adafactor(keras.optimizers.Optimizer):
         return ops.rsqrt(row)[..., None] * ops.rsqrt(column)[..., None, :]
 
     def _renew(self, moment: keras.Variable, new: Tensor) -> Tensor:
-        kept = 1.0 - ops.power(ops.cast(self.iterations + 1, moment.dtype), -_DECAY_POWER)
-        value = moment * kept + new * (1.0 - kept)
+        decay = 1.0 - ops.power(ops.cast(self.iterations + 1, moment.dtype), -_DECAY_POWER)
+        value = moment * decay + new * (1.0 - decay)
         self.assign(moment, value)
         return value
 

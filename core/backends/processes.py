@@ -31,9 +31,9 @@ def broadcast_arrays(
     if devices.processes == 1:
         return arrays
     shared = {}
-    for name, one in like.items():
-        mine = arrays[name] if devices.is_first else np.zeros(one.shape, one.dtype)
-        shared[name] = np.asarray(_broadcast(np.asarray(mine, one.dtype)))
+    for name, array in like.items():
+        local_array = arrays[name] if devices.is_first else np.zeros(array.shape, array.dtype)
+        shared[name] = np.asarray(_broadcast(np.asarray(local_array, array.dtype)))
     return shared
 
 

@@ -30,10 +30,10 @@ def is_hidden(line: bytes, level: int, *, cuda: bool) -> bool:
     """Returns whether to hide a message: below severity `level`, or about missing CUDA."""
     if level < 1:
         return False
-    found = _LINE.match(line)
-    if found is None:
+    match = _LINE.match(line)
+    if match is None:
         return line.startswith(_NOTICE)
-    severity = _SEVERITIES.index(found[1] or found[2])
+    severity = _SEVERITIES.index(match[1] or match[2])
     return severity < level or (not cuda and _CUDA.search(line) is not None)
 
 

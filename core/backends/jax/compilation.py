@@ -35,9 +35,9 @@ def compile_method(
     compiled = compile_function(run, static=(2,), donated=())
 
     def call(*arguments: Any) -> Any:
-        tensors = tuple(one for one in arguments if not isinstance(one, int))
-        fixed = tuple(one for one in arguments if isinstance(one, int))
-        current = [one.value for one in variables] if weights_change else weights
+        tensors = tuple(argument for argument in arguments if not isinstance(argument, int))
+        fixed = tuple(argument for argument in arguments if isinstance(argument, int))
+        current = [variable.value for variable in variables] if weights_change else weights
         return compiled(current, tensors, fixed)
 
     return call

@@ -53,21 +53,21 @@ def start(choice: Choice, config: TrainConfig) -> Devices:
         elif platforms := jax.config.jax_platforms:
             jax.config.update("jax_platforms", _with_cpu(platforms))
         _join_processes(choice, config)
-        found = jax.local_devices()
+        devices = jax.local_devices()
     except RuntimeError as error:
         raise not_started(choice, str(error)) from error
-    kind = "gpu" if found[0].platform in ("gpu", "cuda", "rocm") else found[0].platform
+    kind = "gpu" if devices[0].platform in ("gpu", "cuda", "rocm") else devices[0].platform
     if kind != choice.kind:
-        raise not_started(choice, f"JAX found {len(found)} {kind.upper()}")
-    statistics = {} if kind == "cpu" else found[0].memory_stats() or {}
-    used = number_to_use(choice, config, len(found))
+        raise not_started(choice, f"JAX found {len(devices)} {kind.upper()}")
+    statistics = {} if kind == "cpu" else devices[0].memory_stats() or {}
+    used = number_to_use(choice, config, len(devices))
     return Devices(
         engine="jax",
         kind=choice.kind,
         count=used * jax.process_count(),
-        name=cpu_name() if kind == "cpu" else found[0].device_kind,
+        name=cpu_name() if kind == "cpu" else devices[0].device_kind,
         memory_bytes=statistics.get("bytes_limit") or host_memory_bytes(kind),
-        reason=choice.reason + describe_unused(len(found) - used),
+        reason=choice.reason + describe_unused(len(devices) - used),
         processes=jax.process_count(),
         process=jax.process_index(),
     )

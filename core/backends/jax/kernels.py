@@ -169,7 +169,9 @@ def part_of(shape: tuple[int, ...], devices: int) -> PartitionSpec:
     if len(shape) < 2 or not fitting:
         return PartitionSpec()
     axis = -max(fitting)[1]
-    return PartitionSpec(*[SHARDED_AXIS if one == axis else None for one in range(len(shape))])
+    return PartitionSpec(
+        *[SHARDED_AXIS if dimension == axis else None for dimension in range(len(shape))]
+    )
 
 
 def _gather(weight: Tensor, part: PartitionSpec) -> Tensor:
@@ -204,7 +206,7 @@ def _summed_cross_entropy_forward(
     hidden: Tensor, table: Tensor, bias: Tensor | None, labels: Tensor, weights: Tensor
 ) -> Any:
     def of_piece(sums: Any, piece: Any) -> Any:
-        states, labels, weights = (one.reshape(-1, *one.shape[2:]) for one in piece)
+        states, labels, weights = (array.reshape(-1, *array.shape[2:]) for array in piece)
         logits = matmul_with_rows(states, table).astype(jnp.float32)
         logits = logits if bias is None else logits + bias
         loss = (cross_entropy(logits, labels) * weights).sum()
@@ -222,13 +224,13 @@ def _summed_cross_entropy_forward(
         loss, of_table, of_bias = sums
         return (loss, of_table.astype(table.dtype), of_bias), pulls
 
-    found = _on_each_device(of_device, (hidden, table, bias, labels, weights))
-    (loss, of_table, of_bias), of_hidden = found
+    totals = _on_each_device(of_device, (hidden, table, bias, labels, weights))
+    (loss, of_table, of_bias), of_hidden = totals
     return loss, (of_hidden, of_table, of_bias)
 
 
 def _summed_cross_entropy_backward(saved: Any, upstream: Tensor) -> Any:
-    scaled = jax.tree.map(lambda one: (one * upstream).astype(one.dtype), saved)
+    scaled = jax.tree.map(lambda gradient: (gradient * upstream).astype(gradient.dtype), saved)
     return (*scaled, None, None)
 
 
@@ -369,14 +371,14 @@ def _dropout_forward(inputs: Tensor, rate: float, seed: Tensor) -> Any:
     if not _is_on_cpu():
         return _dropout(inputs, rate, seed), (None, seed)
     # XLA would compute the mask for each use of the outputs, and again for the gradient.
-    kept = jax.lax.optimization_barrier(_kept(inputs, rate, seed))
-    return _drop(kept, inputs, rate), (kept, seed)
+    mask = jax.lax.optimization_barrier(_kept(inputs, rate, seed))
+    return _drop(mask, inputs, rate), (mask, seed)
 
 
 def _dropout_backward(rate: float, saved: Any, upstream: Tensor) -> Any:
-    kept, seed = saved
-    kept = _kept(upstream, rate, seed) if kept is None else kept
-    return _drop(kept, upstream, rate), None
+    mask, seed = saved
+    mask = _kept(upstream, rate, seed) if mask is None else mask
+    return _drop(mask, upstream, rate), None
 
 
 def _kept(inputs: Tensor, rate: float, seed: Tensor) -> Tensor:
@@ -385,8 +387,8 @@ def _kept(inputs: Tensor, rate: float, seed: Tensor) -> Tensor:
     return bits >= np.uint32(drop_below(rate))
 
 
-def _drop(kept: Tensor, values: Tensor, rate: float) -> Tensor:
-    return values * kept.astype(values.dtype) * jnp.asarray(1.0 / (1.0 - rate), values.dtype)
+def _drop(mask: Tensor, values: Tensor, rate: float) -> Tensor:
+    return values * mask.astype(values.dtype) * jnp.asarray(1.0 / (1.0 - rate), values.dtype)
 
 
 def _is_on_cpu() -> bool:

@@ -102,8 +102,8 @@ class JaxBackend:
         if self._devices.processes == 1:
             return flag
         assert self._mesh is not None
-        mine = np.full(self._devices.count // self._devices.processes, flag, np.int32)
-        rows = jax.make_array_from_process_local_data(self._mesh.rows(), mine)
+        local_flags = np.full(self._devices.count // self._devices.processes, flag, np.int32)
+        rows = jax.make_array_from_process_local_data(self._mesh.rows(), local_flags)
         self._flags.append(self._largest(rows))
         if len(self._flags) <= _STEPS_TO_AGREE:
             return 0
@@ -124,7 +124,10 @@ class JaxBackend:
             array.delete()
         self._state = TrainState(
             *(
-                [self._put_weight(state[one.path].astype(one.dtype)) for one in variables]
+                [
+                    self._put_weight(state[variable.path].astype(variable.dtype))
+                    for variable in variables
+                ]
                 for variables in self._variables()
             )
         )
@@ -158,7 +161,10 @@ class JaxBackend:
 
     def _take_state(self) -> TrainState:
         return TrainState(
-            *([self._placed(one.value) for one in variables] for variables in self._variables())
+            *(
+                [self._placed(variable.value) for variable in variables]
+                for variables in self._variables()
+            )
         )
 
     def _placed(self, value: Array) -> Array:
@@ -229,10 +235,10 @@ def make_train_step(
         state: TrainState, batch: Mapping[str, Array], weight: Array
     ) -> tuple[Array, list[Array]]:
         def add(sums: Any, part: Mapping[str, Array]) -> tuple[Any, None]:
-            found = gradient(state.trainable, state.non_trainable, part, weight)
-            return jax.tree.map(jnp.add, sums, found), None
+            gradients = gradient(state.trainable, state.non_trainable, part, weight)
+            return jax.tree.map(jnp.add, sums, gradients), None
 
-        zeros = (jnp.zeros(()), [jnp.zeros_like(one) for one in state.trainable])
+        zeros = (jnp.zeros(()), [jnp.zeros_like(weight) for weight in state.trainable])
         return jax.lax.scan(add, zeros, batch)[0]
 
     def train_step(state: TrainState, batch: Mapping[str, Array]) -> tuple[TrainState, Array]:
@@ -293,11 +299,10 @@ def _mesh_of(devices: Devices, options: BackendOptions) -> DeviceMesh | None:
     if devices.count == 1:
         return None
     per_process = devices.count // devices.processes
-    chosen = [
-        device
-        for process in range(devices.processes)
-        for device in [one for one in jax.devices() if one.process_index == process][:per_process]
-    ]
+    chosen: list[jax.Device] = []
+    for process in range(devices.processes):
+        of_process = [device for device in jax.devices() if device.process_index == process]
+        chosen += of_process[:per_process]
     return DeviceMesh(chosen, options.sharding)
 
 

@@ -100,8 +100,8 @@ class LoweredStep:
             _shapes(model.non_trainable_variables, mesh),
             _shapes(optimizer.variables, mesh),
         )
-        left = TrainState(*[[one.sharding for one in values] for values in state])
-        self.state_bytes_per_core = sum(_bytes_per_device(one) for one in jax.tree.leaves(state))
+        left = TrainState(*[[array.sharding for array in values] for values in state])
+        self.state_bytes_per_core = sum(map(_bytes_per_device, jax.tree.leaves(state)))
         step = jax.jit(
             mesh.within(make_train_step(model, optimizer, parts)),
             donate_argnums=0,
@@ -115,7 +115,7 @@ class LoweredStep:
 
     def programs(self) -> list[str]:
         """Returns the programs that are to be compiled, as text."""
-        return [one.as_text() for one in (self._lowered, self._update) if one]
+        return [program.as_text() for program in (self._lowered, self._update) if program]
 
     def compile_update(self) -> Costs:
         """Compiles the optimizer's update alone, which is the same for any batch size."""
@@ -152,7 +152,7 @@ def _bytes_per_core(compiled: Any) -> float:
 
 def _refusal(message: str) -> StepTooLargeError | None:
     """Returns the compiler's out-of-memory message as an error; None for other messages."""
-    sizes = next((found for one in _REFUSALS if (found := one.search(message))), None)
+    sizes = next((match for pattern in _REFUSALS if (match := pattern.search(message))), None)
     if sizes is None:
         return None
     used, unit, available, other_unit = sizes.groups()
@@ -190,8 +190,8 @@ def describe_devices(accelerator_type: str, shape: str, options: Mapping[str, An
     )
     from jax.experimental import topologies
 
-    found = topologies.get_topology_desc(platform="tpu", topology_name=shape, **options)
-    return list(found.devices)
+    topology = topologies.get_topology_desc(platform="tpu", topology_name=shape, **options)
+    return list(topology.devices)
 
 
 def _lower_update(
@@ -208,8 +208,10 @@ def _lower_update(
 
 def _shapes(variables: list[keras.Variable], mesh: DeviceMesh) -> list[jax.ShapeDtypeStruct]:
     return [
-        jax.ShapeDtypeStruct(tuple(one.shape), one.dtype, sharding=mesh.weight(one.shape))
-        for one in variables
+        jax.ShapeDtypeStruct(
+            tuple(variable.shape), variable.dtype, sharding=mesh.weight(variable.shape)
+        )
+        for variable in variables
     ]
 
 

@@ -76,14 +76,14 @@ def _look_up(
 
 
 class _Builder(GraphLayers):
-    def __init__(self, weights: Weights, found: EncoderDecoderArchitecture) -> None:
-        options = _options(found)
-        super().__init__(weights, found.model_type, options.blocks)
-        self._found = found
+    def __init__(self, weights: Weights, architecture: EncoderDecoderArchitecture) -> None:
+        options = _options(architecture)
+        super().__init__(weights, architecture.model_type, options.blocks)
+        self._architecture = architecture
         self._first_position = options.embeddings.first_position
 
     def build(self) -> Any:
-        ops, found = self.ops, self._found
+        ops, architecture = self.ops, self._architecture
         ids, decoder_ids, positions = (
             ops.parameter([-1, -1], np.int32, name=name)
             for name in ("input_ids", "decoder_input_ids", "masked_positions")
@@ -95,16 +95,16 @@ class _Builder(GraphLayers):
         )
         memory = self._encode(ids, bias)
         hidden = self._decode(decoder_ids, decoder_bias, memory, positions)  # (B, K, H)
-        hidden = ops.reshape(hidden, self.ints(-1, found.hidden_size), False)
+        hidden = ops.reshape(hidden, self.ints(-1, architecture.hidden_size), False)
         table = self.weight("lm_head/table" if "lm_head/table" in self else "words/table")
         logits = ops.matmul(hidden, table, False, True)
         inputs = [ids, decoder_ids, positions, targets, bias, decoder_bias]
         scores = self.log_probabilities(logits, targets)
-        return import_openvino().Model([scores], inputs, found.model_type)
+        return import_openvino().Model([scores], inputs, architecture.model_type)
 
     def _encode(self, ids: Node, bias: Node) -> Node:
         hidden = self._embeddings("encoder", ids)
-        for index in range(self._found.num_hidden_layers):
+        for index in range(self._architecture.num_hidden_layers):
             name = f"encoder/layer_{index}"
             attend = self._self_attention(f"{name}/attention", bias, None)
             hidden = self.add(hidden, attend, f"{name}/attention_norm")
@@ -113,8 +113,8 @@ class _Builder(GraphLayers):
 
     def _decode(self, ids: Node, bias: Node, memory: Node, positions: Node) -> Node:
         hidden = self._embeddings("decoder", ids)
-        last = self._found.num_decoder_layers - 1
-        for index in range(self._found.num_decoder_layers):
+        last = self._architecture.num_decoder_layers - 1
+        for index in range(self._architecture.num_decoder_layers):
             name = f"decoder/layer_{index}"
             # The last layer is computed at masked positions only.
             wanted = positions if index == last else None

@@ -32,31 +32,31 @@ def build_graph(
 
 
 class _Builder(GraphLayers):
-    def __init__(self, weights: Weights, found: Architecture) -> None:
-        options = find_family(found.model_type).options(found)
-        super().__init__(weights, found.model_type, options.blocks)
-        self._found = found
-        self._patterns = options.layers or (LayerAttention(),) * found.num_hidden_layers
+    def __init__(self, weights: Weights, architecture: Architecture) -> None:
+        options = find_family(architecture.model_type).options(architecture)
+        super().__init__(weights, architecture.model_type, options.blocks)
+        self._architecture = architecture
+        self._patterns = options.layers or (LayerAttention(),) * architecture.num_hidden_layers
 
     def build(self, scores_targets: bool) -> Any:
-        ops, found = self.ops, self._found
+        ops, architecture = self.ops, self._architecture
         ids, places, starts, positions = (
             ops.parameter([-1, -1], np.int32, name=name)
             for name in ("input_ids", "places", "text_starts", "masked_positions")
         )
         hidden = self._embeddings(ids, places)  # (B, T, H)
-        last = found.num_hidden_layers - 1
+        last = architecture.num_hidden_layers - 1
         for index, (bias, rotation) in enumerate(self._layer_inputs(places, starts)):
             # The last layer is computed at masked positions only.
             wanted = positions if index == last else None
             hidden = self._block(f"layer_{index}", hidden, bias, rotation, wanted)
-        hidden = ops.reshape(hidden, self.ints(-1, found.hidden_size), False)  # (B * K, H)
+        hidden = ops.reshape(hidden, self.ints(-1, architecture.hidden_size), False)  # (B * K, H)
         logits = self._logits(hidden)
         inputs = [ids, places, starts, positions]
         if scores_targets:
             inputs.append(ops.parameter([-1], np.int32, name="targets"))
             logits = self.log_probabilities(logits, inputs[-1])
-        return import_openvino().Model([logits], inputs, found.model_type)
+        return import_openvino().Model([logits], inputs, architecture.model_type)
 
     def _logits(self, hidden: Node) -> Node:
         ops = self.ops
@@ -72,14 +72,16 @@ class _Builder(GraphLayers):
         apart = ops.not_equal(*self._pairs(starts))  # (B, 1, T, T)
         all_of_text = self._hide(apart)
         inputs = {}
-        for one in dict.fromkeys(self._patterns):
+        for attention in dict.fromkeys(self._patterns):
             bias = all_of_text
-            if one.reach is not None:
-                bias = self._hide(ops.logical_or(apart, self._out_of_reach(places, one.reach)))
-            theta = one.rotary_theta
-            inputs[one] = (bias, None if theta is None else self._rotation(theta, places))
-        for one in self._patterns:
-            yield inputs[one]
+            if attention.reach is not None:
+                bias = self._hide(
+                    ops.logical_or(apart, self._out_of_reach(places, attention.reach))
+                )
+            theta = attention.rotary_theta
+            inputs[attention] = (bias, None if theta is None else self._rotation(theta, places))
+        for attention in self._patterns:
+            yield inputs[attention]
 
     def _out_of_reach(self, places: Node, reach: int) -> Node:
         """Marks pairs of tokens farther apart than local attention reaches, (B, 1, T, T)."""
@@ -97,7 +99,9 @@ class _Builder(GraphLayers):
         return ops.select(hidden, ops.constant(HIDE), ops.constant(np.float32(0)))
 
     def _rotation(self, theta: float, places: Node) -> tuple[Node, Node]:
-        tables = rotary_tables(self._found.max_seq_length, self._found.head_size, theta)
+        tables = rotary_tables(
+            self._architecture.max_seq_length, self._architecture.head_size, theta
+        )
         cosines, sines = (
             self.ops.unsqueeze(
                 self.ops.gather(self.ops.constant(table), places, self.ints(0)), self.ints(1)
@@ -125,7 +129,7 @@ class _Builder(GraphLayers):
         parts = self.split(self.dense(f"{name}/qkv", hidden), 3)
         query, key, value = self.heads(self.at(parts[0], wanted, 1)), *map(self.heads, parts[1:])
         if rotation is not None:
-            query = self._rotate(query, *(self.at(one, wanted, 2) for one in rotation))
+            query = self._rotate(query, *(self.at(table, wanted, 2) for table in rotation))
             key = self._rotate(key, *rotation)
         return self.attend(name, query, key, value, self.at(bias, wanted, 2))
 

@@ -70,9 +70,9 @@ def _finish_dense(product: Tensor, inputs: Tensor, kernel: Tensor, bias: Any = N
 
     def gradient(upstream: Tensor) -> tuple[Tensor | None, ...]:
         pull = tf.matmul(upstream, kernel, transpose_b=True)
-        found = (None, pull, _kernel_gradient(inputs, upstream))
+        gradients = (None, pull, _kernel_gradient(inputs, upstream))
         # The gradient of `bias_add` is slow.
-        return found if bias is None else (*found, _column_sum(upstream))
+        return gradients if bias is None else (*gradients, _column_sum(upstream))
 
     # `bias_add` fuses with the matmul.
     return product if bias is None else tf.nn.bias_add(product, bias), gradient
@@ -141,13 +141,13 @@ def rematerialized(function: Callable) -> Callable:
 
 def rematerialized_layer(layer: Callable) -> Callable:
     def call(*inputs: Tensor | None) -> Tensor:
-        given = [one is not None for one in inputs]
+        given = [tensor is not None for tensor in inputs]
 
         def apply(*tensors: Tensor) -> Tensor:
             remaining = iter(tensors)
-            return layer(*(next(remaining) if one else None for one in given))
+            return layer(*(next(remaining) if is_given else None for is_given in given))
 
-        return tf.recompute_grad(apply)(*(one for one in inputs if one is not None))
+        return tf.recompute_grad(apply)(*(tensor for tensor in inputs if tensor is not None))
 
     return call
 
@@ -212,7 +212,8 @@ def summed_cross_entropy(
             pulls = pulls.write(number, tf.matmul(narrow, table))
             loss += tf.reduce_sum(losses * counts)
             of_table += tf.cast(more, tf.float32)
-            return number + 1, loss, of_table, pulls, *(one + _column_sum(pull) for one in rest)
+            of_bias = [bias_sum + _column_sum(pull) for bias_sum in rest]
+            return number + 1, loss, of_table, pulls, *of_bias
 
         zeros = tf.zeros(table.shape, tf.float32)
         pulls = tf.TensorArray(hidden.dtype, hidden.shape[0])
@@ -225,10 +226,10 @@ def summed_cross_entropy(
         of_hidden = tf.reshape(pulls.stack(), hidden.shape)
 
         def gradient(upstream: Tensor) -> list[Tensor]:
-            found = [of_hidden, of_table, *of_bias]
+            gradients = [of_hidden, of_table, *of_bias]
             return [
-                tf.cast(tf.cast(one, tf.float32) * upstream, to.dtype)
-                for one, to in zip(found, given, strict=True)
+                tf.cast(tf.cast(values, tf.float32) * upstream, to.dtype)
+                for values, to in zip(gradients, given, strict=True)
             ]
 
         return loss, gradient
@@ -247,8 +248,8 @@ def pair_over_chunks(
     """Sums a function's pair over chunks, (2,)."""
 
     def of_piece(number: Tensor, sums: Tensor) -> Any:
-        found = function(hidden[number], table, bias, labels[number], weights[number])
-        return number + 1, sums + found
+        more = function(hidden[number], table, bias, labels[number], weights[number])
+        return number + 1, sums + more
 
     return tf.while_loop(
         lambda number, _: number < hidden.shape[0],
@@ -272,8 +273,8 @@ def _drop(inputs: Tensor, rate: float, seed: Tensor) -> Tensor:
     places = tf.bitcast(tf.range(tf.size(inputs)), tf.uint32)
     keys = _mix(tf.cast(seed, tf.uint32))
     bits = _mix(_mix(tf.reshape(places, tf.shape(inputs)) ^ keys[0]) + keys[1])
-    kept = tf.cast(bits >= tf.constant(drop_below(rate), tf.uint32), inputs.dtype)
-    return inputs * kept * tf.constant(1.0 / (1.0 - rate), inputs.dtype)
+    mask = tf.cast(bits >= tf.constant(drop_below(rate), tf.uint32), inputs.dtype)
+    return inputs * mask * tf.constant(1.0 / (1.0 - rate), inputs.dtype)
 
 
 def _mix(bits: Tensor) -> Tensor:

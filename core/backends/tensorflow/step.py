@@ -134,7 +134,7 @@ class TensorFlowBackend:
         """Returns this process's summed loss, weight and gradients, in one vector."""
         loss, gradients = self._gradients(batch, tf.constant(1.0))
         firsts = tf.stack([loss, tf.reduce_sum(batch["label_weights"])])
-        flat = [tf.reshape(tf.convert_to_tensor(one), [-1]) for one in gradients]
+        flat = [tf.reshape(tf.convert_to_tensor(gradient), [-1]) for gradient in gradients]
         return self._sum(tf.concat([firsts, *flat], axis=0))
 
     def _apply(self, sums: Tensor) -> Tensor:
@@ -145,8 +145,8 @@ class TensorFlowBackend:
         loss, weight, *flat = tf.split(sums, [1, 1, *sizes])
         weight = tf.maximum(weight[0], 1.0)
         gradients = [
-            tf.reshape(one / weight, variable.shape)
-            for one, variable in zip(flat, variables, strict=True)
+            tf.reshape(gradient / weight, variable.shape)
+            for gradient, variable in zip(flat, variables, strict=True)
         ]
         self.optimizer.apply(gradients, variables)
         return loss[0] / weight
@@ -186,9 +186,10 @@ class TensorFlowBackend:
             rows = {name: values[part] for name, values in batch.items()}
             more, gradients = self._micro_batch_gradients(rows, weight)
             pairs = zip(sums, gradients, strict=True)
-            return part + 1, loss + more, [one + tf.convert_to_tensor(two) for one, two in pairs]
+            totals = [total + tf.convert_to_tensor(gradient) for total, gradient in pairs]
+            return part + 1, loss + more, totals
 
-        zeros = [tf.zeros(one.shape, one.dtype) for one in self.model.trainable_variables]
+        zeros = [tf.zeros(weight.shape, weight.dtype) for weight in self.model.trainable_variables]
         _, loss, sums = tf.while_loop(
             lambda part, *_: part < self._parts,
             add,
