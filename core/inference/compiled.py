@@ -17,7 +17,6 @@ from core.backends.compilation import compile_method
 from core.inference.models import choose_backend, load_model
 from core.inference.packing import BatchPlan, Planner, Shape, Size
 from core.inference.precision import choose_dtype
-from core.objectives.sequences import shift_right
 
 Ids = NDArray[np.int32]
 
@@ -116,5 +115,6 @@ def _pad(
         return {**inputs, "text_starts": text_starts}
     # All zeros, for an empty sequence, would attend to nothing.
     attention_mask = (text_starts == 0).astype(np.int32)
-    shifted = shift_right(input_ids, architecture.decoder_start_token_id)
-    return {**inputs, "attention_mask": attention_mask, "decoder_input_ids": shifted}
+    decoder_ids = np.roll(input_ids, 1, axis=1)
+    decoder_ids[:, 0] = architecture.decoder_start_token_id
+    return {**inputs, "attention_mask": attention_mask, "decoder_input_ids": decoder_ids}
