@@ -32,7 +32,8 @@ def test_help_of_a_stage_fits_on_one_screen_and_help_all_has_every_flag(
     monkeypatch.setenv("COLUMNS", "100")
     short = help_of(command, "--help", capsys)
     assert len(short.splitlines()) <= _SCREEN_LINES
-    assert short.startswith(f"usage: python -m core {command} [OPTIONS]\n")
+    arguments = " [MODEL]" if command == "export" else ""
+    assert short.startswith(f"usage: python -m core {command} [OPTIONS]{arguments}\n")
     every = help_of(command, "--help-all", capsys)
     parser = next(action for action in build_parser()._actions if action.choices).choices[command]
     for flag in parser._option_string_actions:
