@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,11 @@ from core.inference.likelihood import TokenScorer
 from core.records.events import Reporter
 from core.records.utilisation import UtilisationLog, seconds_as_steps
 from core.workspace.manifests import Artifact
+from core.workspace.names import name_from
 from core.workspace.workspace import Draft, Workspace
 
 REPORT_FILE = "evaluation.json"
 PAIRS_FILE = "pairs.jsonl"
-_LONGEST_PART = 60
 
 
 def run(config: EvaluateConfig, workspace: Workspace, reporter: Reporter | None = None) -> Artifact:
@@ -60,11 +59,7 @@ def run(config: EvaluateConfig, workspace: Workspace, reporter: Reporter | None 
 def derive_name(config: EvaluateConfig) -> str:
     """Returns a default name such as my-model-blimp."""
     data = Path(config.path).stem if config.path else config.dataset.rpartition("/")[2]
-    return f"{_plain(Path(config.model).name)}-{_plain(data)}"
-
-
-def _plain(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")[:_LONGEST_PART] or "evaluation"
+    return name_from(Path(config.model).name, data, fallback="evaluation")
 
 
 def _evaluate(

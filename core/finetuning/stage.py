@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -41,10 +40,10 @@ from core.records.events import Reporter
 from core.records.utilisation import UtilisationLog
 from core.tokenizer.loading import StudioTokenizer
 from core.workspace.manifests import Artifact
+from core.workspace.names import name_from
 from core.workspace.workspace import Workspace
 
 REPORT_FILE = "finetuning.json"
-_LONGEST_PART = 40
 
 
 def run(config: FinetuneConfig, workspace: Workspace, reporter: Reporter | None = None) -> Artifact:
@@ -88,11 +87,7 @@ def run(config: FinetuneConfig, workspace: Workspace, reporter: Reporter | None 
 def derive_name(config: FinetuneConfig) -> str:
     """Returns a default name such as my-model-sentiment."""
     data = config.glue or Path(config.train_path).stem or config.dataset_name.rpartition("/")[2]
-    return f"{_plain(Path(config.model).name)}-{_plain(data)}"
-
-
-def _plain(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")[:_LONGEST_PART] or "task"
+    return name_from(Path(config.model).name, data, fallback="task", longest=40)
 
 
 class _Finetuning:

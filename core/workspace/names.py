@@ -14,6 +14,7 @@ from core.errors import ConfigError, StudioError
 LONGEST_NAME_BYTES, LONGEST_PATH_BYTES = 255, 3_500
 _LONGEST_RELATIVE_BYTES = 1_024
 _MOST_PARTS = 32
+_NOT_PLAIN = re.compile(r"[^A-Za-z0-9._-]+")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 
 
@@ -117,6 +118,16 @@ def path_inside(folder: Path, name: object, source: str, *, roots: Iterable[Path
             fix="remove the link, or replace it with the file itself",
         )
     return path
+
+
+def name_from(*texts: str, fallback: str, longest: int = 60) -> str:
+    """Joins texts, such as a model's name and its data's, into a name.
+
+    Args:
+        fallback: Replaces a text without usable characters.
+        longest: Characters taken of each text.
+    """
+    return "-".join(_NOT_PLAIN.sub("-", text).strip("-.")[:longest] or fallback for text in texts)
 
 
 def check_name(name: str) -> None:
