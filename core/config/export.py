@@ -7,6 +7,8 @@ from typing import Literal
 from core.config.base import StageConfig
 from core.config.options import option
 
+Quantization = Literal["f32", "f16", "bf16", "q8_0"]
+
 
 class ExportConfig(StageConfig):
     """Options for writing a model in the file format of other programs."""
@@ -32,7 +34,7 @@ class ExportConfig(StageConfig):
         group="Model",
         basic=True,
     )
-    quantization: Literal["f32", "f16", "bf16", "q8_0"] = option(
+    quantization: Quantization = option(
         "f16",
         "Number format of the matrices.",
         options={

@@ -7,30 +7,38 @@ of tensors and metadata.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from core.architecture.architecture import Architecture
-from core.artifacts.model_tokenizer import load_tokenizer, longest_sequence
+from core.artifacts.model_tokenizer import longest_sequence
+from core.config.export import Quantization
 from core.errors import ConfigError
 from core.exporting.gguf_tokenizer import add_tokenizer
 from core.families import find_family, list_families, weight_mappings
 from core.models import hf
+from core.tokenizer.loading import StudioTokenizer
 
 if TYPE_CHECKING:
     from gguf import GGMLQuantizationType, GGUFWriter
-
-Quantization = Literal["f32", "f16", "bf16", "q8_0"]
 
 # Values that share a scale.
 _Q8_BLOCK = 32
 
 
-def write_gguf(folder: Path, file: Path, quantization: Quantization, name: str) -> None:
-    """Writes a checkpoint with its tokenizer as a GGUF file.
+def write_gguf(
+    folder: Path,
+    architecture: Architecture,
+    tokenizer: StudioTokenizer,
+    file: Path,
+    quantization: Quantization,
+    name: str,
+) -> None:
+    """Writes a checkpoint's weights, architecture and tokenizer as a GGUF file.
 
     Norms, biases and position embeddings stay in float32, as in llama.cpp's own files.
 
@@ -43,7 +51,6 @@ def write_gguf(folder: Path, file: Path, quantization: Quantization, name: str) 
     """
     from gguf import GGUFWriter
 
-    architecture = hf.read_architecture(folder)
     family = find_family(architecture.model_type)
     if not family.gguf_architecture:
         supported = [known.title for known in list_families() if known.gguf_architecture]
@@ -54,7 +61,6 @@ def write_gguf(folder: Path, file: Path, quantization: Quantization, name: str) 
             fix="export it as ONNX or OpenVINO, or train a decoder",
             field="model",
         )
-    tokenizer = load_tokenizer(folder, architecture.vocab_size)
     writer = GGUFWriter(str(file), family.gguf_architecture)
     writer.add_name(name)
     _add_dimensions(writer, architecture, longest_sequence(architecture, tokenizer), quantization)
@@ -97,14 +103,15 @@ def _tensors(
 
     numbers = {known: number for number, known in MODEL_ARCH_NAMES.items()}
     names = get_tensor_name_map(MODEL_ARCH(numbers[name]), architecture.num_hidden_layers)
-    weights = hf.read_weights(folder, architecture)
-    for mapping in weight_mappings(architecture):
-        parts = np.split(weights[mapping.path], len(mapping.names), axis=-1)
-        is_kernel = mapping.path.endswith("/kernel")
-        for tensor, part in zip(mapping.names, parts, strict=True):
-            translated = names.get_name(tensor, try_suffixes=(".weight", ".bias"))
-            assert translated is not None, tensor
-            yield translated, np.ascontiguousarray(part.T if is_kernel else part)
+    # Unlike a Conv1D of transformers, GGUF has each kernel transposed.
+    mappings = [
+        replace(mapping, transposed=mapping.path.endswith("/kernel"))
+        for mapping in weight_mappings(architecture)
+    ]
+    for tensor, values in hf.tensors_of(hf.read_weights(folder, architecture), mappings).items():
+        translated = names.get_name(tensor, try_suffixes=(".weight", ".bias"))
+        assert translated is not None, tensor
+        yield translated, values
 
 
 def _add_tensor(

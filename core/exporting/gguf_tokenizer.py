@@ -7,14 +7,11 @@ by the name in `tokenizer.ggml.pre`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.architecture.architecture import Architecture
 from core.errors import TokenizerError
 from core.tokenizer.loading import StudioTokenizer
-from core.tokenizer.roles import TOKENIZER_FILE
-from core.tokenizer.safety import read_specification
 
 if TYPE_CHECKING:
     from gguf import GGUFWriter
@@ -32,7 +29,7 @@ _RETRAIN = "train the tokenizer with --algorithm byte_level_bpe, and the model w
 
 def pre_tokenizer_name(tokenizer: StudioTokenizer) -> str:
     """Returns llama.cpp's name of a tokenizer's splits; raises TokenizerError if it has none."""
-    specification = _read(tokenizer)
+    specification = tokenizer.specification
     model = specification["model"]
     if model.get("type") != "BPE" or model.get("byte_fallback"):
         raise _refused(tokenizer, "a byte-level BPE tokenizer", str(model.get("type")), _RETRAIN)
@@ -55,11 +52,11 @@ def add_tokenizer(
 ) -> None:
     """Writes vocabulary, merges and special tokens; the model's further ids are unused tokens."""
     pre_tokenizer = pre_tokenizer_name(tokenizer)
-    specification = _read(tokenizer)
+    specification, tokens = tokenizer.specification, tokenizer.tokens
     is_special = {token["id"]: token["special"] for token in specification["added_tokens"]}
     texts, kinds = [], []
     for number in range(architecture.vocab_size):
-        text = tokenizer.tokens.get(number)
+        text = tokens.get(number)
         texts.append(f"[UNUSED{number}]" if text is None else text)
         kind = _UNUSED if text is None else _NORMAL
         if number in is_special:
@@ -100,10 +97,6 @@ def _add_special_tokens(
             add(number)
     writer.add_add_bos_token(bool(before))
     writer.add_add_eos_token(bool(after))
-
-
-def _read(tokenizer: StudioTokenizer) -> dict[str, Any]:
-    return read_specification(Path(tokenizer.path) / TOKENIZER_FILE)[1]
 
 
 def _steps(component: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:

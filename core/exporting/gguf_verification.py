@@ -34,9 +34,7 @@ class GgufModel:
             hidden = hidden + self._feed_forward(block, self._norm(f"{block}.ffn_norm", hidden))
         hidden = self._norm("output_norm", hidden)
         output = "output.weight" if "output.weight" in self._tensors else "token_embd.weight"
-        logits = hidden @ self._tensor(output).T
-        logits -= logits.max(-1, keepdims=True)
-        return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+        return log_softmax(hidden @ self._tensor(output).T)
 
     def _attention(self, block: str, hidden: Array) -> Array:
         length, heads = len(hidden), self._number("attention.head_count")
@@ -78,6 +76,11 @@ class GgufModel:
     def _value(self, key: str) -> Any:
         field = self._reader.fields[key]
         return field.contents()
+
+
+def log_softmax(logits: Array) -> Array:
+    shifted = logits - logits.max(-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
 
 
 def _gelu(values: Array) -> Array:

@@ -13,25 +13,26 @@ from numpy.typing import NDArray
 from core.architecture.architecture import Architecture
 from core.artifacts.model_tokenizer import load_tokenizer, longest_sequence
 from core.artifacts.subject import open_subject
-from core.config.export import ExportConfig
+from core.config.export import ExportConfig, Quantization
 from core.errors import CheckpointError
-from core.exporting.gguf import Quantization, write_gguf
-from core.exporting.gguf_verification import GgufModel
+from core.exporting.gguf import write_gguf
+from core.exporting.gguf_verification import GgufModel, log_softmax
 from core.inference.models import check_finite, choose_backend, load_model
 from core.models import hf
 from core.records.events import Reporter
 from core.tokenizer.loading import StudioTokenizer
 from core.workspace.manifests import Artifact
+from core.workspace.names import name_from
 from core.workspace.workspace import Workspace
 
 MODELFILE = "Modelfile"
 # Mean Kullback-Leibler divergence from the model's predictions, in nats.
 MOST_DIVERGENCE: dict[Quantization, float] = {"f32": 1e-4, "f16": 1e-4, "bf16": 5e-3, "q8_0": 5e-3}
-_SENTENCES = (
-    "The first of 12,345 houses wasn't built before 1890.\n\nIt stood  alone; naïve, isn't it?",
-    "def add(a, b):\n    return a + b  # 서울은 대한민국의 수도이다. 🙂",
+_TEXT = (
+    "The first of 12,345 houses wasn't built before 1890.\n\nIt stood  alone; naïve, isn't it?\n"
+    "def add(a, b):\n    return a + b  # 서울은 대한민국의 수도이다. 🙂"
 )
-_MOST_TOKENS = 64
+_MOST_TOKENS = 128
 
 
 def run(config: ExportConfig, workspace: Workspace, reporter: Reporter | None = None) -> Artifact:
@@ -51,12 +52,15 @@ def run(config: ExportConfig, workspace: Workspace, reporter: Reporter | None = 
             "export", config.name or derive_name(config), exact=bool(config.name)
         ) as draft,
     ):
-        name = Path(subject.name).name.replace("@", "-")
+        name = name_from(Path(subject.name).name, fallback="model")
         file = draft.folder / f"{name}-{config.quantization}.gguf"
-        write_gguf(subject.folder, file, config.quantization, name)
-        divergence = verify(subject.folder, file, config.quantization)
         architecture = hf.read_architecture(subject.folder)
         tokenizer = load_tokenizer(subject.folder, architecture.vocab_size)
+        write_gguf(subject.folder, architecture, tokenizer, file, config.quantization, name)
+        ids = tokenizer.encode(_TEXT)[
+            : min(longest_sequence(architecture, tokenizer), _MOST_TOKENS)
+        ]
+        divergence = verify(subject.folder, ids, file, config.quantization)
         modelfile = _modelfile(file.name, architecture, tokenizer)
         (draft.folder / MODELFILE).write_text(modelfile, "utf-8")
         draft.counts = {
@@ -75,11 +79,11 @@ def run(config: ExportConfig, workspace: Workspace, reporter: Reporter | None = 
 
 def derive_name(config: ExportConfig) -> str:
     """Returns a default name such as my-model-f16."""
-    return f"{Path(config.model).name.replace('@', '-')}-{config.quantization}"
+    return name_from(Path(config.model).name, config.quantization, fallback="model")
 
 
-def verify(folder: Path, file: Path, quantization: Quantization) -> float:
-    """Reads a GGUF file back and compares its predictions with the model's.
+def verify(folder: Path, ids: NDArray[np.int32], file: Path, quantization: Quantization) -> float:
+    """Reads a GGUF file back and compares its predictions of tokens (L,) with the model's.
 
     Returns:
         The mean Kullback-Leibler divergence in nats.
@@ -87,12 +91,9 @@ def verify(folder: Path, file: Path, quantization: Quantization) -> float:
     Raises:
         CheckpointError: They differ; the file is deleted.
     """
-    exported = GgufModel(file)
-    divergences = []
-    for ids, ours in _predictions(folder):
-        theirs = exported.log_probabilities(ids)
-        divergences.append((np.exp(ours) * (ours - theirs)).sum(-1))
-    divergence = float(np.concatenate(divergences).mean())
+    ours = _log_probabilities_of_model(folder, ids)
+    theirs = GgufModel(file).log_probabilities(ids)
+    divergence = float((np.exp(ours) * (ours - theirs)).sum(-1).mean())
     if not divergence <= MOST_DIVERGENCE[quantization]:
         file.unlink()
         raise CheckpointError(
@@ -125,23 +126,13 @@ def summarize(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _predictions(folder: Path) -> list[tuple[NDArray[np.int32], NDArray[np.float64]]]:
-    """Returns token ids (L,) and the model's log-probabilities (L, V) of some texts."""
+def _log_probabilities_of_model(folder: Path, ids: NDArray[np.int32]) -> NDArray[np.float64]:
     choose_backend()
     from keras import ops
 
-    architecture = hf.read_architecture(folder)
-    tokenizer = load_tokenizer(folder, architecture.vocab_size)
-    most = min(longest_sequence(architecture, tokenizer), _MOST_TOKENS)
-    model = load_model(folder, "float32")
-    predictions = []
-    for sentence in _SENTENCES:
-        ids = tokenizer.encode(sentence)[:most]
-        logits = ops.convert_to_numpy(model({"input_ids": ids[None]}))[0].astype(np.float64)
-        check_finite(logits, folder)
-        logits -= logits.max(-1, keepdims=True)
-        predictions.append((ids, logits - np.log(np.exp(logits).sum(-1, keepdims=True))))
-    return predictions
+    logits = ops.convert_to_numpy(load_model(folder, "float32")({"input_ids": ids[None]}))[0]
+    check_finite(logits, folder)
+    return log_softmax(logits.astype(np.float64))
 
 
 def _modelfile(file: str, architecture: Architecture, tokenizer: StudioTokenizer) -> str:

@@ -56,6 +56,7 @@ class StudioTokenizer:
     Attributes:
         reference: The user's name for it.
         backend: Without truncation and padding.
+        specification: The content of `tokenizer.json`.
         fingerprint: First 16 hex digits of `tokenizer.json`'s SHA-256.
         undecided: Roles with several candidates.
         vocab_size: Highest id plus one.
@@ -65,7 +66,7 @@ class StudioTokenizer:
         self.path = folder
         self.reference = reference or str(folder)
         file = _tokenizer_file(folder)
-        data, self._specification = read_specification(file)
+        data, self.specification = read_specification(file)
         self.backend = _parse(data, file)
         self.fingerprint = sha256(data).hexdigest()[:16]
         self._special = {
@@ -228,7 +229,7 @@ class StudioTokenizer:
 
     def _used_as(self, role: str) -> list[str]:
         if role == "unk":
-            return [str(self._specification["model"].get("unk_token"))]
+            return [str(self.specification["model"].get("unk_token"))]
         if role not in ("cls", "sep"):
             return []
         try:
@@ -242,11 +243,11 @@ class StudioTokenizer:
 
     @cached_property
     def _is_byte_level(self) -> bool:
-        return "ByteLevel" in _decoder_kinds(self._specification.get("decoder"))
+        return "ByteLevel" in _decoder_kinds(self.specification.get("decoder"))
 
     @cached_property
     def _prefix(self) -> str:
-        return str(self._specification["model"].get("continuing_subword_prefix") or "")
+        return str(self.specification["model"].get("continuing_subword_prefix") or "")
 
     def _word_rule(self) -> Callable[[str], bool]:
         if self._is_byte_level:

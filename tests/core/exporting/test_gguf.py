@@ -14,6 +14,7 @@ from core.errors import CheckpointError, ConfigError, TokenizerError
 from core.exporting.gguf import write_gguf
 from core.exporting.stage import MOST_DIVERGENCE, commands, run, summarize, verify
 from core.inference.generation import generate
+from core.models import hf
 from core.tokenizer.loading import load
 from core.workspace.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint, write_writer
@@ -63,13 +64,14 @@ def test_file_with_other_predictions_is_deleted(workspace: Workspace, tmp_path: 
     from gguf import GGUFReader
 
     folder, file = workspace.folder("model") / "writer", tmp_path / "wrong.gguf"
-    write_gguf(folder, file, "f32", "wrong")
+    architecture, tokenizer = hf.read_architecture(folder), load(str(folder))
+    write_gguf(folder, architecture, tokenizer, file, "f32", "wrong")
     reader = GGUFReader(file, "r+")
     (kernel,) = [tensor for tensor in reader.tensors if tensor.name == "blk.1.attn_output.weight"]
     kernel.data[:] = kernel.data[::-1].copy()
     reader.data.flush()
     with pytest.raises(CheckpointError, match="other tokens"):
-        verify(folder, file, "f32")
+        verify(folder, tokenizer.encode("The river is wide."), file, "f32")
     assert not file.exists()
 
 
@@ -132,8 +134,6 @@ def test_llama_cpp_runs_the_exported_file(
 
 def _next_probabilities(folder: Path, ids: list[int]) -> np.ndarray:
     from keras import ops
-
-    from core.models import hf
 
     logits = ops.convert_to_numpy(hf.load_model(folder)({"input_ids": np.array([ids], np.int32)}))
     shares = np.exp(logits[0, -1].astype(np.float64) - logits[0, -1].max())
