@@ -16,9 +16,8 @@ from core.config.options import plain_type
 from core.config.preflight import PreflightConfig
 from core.config.source_flags import with_named_sources
 from core.config.train import TrainConfig
-from core.config.values import load_config_file
+from core.config.values import is_settings, load_config_file
 from core.errors import ConfigError
-from core.report.settings import is_settings
 from core.targets.saved import with_saved_machine
 
 _NO_VALUE = ("none", "null", "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -78,3 +79,12 @@ def load_config_file(path: str | Path) -> dict[str, Any]:
             received=type(values).__name__,
         )
     return values
+
+
+def is_settings(values: Any) -> bool:
+    """Checks for an exported run's settings, which name their stage."""
+    return (
+        isinstance(values, Mapping)
+        and set(values) == {"stage", "config"}
+        and isinstance(values["config"], Mapping)
+    )

@@ -8,6 +8,7 @@ from typing import Any
 
 from core.config.base import StageConfig
 from core.config.options import field_extra, title_of
+from core.config.values import is_settings
 from core.errors import ConfigError
 from core.foreign_files import parse_json
 from core.stages.registry import parse_stage_config
@@ -52,14 +53,6 @@ def read_settings(text: str) -> tuple[str, StageConfig]:
     if not is_settings(values):
         raise _not_settings(f"{type(values).__name__} without stage and config")
     return str(values["stage"]), parse_stage_config(str(values["stage"]), values["config"])
-
-
-def is_settings(values: Any) -> bool:
-    return (
-        isinstance(values, Mapping)
-        and set(values) == {"stage", "config"}
-        and isinstance(values["config"], Mapping)
-    )
 
 
 def _applies(config: StageConfig, group: str) -> bool:
