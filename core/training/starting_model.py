@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from core.artifacts.checkpoint import read_arrays
@@ -16,7 +15,6 @@ from core.config.train import TrainConfig
 from core.models import hf
 from core.training import recipe
 from core.training.cooccurrence import find_token_embeddings, set_token_embeddings
-from core.training.inputs import TrainingInputs
 from core.training.local_attention import local_attention_weights
 
 if TYPE_CHECKING:
@@ -39,21 +37,20 @@ def start_backend(
     if checkpoint:
         values: dict[str, NDArray] = {}
         if setup.devices.is_first:
-            values = {**read_arrays(checkpoint), **read_weights(setup.inputs, checkpoint)}
+            values = {
+                **read_arrays(checkpoint),
+                **hf.read_weights(checkpoint, setup.inputs.architecture),
+            }
         variables = variables_by_path(backend.model, backend.optimizer)
         backend.write_state(broadcast_arrays(values, variables, setup.devices))
     return backend
-
-
-def read_weights(inputs: TrainingInputs, folder: Path) -> dict[str, NDArray[np.float32]]:
-    return hf.read_weights(folder, inputs.architecture)
 
 
 def _build(setup: RunSetup, config: TrainConfig, plan: recipe.Plan, *, is_restored: bool) -> Any:
     weights = None
     if setup.inputs.checkpoint and not is_restored:
         # Before the model is built: a checkpoint's config may claim any dimensions.
-        weights = read_weights(setup.inputs, setup.inputs.checkpoint)
+        weights = hf.read_weights(setup.inputs.checkpoint, setup.inputs.architecture)
     schedule = recipe.learning_rate_schedule(config, plan)
     config = recipe.with_planned_precision(config, plan)
     model, optimizer = build_for_training(config, setup.inputs.architecture, schedule)

@@ -47,7 +47,6 @@ from core.training.interim_options import check_used
 from core.training.loop import TrainingLoop
 from core.training.run_setup import RunSetup
 from core.training.sources import check_unchanged
-from core.training.starting_model import read_weights
 from core.training.summary import remember_speed, summarize
 from core.training.uploads import Uploads
 from core.workspace.manifests import Artifact, Manifest
@@ -138,7 +137,7 @@ def _evaluate_only(
     assert inputs.checkpoint is not None
     devices = select_backend(config)
     reporter.note(devices.describe())
-    weights = read_weights(inputs, inputs.checkpoint)
+    weights = hf.read_weights(inputs.checkpoint, inputs.architecture)
 
     def build() -> Any:
         policy = config.dtype_policy
