@@ -73,6 +73,12 @@ def _choose(hardware: Hardware, **values: str) -> Choice:
     return choose(TrainConfig(**values), hardware)
 
 
+def test_devices_of_inference_follow_the_defaults_of_training() -> None:
+    training, inference = TrainConfig(), devices.AutomaticDevices()
+    for name in devices.DeviceOptions.__annotations__:
+        assert getattr(inference, name) == getattr(training, name), name
+
+
 @pytest.mark.parametrize(
     ("hardware", "engine", "kind"),
     [(_NOTHING, "tensorflow", "cpu"), (_GPU, "jax", "gpu"), (_TPU, "jax", "tpu")],
