@@ -77,5 +77,5 @@ def check_length(length: int, architecture: Architecture) -> None:
             "The sequences are longer than the model's maximum length",
             expected=f"at most {architecture.max_seq_length} tokens",
             received=f"{length}",
-            fix="build the model with a larger max_position_embeddings, or use shorter sequences",
+            fix="build the model with a larger ⟬max_position_embeddings⟭, or use shorter sequences",
         )

@@ -37,6 +37,8 @@ class ConfigFormat:
         required: Supported values and default of fields that choose the computation.
         needs_padding: Whether position ids depend on the padding token's id.
         activation: Field, supported values, default.
+        extra: Values of further fields that are written.
+        read: Dimensions from fields that aren't plain numbers.
         plain: Normalises spellings.
     """
 
@@ -49,6 +51,7 @@ class ConfigFormat:
     eos: int | None = None
     constants: Mapping[str, Any] | None = None
     extra: Callable[[Any], Values] = lambda architecture: {}
+    read: Callable[[Values, str], Values] = lambda values, source: {}
     aliases: Mapping[str, str] = field(default_factory=dict)
     plain: Callable[[Values, str], Values] = lambda values, source: values
     check: Callable[[Any, str], None] = lambda architecture, source: None
@@ -59,6 +62,17 @@ def first_id(value: Any) -> int | None:
     first = value[0] if isinstance(value, list) and value else value
     is_id = isinstance(first, int) and not isinstance(first, bool) and first >= 0
     return first if is_id else None
+
+
+def pad_with_end(values: Values, eos: int) -> Values:
+    """Uses the end-of-sequence token as padding, or 0 if it is beyond the vocabulary."""
+    padded = dict(values)
+    if padded.get("pad_token_id") is None:
+        padded["pad_token_id"] = first_id(values.get("eos_token_id", eos)) or 0
+    count, pad = values.get("vocab_size"), padded["pad_token_id"]
+    if isinstance(count, int) and isinstance(pad, int) and pad >= count:
+        padded["pad_token_id"] = 0
+    return padded
 
 
 def part(values: Values, name: str, kind: type, source: str) -> Any:

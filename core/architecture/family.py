@@ -13,7 +13,9 @@ from core.architecture.options import ModelOptions
 from core.architecture.weight_mapping import WeightMapping
 
 Values = Mapping[str, Any]
-Size = Literal["tiny", "mini", "small", "medium", "base", "large"]
+Size = Literal[
+    "tiny", "mini", "small", "medium", "base", "large", "135m", "360m", "0.6b", "1.1b", "1.7b"
+]
 Role = Literal["mask", "pad", "eos", "sentinels"]
 
 # BERT's layers and hidden sizes: https://github.com/google-research/bert#smaller-bert-models,
@@ -41,12 +43,17 @@ NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 @dataclass(frozen=True)
 class Dimensions:
-    """A size; encoder-decoders have twice the layers."""
+    """A size; encoder-decoders have twice the layers.
+
+    Attributes:
+        further: Values of the family's own dimensions.
+    """
 
     layers: int
     width: int
     units: int
     heads: int
+    further: Values = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -71,7 +78,7 @@ class Family:
         decoder_reads_masks: Whether an encoder-decoder fills masks.
         learning_rate_factor: For Muon; see benchmarks/trials.md.
         body_prefix: Omitted by files without head.
-        tied_heads: Copies of a tied head; empty: untied.
+        tied_heads: Names of copies of a tied head.
         zero_tensors: Zeros (1, V) that transformers requires.
         gguf_architecture: llama.cpp's name; empty: it can't run the family.
     """

@@ -48,3 +48,8 @@ class Head:
     offset: str = ""
     pooling_field: str = ""
     divides_range: bool = False
+
+    @property
+    def adds_constant(self) -> bool:
+        """Whether a weight can add a constant to the logits."""
+        return self.has_bias or bool(self.offset)

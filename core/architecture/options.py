@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 
 from core.architecture.architecture import Architecture
 
+ScalingKind = Literal["linear", "llama3", "yarn"]
 Dtype = Literal["auto", "float32", "mixed_bfloat16", "bfloat16"]
 DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 
@@ -29,7 +30,11 @@ class BlockOptions:
 
     Attributes:
         width: Hidden size H.
+        kv_heads: Heads of keys and values, each shared by a group of queries; None: one per query,
+            from a kernel fused with the queries'.
         norm: layer; plain: without bias; rms: without mean either.
+        query_key_norm: Whether each head's queries and keys are normalised.
+        causal: Whether tokens attend only to earlier ones; masks of encoder-decoders say it.
         scaled: Whether attention logits are divided by √D.
     """
 
@@ -41,9 +46,12 @@ class BlockOptions:
     dropout: float
     attention_dropout: float
     epsilon: float
+    kv_heads: int | None = None
     inner_dropout: float | None = None
     norm: Literal["layer", "plain", "rms"] = "layer"
     norm_first: bool = False
+    query_key_norm: bool = False
+    causal: bool = False
     use_bias: bool = True
     gated: bool = False
     scaled: bool = True
@@ -72,11 +80,42 @@ class EmbeddingOptions:
 
 
 @dataclass(frozen=True)
+class RotaryScaling:
+    """How frequencies are lowered for sequences longer than the pretraining's.
+
+    Fields are named as in `config.json`.
+
+    Attributes:
+        original_max_position_embeddings: Sequence length of the pretraining.
+        low_freq_factor, high_freq_factor: Bounds of llama3, in rotations per sequence.
+        beta_fast, beta_slow: Bounds of yarn, in rotations per sequence.
+        attention_factor: Factor of yarn on cosines and sines.
+    """
+
+    rope_type: ScalingKind
+    factor: float
+    original_max_position_embeddings: int = 0
+    low_freq_factor: float = 0.0
+    high_freq_factor: float = 0.0
+    beta_fast: float = 0.0
+    beta_slow: float = 0.0
+    attention_factor: float = 0.0
+
+
+@dataclass(frozen=True)
+class RotaryPositions:
+    """Rotation of queries and keys (https://arxiv.org/abs/2104.09864)."""
+
+    theta: float
+    scaling: RotaryScaling | None = None
+
+
+@dataclass(frozen=True)
 class LayerAttention:
     """Attention of an encoder layer, to `reach` tokens on either side; None: all."""
 
     reach: int | None = None
-    rotary_theta: float | None = None
+    rotary: RotaryPositions | None = None
 
 
 @dataclass(frozen=True)
@@ -100,6 +139,7 @@ class ModelOptions:
     blocks: BlockOptions
     embeddings: EmbeddingOptions
     layers: tuple[LayerAttention, ...] = ()
+    rotary: RotaryPositions | None = None
     relative: RelativePositions | None = None
     head_scale: float | None = None
     final_dropout: float = 0.0

@@ -383,7 +383,7 @@ def read_state(folder: Path) -> TrainingState:
         expected=f"format {_FORMAT}, which this version of the program reads",
         received=fault,
         fix="resume with the version that wrote it, or start a new run from its weights with "
-        "--checkpoint",
+        "⟬--checkpoint⟭",
     )
 
 

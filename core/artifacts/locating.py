@@ -153,7 +153,6 @@ def _no_checkpoint(run: RunFolder) -> CheckpointError:
     return CheckpointError(
         f"The run {run.path.name} has no checkpoint yet",
         expected="a training run that has saved",
-        received="no checkpoint",
         fix="wait until it saves, or choose the model that it made by its name",
     )
 

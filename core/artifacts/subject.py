@@ -89,15 +89,17 @@ def _kept(folder: Path, workspace: Workspace) -> Iterator[Path]:
     try:
         verify(folder)
         for path in folder.iterdir():
-            if path.name in TOKENIZER_FILES or _is_of_model(path.name):
+            if is_of_model(path.name):
                 _link(path, copy / path.name)
         yield copy
     finally:
         shutil.rmtree(copy, ignore_errors=True)
 
 
-def _is_of_model(name: str) -> bool:
-    return name.endswith(_MODEL_FILES) and not name.startswith("training_state")
+def is_of_model(name: str) -> bool:
+    """Returns whether a checkpoint's file is of its model or tokenizer."""
+    is_weights = name.endswith(_MODEL_FILES) and not name.startswith("training_state")
+    return is_weights or name in TOKENIZER_FILES
 
 
 def _link(path: Path, link: Path) -> None:

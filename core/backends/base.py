@@ -137,7 +137,7 @@ def check_divisible(batch_size: int, devices: int, parts: int) -> None:
             "The batch can't be split evenly between devices",
             expected=f"a multiple of {devices} devices x {parts} accumulation steps",
             received=f"{batch_size} sequences per step, as planned for the run",
-            fix="set num_devices and gradient_accumulation_steps to numbers whose product "
+            fix="set ⟬num_devices⟭ and ⟬gradient_accumulation_steps⟭ to numbers whose product "
             "divides the batch",
             field="gradient_accumulation_steps" if parts > 1 else "num_devices",
         )

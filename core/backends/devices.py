@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from core.errors import DeviceError, ProcessLostError, StudioError
+from core.messages.values import byte_count
 from core.records.events import RunStopped, is_out_of_memory
 
 BackendName = Literal["tensorflow", "jax"]
@@ -80,11 +81,12 @@ class Devices:
 
     def describe(self) -> str:
         """Describes the devices in one line."""
-        memory = f", {self.memory_bytes / 2**30:.1f} GiB each" if self.memory_bytes else ""
+        memory = f", {byte_count(self.memory_bytes)}" if self.memory_bytes else ""
+        each = " each" if memory and self.count > 1 else ""
         label = {"tensorflow": "TensorFlow", "jax": "JAX"}[self.engine]
         hosts = f" of {self.processes} processes" if self.processes > 1 else ""
         return (
-            f"{label} on {self.count} {self.kind.upper()}{hosts} ({self.name}{memory}): "
+            f"{label} on {self.count} {self.kind.upper()}{hosts} ({self.name}{memory}{each}): "
             f"{self.reason}"
         )
 
@@ -132,7 +134,7 @@ class Hardware:
         """Describes the hardware in one line."""
         memory = host_memory_bytes("cpu") or 0
         return (
-            f"{os.cpu_count()} CPU cores, {memory / 2**30:.1f} GiB of memory, "
+            f"{os.cpu_count()} CPU cores, {byte_count(memory)} of memory, "
             f"{_how_many(self.gpus, 'GPU')}, {_how_many(self.tpus, 'TPU')}"
         )
 
@@ -284,10 +286,10 @@ def number_to_use(choice: Choice, config: DeviceOptions, available: int) -> int:
     wanted = config.num_devices or available
     if wanted > available:
         raise DeviceError(
-            f"num_devices exceeds the available {choice.kind.upper()}s",
+            f"⟬num_devices⟭ exceeds the available {choice.kind.upper()}s",
             expected=f"{wanted} devices",
             received=f"{available} devices",
-            fix="lower num_devices, or leave it empty to use all",
+            fix="lower ⟬num_devices⟭, or leave it empty to use all",
             field="num_devices",
         )
     return wanted
@@ -350,7 +352,7 @@ def _no_tpu(received: str) -> DeviceError:
         "No usable TPU was found",
         expected=f"a TPU: one of {', '.join(_TPU_GLOBS)}, and the package libtpu",
         received=received,
-        fix=f"run on a TPU VM after pip install {_package('TPU')}, or set device to auto",
+        fix=f"run on a TPU VM after pip install {_package('TPU')}, or set ⟬device⟭ to auto",
         field="device",
     )
 
@@ -360,7 +362,7 @@ def _no_shared_tpu(config: DeviceOptions) -> DeviceError:
         "TensorFlow can't share a TPU between processes",
         expected="engine jax, or one process",
         received=f"engine tensorflow with {config.num_processes or 'several'} processes on a TPU",
-        fix="set engine to jax, or leave num_processes and coordinator_address empty",
+        fix="set ⟬engine⟭ to jax, or leave ⟬num_processes⟭ and ⟬coordinator_address⟭ empty",
         field="engine",
     )
 
@@ -370,6 +372,7 @@ def not_started(choice: Choice, received: str) -> DeviceError:
         f"{choice.engine} could not be started on a {choice.kind.upper()}",
         expected=f"at least one {choice.kind.upper()} ({choice.reason})",
         received=received,
-        fix="check the driver and the backend's package, set device to cpu, or start a new process",
+        fix="check the driver and the backend's package, set ⟬device⟭ to cpu, or start a new "
+        "process",
         field="device",
     )

@@ -16,8 +16,8 @@ from core.backends.stderr import filtered_stderr
 from core.processes.cores import thread_settings
 
 _UNUSED = {
-    "tensorflow": ("jax", "pandas", "matplotlib.pyplot"),
-    "jax": ("pandas", "matplotlib.pyplot"),
+    "tensorflow": ("jax", "matplotlib", "pandas", "sklearn"),
+    "jax": ("matplotlib", "pandas", "sklearn"),
     # It would report each import to Google Analytics.
     "openvino": ("openvino_telemetry",),
 }

@@ -13,6 +13,7 @@ import keras
 from keras import ops
 
 from core.backends.schedule import LearningRateSchedule
+from core.config.options import settled
 from core.config.train import TrainConfig
 
 Tensor = Any
@@ -233,7 +234,7 @@ class Adafactor(keras.optimizers.Optimizer):
         update = update / ops.maximum(_root_mean_square(update) / _LARGEST_UPDATE, 1.0)
         size = ops.maximum(_root_mean_square(_split_parts(variable, parts)), _SMALLEST_WEIGHT)
         step = update * size * ops.cast(learning_rate, variable.dtype)
-        self.assign_sub(variable, _join_parts(step, variable.shape))
+        self.assign_sub(variable, ops.reshape(ops.moveaxis(step, 0, -2), tuple(variable.shape)))
 
     def _all_reduce_sum_gradients(self, grads_and_vars: Sequence[Any]) -> list[Any]:
         return list(grads_and_vars)  # Already summed over the devices.
@@ -279,10 +280,6 @@ def _split_parts(values: Tensor, parts: int) -> Tensor:
     shape = tuple(values.shape)
     apart = ops.reshape(values, (*shape[:-1], parts, shape[-1] // parts))
     return ops.moveaxis(apart, -2, 0)
-
-
-def _join_parts(values: Tensor, shape: Sequence[int]) -> Tensor:
-    return ops.reshape(ops.moveaxis(values, 0, -2), tuple(shape))
 
 
 def _root_mean_square(parts: Tensor) -> Tensor:
@@ -365,9 +362,9 @@ def create_optimizer(
     """Creates a config's optimizer, not yet built."""
     settings: dict[str, Any] = {
         "learning_rate": KerasSchedule(schedule),
-        "weight_decay": config.weight_decay,
+        "weight_decay": settled(config.weight_decay),
         "beta_1": config.adam_beta1,
-        "beta_2": config.adam_beta2,
+        "beta_2": settled(config.adam_beta2),
         "epsilon": config.adam_epsilon,
         "global_clipnorm": config.max_grad_norm,
         "name": config.optimizer,

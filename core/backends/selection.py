@@ -62,7 +62,7 @@ def check_keras_backend(engine: BackendName) -> None:
             f"This process already runs Keras on {running}",
             expected=f"{engine}, which the settings or the device require",
             received=f"{running}, with which Keras was imported earlier",
-            fix=f"set engine to {running!r}, or start a new process, as the command line and the "
+            fix=f"set ⟬engine⟭ to {running!r}, or start a new process, as the command line and the "
             "web app always do",
             field="engine",
         )

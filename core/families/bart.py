@@ -126,7 +126,7 @@ _CONFIG = ConfigFormat(
 FAMILY = Family(
     name="bart",
     title="BART",
-    menu_position=6,
+    menu_position=8,
     architecture=BartArchitecture,
     # Base and large are published; others scale BERT's miniatures.
     sizes={

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from core.architecture.architecture import Architecture
-from core.architecture.config_format import NO, ConfigFormat, Field, Values, first_id
+from core.architecture.config_format import NO, ConfigFormat, Field, Values, pad_with_end
 from core.architecture.family import (
     FLAX_EXAMPLES,
     NO_DROPOUT,
@@ -29,6 +29,8 @@ from core.architecture.options import (
 )
 from core.architecture.weight_mapping import WeightMapping, conv, norm
 
+_END = 50_256
+
 
 @dataclass(frozen=True)
 class Gpt2Architecture(Architecture):
@@ -45,7 +47,7 @@ def _model_options(architecture: Gpt2Architecture) -> ModelOptions:
     added = (2 * architecture.num_hidden_layers) ** -0.5
     scales = InitializerScales(mixed=added, down=added)
     return ModelOptions(
-        block_options(architecture, norm_first=True, scales=scales),
+        block_options(architecture, norm_first=True, causal=True, scales=scales),
         embedding_options(
             architecture, zero_row=None, positions=architecture.max_position_embeddings
         ),
@@ -77,16 +79,10 @@ def _map_weights(architecture: Gpt2Architecture) -> Iterator[WeightMapping]:
 
 
 def _plain(values: Values, source: str) -> Values:
-    """Uses the end-of-sequence token as padding, or 0 if it is beyond the vocabulary."""
-    plain_values = dict(values)
+    plain_values = pad_with_end(values, _END)
     if plain_values.get("n_inner") is None:
         width = values.get("n_embd", 768)
         plain_values["n_inner"] = 4 * width if isinstance(width, int) else None
-    if plain_values.get("pad_token_id") is None:
-        plain_values["pad_token_id"] = first_id(values.get("eos_token_id", 50_256)) or 0
-    count, pad = values.get("vocab_size"), plain_values["pad_token_id"]
-    if isinstance(count, int) and isinstance(pad, int) and pad >= count:
-        plain_values["pad_token_id"] = 0
     return plain_values
 
 
@@ -111,8 +107,8 @@ _CONFIG = ConfigFormat(
         "tie_word_embeddings": ((True, None), True),
     },
     activation=("activation_function", ("gelu_new", "gelu"), "gelu_new"),
-    bos=50_256,
-    eos=50_256,
+    bos=_END,
+    eos=_END,
     aliases={
         "hidden_size": "n_embd",
         "num_hidden_layers": "n_layer",
@@ -125,7 +121,7 @@ _CONFIG = ConfigFormat(
 FAMILY = Family(
     name="gpt2",
     title="GPT-2",
-    menu_position=4,
+    menu_position=6,
     architecture=Gpt2Architecture,
     # Base, medium (larger than base) and large are published; others scale BERT's miniatures.
     sizes={

@@ -19,6 +19,7 @@ from core.architecture.options import (
     InitializerScales,
     LayerAttention,
     ModelOptions,
+    RotaryPositions,
     block_options,
     embedding_options,
 )
@@ -66,8 +67,10 @@ def _model_options(architecture: ModernBertArchitecture) -> ModelOptions:
         gated=True,
         scales=InitializerScales(mixed=added, down=added),
     )
-    everywhere = LayerAttention(None, architecture.global_rope_theta)
-    nearby = LayerAttention(architecture.local_attention // 2, architecture.local_rope_theta)
+    everywhere = LayerAttention(None, RotaryPositions(architecture.global_rope_theta))
+    nearby = LayerAttention(
+        architecture.local_attention // 2, RotaryPositions(architecture.local_rope_theta)
+    )
     layers = range(architecture.num_hidden_layers)
     return ModelOptions(
         blocks,

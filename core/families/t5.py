@@ -197,7 +197,7 @@ _DROPOUT = NO_DROPOUT
 FAMILY = Family(
     name="t5",
     title="T5",
-    menu_position=5,
+    menu_position=7,
     architecture=T5Architecture,
     # Small, base and large are published; others scale BERT's miniatures.
     sizes={

@@ -207,7 +207,6 @@ class TokenScorer:
             raise TokenizerError(
                 f"The tokenizer in {self._folder} has no token to mask with",
                 expected=name,
-                received="none",
                 fix="use the tokenizer that the model was trained with",
             )
         return int(mask_ids[0])

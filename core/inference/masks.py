@@ -219,6 +219,5 @@ def _no_mask_token(folder: Path) -> TokenizerError:
     return TokenizerError(
         f"The tokenizer in {folder} has no mask token",
         expected="a mask token, such as <mask> or [MASK]",
-        received="none",
         fix="use a model that was trained for masked language modelling",
     )

@@ -105,8 +105,6 @@ def check_finite(numbers: NDArray[np.floating[Any]], folder: Path) -> None:
     if not np.isfinite(numbers).all():
         raise CheckpointError(
             f"The output of the model in {folder} is NaN or infinite",
-            expected="finite logits",
-            received="NaN or infinite logits",
             fix="use an earlier checkpoint; training probably diverged",
         )
 

@@ -100,7 +100,7 @@ def parse_config(values: Any, source: str, *, has_head: bool | None = None) -> A
     }
     if form.activation:
         ids["hidden_act"] = values.get(form.activation[0], form.activation[2])
-    architecture = family.architecture(**numbers, **ids)
+    architecture = family.architecture(**numbers, **ids, **form.read(values, source))
     _check_together(architecture, form, source)
     return replace(architecture, variant=kind) if variant else architecture
 

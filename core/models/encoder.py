@@ -77,9 +77,7 @@ class EncoderForMaskedLM(LanguageModel):
             if text_starts is not None:
                 counts -= ops.take_along_axis(counts - tokens, text_starts, axis=1)
             return counts * tokens + pad
-        if text_starts is None or not options.positions:
-            return None
-        return ops.arange(ids.shape[1])[None] - text_starts + options.first_position
+        return self.embeddings.position_ids(text_starts)
 
     def layer_inputs(self, length: int, bias: Tensor | None) -> list[tuple[Any, Any]]:
         inputs = {
@@ -92,8 +90,8 @@ class EncoderForMaskedLM(LanguageModel):
         self, pattern: LayerAttention, length: int, bias: Tensor | None
     ) -> tuple[Any, Any]:
         angles = None
-        if pattern.rotary_theta is not None:
-            angles = rotation(length, self.architecture.head_size, pattern.rotary_theta)
+        if pattern.rotary is not None:
+            angles = rotation(length, self.architecture.head_size, pattern.rotary)
         if pattern.reach is None:
             return bias, angles
         return both_biases(local_bias(length, pattern.reach), bias), angles

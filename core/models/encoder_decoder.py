@@ -19,7 +19,6 @@ from core.models.layers import (
     Initializers,
     Tensor,
     build_all,
-    causal_bias,
     padding_bias,
     past_bias,
 )
@@ -115,7 +114,7 @@ class EncoderDecoder(Decoding, LanguageModel):
         check_length(length, self.architecture)
         memory = self.encode(inputs)
         places = ops.arange(length)
-        bias = _sum(self.decoder_bias(places[None, :], places), causal_bias(length))
+        bias = _sum(self.decoder_bias(places[None, :], places), kernels.causal_bias(0, length))
         hidden = self.decoder(ids, bias, seed, memory, _padding(inputs))  # (B, T, H)
         if "masked_positions" in inputs:
             hidden = kernels.gather_positions(hidden, inputs["masked_positions"])  # (B, K, H)
@@ -148,7 +147,7 @@ class EncoderDecoder(Decoding, LanguageModel):
         distances = self.decoder_bias(positions[:, None] + new_places[None, :], ops.arange(length))
         past = _sum(distances, past_bias(positions, length))
         distances = self.decoder_bias(new_places[None, :], new_places)
-        bias = _sum(distances, causal_bias(ids.shape[1]))
+        bias = _sum(distances, kernels.causal_bias(0, ids.shape[1]))
         padding = cache.get("memory_bias")
         hidden, new = self.decoder.step(ids, layers, positions, past, bias, padding)
         return self.decode(hidden), new

@@ -8,11 +8,17 @@ from importlib import import_module
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from core.models.constants import MAX_LOGITS_PER_CHUNK
 
 Tensor = Any
+
+# Hides a key from a query.
+HIDE = float(np.finfo(np.float32).min)
+# Queries of causal attention; more blocks would take longer to compile.
+_SMALLEST_BLOCK, _MOST_BLOCKS = 128, 8
 
 backend: Any = import_module(f"core.backends.{keras.config.backend()}.kernels")
 
@@ -62,6 +68,11 @@ def gelu(inputs: Tensor) -> Tensor:
 def gelu_tanh(inputs: Tensor) -> Tensor:
     """GELU with tanh approximation."""
     return backend.gelu_tanh(inputs)
+
+
+def silu(inputs: Tensor) -> Tensor:
+    """Computes x·σ(x) (https://arxiv.org/abs/1702.03118)."""
+    return backend.silu(inputs)
 
 
 def dropout(inputs: Tensor, rate: float, seed: Tensor) -> Tensor:
@@ -120,31 +131,72 @@ def attention(
     seed: Tensor | None,
     *,
     scaled: bool = True,
+    causal: bool = False,
+    text_starts: Tensor | None = None,
 ) -> Tensor:
     """Computes softmax(q·k / √D + bias) · v, (B, L, N·D).
 
+    Causal attention runs in blocks of queries, which skip the keys after them: half the work, and
+    logits of one block at a time in memory.
+
     Args:
-        query: (B, L, N, D); key and value: (B, M, N, D).
+        query: (B, L, N, D).
+        key, value: (B, M, K, D); each of the K heads serves N / K queries.
         bias: Float32, broadcast to (B, N, L, M).
         seed: None disables dropout.
+        causal: Hides later tokens.
+        text_starts: First index of each token's document, int32 (B, L); with `causal`, hides other
+            documents.
 
-    Source: https://arxiv.org/abs/1706.03762, section 3.2.1.
+    Sources: https://arxiv.org/abs/1706.03762, section 3.2.1; https://arxiv.org/abs/2305.13245.
     """
 
     def attend(query: Tensor, key: Tensor, value: Tensor, bias: Any, seed: Any) -> Tensor:
         query = query * (query.shape[-1] ** -0.5) if scaled else query
+        key, value = (_per_query(heads, query.shape[2], axis=2) for heads in (key, value))
         logits = ops.cast(ops.einsum("blnd,bmnd->bnlm", query, key), "float32")
         weights = ops.softmax(logits if bias is None else logits + bias)
         weights = ops.cast(weights, value.dtype)
         weights = weights if seed is None else dropout(weights, rate, seed)
         return ops.einsum("bnlm,bmnd->blnd", weights, value)
 
-    if bias is None and seed is None and backend.has_fused_attention(query, key):
+    if bias is None and seed is None:
         scale = query.shape[-1] ** -0.5 if scaled else 1.0
-        mixed = backend.fused_attention(query, key, value, scale)
-    else:
-        mixed = backend.rematerialized(attend)(query, key, value, bias, seed)
-    return _joined(mixed)
+        known = {"causal": causal, "text_starts": text_starts}
+        fused = backend.fused_attention(query, key, value, scale, **known)
+        if fused is not None:
+            return _joined(fused)
+    attend = backend.rematerialized(attend)
+    if not causal:
+        return _joined(attend(query, key, value, bias, seed))
+    length, blocks = query.shape[1], []
+    size = max(_SMALLEST_BLOCK, -(-length // _MOST_BLOCKS))
+    for start in range(0, length, size):
+        stop = min(start + size, length)
+        block_bias = causal_bias(start, stop, text_starts)
+        if bias is not None:
+            block_bias = ops.minimum(block_bias, bias[..., :stop])
+        block_seed = None if seed is None else ops.bitwise_xor(seed, np.array([0, start], np.int32))
+        inputs = (query[:, start:stop], key[:, :stop], value[:, :stop])
+        blocks.append(attend(*inputs, block_bias, block_seed))
+    return _joined(blocks[0] if len(blocks) == 1 else ops.concatenate(blocks, axis=1))
+
+
+def causal_bias(start: int, stop: int, text_starts: Tensor | None = None) -> Tensor:
+    """Hides keys from queries `start` to `stop`, float32, broadcast to (B, N, S, stop).
+
+    Hides later tokens, and with `text_starts` (see `attention`) other documents.
+    """
+    queries, keys = ops.arange(start, stop)[:, None], ops.arange(stop)
+    if text_starts is None:
+        return hide(keys > queries)[None, None]
+    first = text_starts[:, start:stop, None]
+    return hide(ops.logical_or(keys > queries, keys < first))[:, None]
+
+
+def hide(hidden: Tensor) -> Tensor:
+    """Returns a bias that hides what is true, float32."""
+    return ops.where(hidden, np.float32(HIDE), np.float32(0))
 
 
 def attention_from_one(
@@ -197,16 +249,24 @@ def cached_attention(
     """
     wide = ops.cast(query, "float32") * (query.shape[-1] ** -0.5 if scaled else 1.0)
     logits = []
+    heads = query.shape[2]
     for key, _, bias in parts:
-        scores = ops.einsum("bsnd,bndm->bnsm", wide, key)
+        scores = ops.einsum("bsnd,bndm->bnsm", wide, _per_query(key, heads, axis=1))
         logits.append(scores if bias is None else scores + bias)
     weights = ops.softmax(ops.concatenate(logits, axis=-1))
     mixed, first = 0.0, 0
     for _, value, _ in parts:
         last = first + value.shape[-1]
+        value = _per_query(value, heads, axis=1)
         mixed += ops.einsum("bnsm,bndm->bsnd", weights[..., first:last], value)
         first = last
     return _joined(ops.cast(mixed, query.dtype))
+
+
+def _per_query(heads: Tensor, queries: int, axis: int) -> Tensor:
+    """Repeats each head of keys or values for the queries that share it."""
+    groups = queries // heads.shape[axis]
+    return heads if groups == 1 else ops.repeat(heads, groups, axis=axis)
 
 
 def _joined(heads: Tensor) -> Tensor:
@@ -296,7 +356,11 @@ def _wide(bias: Tensor | None) -> Tensor | None:
     return None if bias is None else ops.cast(bias, "float32")
 
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": gelu, "gelu_new": gelu_tanh}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": gelu,
+    "gelu_new": gelu_tanh,
+    "silu": silu,
+}
 
 
 def _flat(inputs: Tensor) -> Tensor:

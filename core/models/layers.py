@@ -13,7 +13,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from core.architecture.options import BlockOptions, EmbeddingOptions
+from core.architecture.options import BlockOptions, EmbeddingOptions, RotaryPositions
 from core.models import kernels
 from core.models.rotary import rotary_tables
 
@@ -272,6 +272,12 @@ class Embeddings(keras.layers.Layer):
         hidden = hidden if self.norm is None else self.norm(hidden)
         return self.dropout(hidden, dropout_seed)
 
+    def position_ids(self, text_starts: Tensor | None) -> Tensor | None:
+        """Counts position ids (B, L) from each document's beginning; None: nothing restarts."""
+        if text_starts is None or not self.options.positions:
+            return None
+        return ops.arange(text_starts.shape[1])[None] - text_starts + self.options.first_position
+
     def _added(self, length: int, places: Tensor | None, segments: Tensor | None) -> Tensor:
         if places is None:
             added = self.positions.first(length, start=self.options.first_position)
@@ -283,7 +289,7 @@ class Embeddings(keras.layers.Layer):
 
 
 class Attention(keras.layers.Layer):
-    """Self-attention or cross-attention, with fused kernels."""
+    """Self-attention or cross-attention, with kernels fused unless heads of keys are shared."""
 
     def __init__(
         self, options: BlockOptions, weights: Initializers, *, cross: bool = False, **kwargs: Any
@@ -292,15 +298,23 @@ class Attention(keras.layers.Layer):
         super().__init__(autocast=False, **kwargs)
         self.options = options
         self.cross = cross
+        self.is_fused = not cross and options.kv_heads is None
+        self.kv_heads = options.kv_heads or options.heads
         scales, inner = options.scales, options.heads * options.head_size
         settings = {"use_bias": options.use_bias, "dtype": self.dtype_policy}
-        if cross:
-            self.query = Dense(inner, weights, scale=scales.query, name="query", **settings)
-            pair = (scales.key, scales.value)
-            self.kv = Dense(2 * inner, weights, scale=pair, name="kv", **settings)
-        else:
+        if self.is_fused:
             triple = (scales.query, scales.key, scales.value)
             self.qkv = Dense(3 * inner, weights, scale=triple, name="qkv", **settings)
+        else:
+            self.query = Dense(inner, weights, scale=scales.query, name="query", **settings)
+            pair, width = (scales.key, scales.value), 2 * self.kv_heads * options.head_size
+            self.kv = Dense(width, weights, scale=pair, name="kv", **settings)
+        self.head_norms: tuple[Norm, ...] = ()
+        if options.query_key_norm:
+            self.query_norm, self.key_norm = self.head_norms = tuple(
+                Norm("rms", options.epsilon, name=f"{name}_norm", dtype=self.dtype_policy)
+                for name in ("query", "key")
+            )
         self.dropout = Dropout(
             options.attention_dropout, weights, name="dropout", dtype=self.dtype_policy
         )
@@ -309,7 +323,8 @@ class Attention(keras.layers.Layer):
         )
 
     def build(self, input_shape: Sequence[int | None]) -> None:
-        build_all([self.query, self.kv] if self.cross else [self.qkv], input_shape)
+        build_all([self.qkv] if self.is_fused else [self.query, self.kv], input_shape)
+        build_all(self.head_norms, (self.options.head_size,))
         self.dropout.build()
         inner = self.options.heads * self.options.head_size
         self.output_dense.build((*input_shape[:-1], inner))
@@ -322,10 +337,12 @@ class Attention(keras.layers.Layer):
         rotation: Tensor | None = None,
         memory: Tensor | None = None,
         positions: Tensor | None = None,
+        text_starts: Tensor | None = None,
     ) -> Tensor:
         """Attends; returns (B, L, H), or (B, K, H) for query `positions` (B, K).
 
-        `bias` is added to the logits, float32, broadcast to (B, N, L, M).
+        `bias` is added to the logits, float32, broadcast to (B, N, L, M). `text_starts` separate
+        the documents of causal attention.
         """
         if rotation is None and positions is not None and positions.shape[1] == 1:
             return self._attend_from_one(inputs, positions, bias, dropout_seed)
@@ -334,13 +351,30 @@ class Attention(keras.layers.Layer):
         else:
             query, key, value = self.project(inputs, positions)
             bias = bias if bias is None or positions is None else _bias_at(bias, positions)
-        if rotation is not None:
-            own = rotation if positions is None else ops.take(rotation, positions, axis=1)
-            query, key = kernels.rotate(query, own), kernels.rotate(key, rotation)
-        return self.attend(query, key, value, bias, dropout_seed)
+        query, key, value = self.rotated(query, key, value, rotation, positions)
+        return self.attend(query, key, value, bias, dropout_seed, text_starts)
+
+    def rotated(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        rotation: Tensor | None,
+        positions: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Normalises and rotates queries, which are at `positions` or all, and keys."""
+        if self.head_norms:
+            query, key = self.query_norm(query), self.key_norm(key)
+        if rotation is None:
+            return query, key, value
+        own = rotation if positions is None else ops.take(rotation, positions, axis=1)
+        return kernels.rotate(query, own), kernels.rotate(key, rotation), value
 
     def project(self, inputs: Tensor, positions: Tensor | None = None) -> list[Tensor]:
-        """Returns query (B, L or K, N, D), key and value (B, L, N, D)."""
+        """Returns query (B, L or K, N, D), key and value (B, L, N, D), or fewer heads of these."""
+        if not self.is_fused:
+            asking = inputs if positions is None else kernels.gather_positions(inputs, positions)
+            return [self.queries(asking), *self.keys_and_values(inputs)]
         heads, inner = self.options.heads, self.options.heads * self.options.head_size
         if positions is None:
             return kernels.split_heads(self.qkv(inputs), heads)
@@ -374,15 +408,29 @@ class Attention(keras.layers.Layer):
         return kernels.split_heads(self.query(inputs), self.options.heads, 1)[0]
 
     def keys_and_values(self, memory: Tensor) -> list[Tensor]:
-        """Returns the encoder's keys and values, (B, M, N, D)."""
-        return kernels.split_heads(self.kv(memory), self.options.heads, 2)
+        """Returns keys and values, (B, M, N, D), or fewer heads."""
+        return kernels.split_heads(self.kv(memory), self.kv_heads, 2)
 
     def attend(
-        self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, seed: Tensor | None
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        bias: Tensor | None,
+        seed: Tensor | None,
+        text_starts: Tensor | None,
     ) -> Tensor:
-        rate, own_seed = self.dropout.rate, self.dropout.seed_of(seed)
-        scaled = self.options.scaled
-        mixed = kernels.attention(query, key, value, bias, rate, own_seed, scaled=scaled)
+        mixed = kernels.attention(
+            query,
+            key,
+            value,
+            bias,
+            self.dropout.rate,
+            self.dropout.seed_of(seed),
+            scaled=self.options.scaled,
+            causal=self.options.causal and not self.cross,
+            text_starts=text_starts,
+        )
         return self.output_dense(mixed)
 
     def attend_to_cache(
@@ -487,11 +535,13 @@ class Block(keras.layers.Layer):
         memory: Tensor | None = None,
         memory_bias: Tensor | None = None,
         positions: Tensor | None = None,
+        text_starts: Tensor | None = None,
     ) -> Tensor:
         """Returns hidden states; see `Attention.call`."""
 
         def attend(hidden: Tensor) -> Tensor:
-            return self.attention(hidden, bias, dropout_seed, rotation, None, positions)
+            inputs = (bias, dropout_seed, rotation, None, positions, text_starts)
+            return self.attention(hidden, *inputs)
 
         def look_at_memory(hidden: Tensor) -> Tensor:
             return self.cross_attention(hidden, memory_bias, dropout_seed, None, memory)
@@ -499,17 +549,25 @@ class Block(keras.layers.Layer):
         return self._run(inputs, attend, look_at_memory, dropout_seed, positions)
 
     def step(
-        self, inputs: Tensor, cache: Cache, past_bias: Tensor, bias: Tensor, memory_bias: Any
+        self,
+        inputs: Tensor,
+        cache: Cache,
+        past_bias: Tensor,
+        bias: Tensor,
+        rotation: Tensor | None,
+        memory_bias: Any,
     ) -> tuple[Tensor, Cache]:
         """Runs the block on new tokens (B, S, H); returns the new cache entries, too.
 
         `past_bias` (B, N, S, M) masks unused slots, `bias` (B, N, S, S) later new tokens.
+        `rotation` is that of the new tokens, (2, B, S, D).
         """
         new: Cache = {}
 
         def attend(hidden: Tensor) -> Tensor:
-            query, *key_and_value = self.attention.project(hidden)
-            new["key"], new["value"] = map(kernels.for_cache, key_and_value)
+            query, key, value = self.attention.project(hidden)
+            query, key, value = self.attention.rotated(query, key, value, rotation)
+            new["key"], new["value"] = map(kernels.for_cache, (key, value))
             return self.attention.attend_to_cache(
                 query,
                 (cache["key"], cache["value"], past_bias),
@@ -525,8 +583,8 @@ class Block(keras.layers.Layer):
 
     def start_cache(self, batch_size: int, length: int, memory: Tensor | None) -> Cache:
         """Returns `length` empty slots, and the encoder's keys and values."""
-        options = self.attention.options
-        shape = (batch_size, options.heads, options.head_size, length)
+        attention = self.attention
+        shape = (batch_size, attention.kv_heads, attention.options.head_size, length)
         names = ["key", "value"]
         cache = {name: ops.zeros(shape, "float32") for name in names}
         if self.cross_attention is not None:
@@ -586,29 +644,23 @@ def build_all(layers: Sequence[keras.layers.Layer], input_shape: Any) -> None:
 def padding_bias(attention_mask: Tensor) -> Tensor:
     """Masks padding, float32 (B, 1, 1, L)."""
     hidden = 1.0 - ops.cast(attention_mask, "float32")
-    return (hidden * _HIDE)[:, None, None, :]
+    return (hidden * kernels.HIDE)[:, None, None, :]
 
 
 def same_document_bias(text_starts: Tensor) -> Tensor:
     """Masks other documents, float32 (B, 1, L, L)."""
-    return _hide(text_starts[:, None, :, None] != text_starts[:, None, None, :])
-
-
-def causal_bias(length: int) -> Tensor:
-    """Masks later tokens, float32 (1, 1, L, L)."""
-    places = ops.arange(length)
-    return _hide(places[None, :] > places[:, None])[None, None]
+    return kernels.hide(text_starts[:, None, :, None] != text_starts[:, None, None, :])
 
 
 def local_bias(length: int, reach: int) -> Tensor:
     """Masks tokens beyond `reach`, float32 (1, 1, L, L)."""
     places = ops.arange(length)
-    return _hide(ops.abs(places[None, :] - places[:, None]) > reach)[None, None]
+    return kernels.hide(ops.abs(places[None, :] - places[:, None]) > reach)[None, None]
 
 
 def past_bias(positions: Tensor, length: int) -> Tensor:
     """Masks unused cache slots, float32 (B, 1, 1, M)."""
-    return _hide(ops.arange(length)[None, :] >= positions[:, None])[:, None, None]
+    return kernels.hide(ops.arange(length)[None, :] >= positions[:, None])[:, None, None]
 
 
 def both_biases(first_bias: Tensor | None, second_bias: Tensor | None) -> Tensor | None:
@@ -618,9 +670,9 @@ def both_biases(first_bias: Tensor | None, second_bias: Tensor | None) -> Tensor
     return ops.minimum(first_bias, second_bias)
 
 
-def rotation(length: int, size: int, theta: float) -> Tensor:
-    """Returns the rotary angles, float32 (2, L, D)."""
-    return ops.convert_to_tensor(rotary_tables(length, size, theta), "float32")
+def rotation(length: int, size: int, rotary: RotaryPositions) -> Tensor:
+    """Returns cosines and sines, float32 (2, L, D)."""
+    return ops.convert_to_tensor(rotary_tables(length, size, rotary), "float32")
 
 
 def _are_few(inputs: Tensor) -> bool:
@@ -635,10 +687,3 @@ def _bias_at(bias: Tensor, positions: Tensor) -> Tensor:
     rows = ops.transpose(bias, (0, 2, 1, 3))
     rows = ops.broadcast_to(rows, (batch, *rows.shape[1:]))
     return ops.transpose(kernels.gather_positions(rows, positions), (0, 2, 1, 3))
-
-
-_HIDE = float(np.finfo(np.float32).min)
-
-
-def _hide(hidden: Tensor) -> Tensor:
-    return ops.where(hidden, np.float32(_HIDE), np.float32(0))

@@ -56,7 +56,7 @@ def check_family(config: TrainConfig, architecture: Architecture) -> None:
         f"The {what} belongs to another family",
         expected=f"family {config.family}",
         received=f"{architecture.model_type} in {config.checkpoint or config.model_config_path}",
-        fix=f"set family to {architecture.model_type}, or choose another {what}",
+        fix=f"set ⟬family⟭ to {architecture.model_type}, or choose another {what}",
         field="family",
     )
 
@@ -104,7 +104,7 @@ def _from_size(config: TrainConfig) -> Architecture:
             f"The family {config.family} has no size {config.size}",
             expected=", ".join(sizes),
             received=config.size,
-            fix="choose a listed size, then change num_hidden_layers and hidden_size if needed",
+            fix="choose a listed size, then change ⟬num_hidden_layers⟭ and ⟬hidden_size⟭ if needed",
             field="size",
         )
     layout = sizes[cast(Size, config.size)]
@@ -122,6 +122,7 @@ def _from_size(config: TrainConfig) -> Architecture:
         hidden_dropout_prob=settled(config.hidden_dropout_prob),
         attention_probs_dropout_prob=settled(config.attention_probs_dropout_prob),
         **halves,
+        **layout.further,
     )
 
 
@@ -129,13 +130,8 @@ def _from_file(config: TrainConfig) -> Architecture:
     try:
         architecture = read_architecture(config.model_config_path)
     except CheckpointError as error:
-        raise ConfigError(
-            error.problem,
-            expected=error.expected,
-            received=error.received,
-            fix="check the path, or leave it empty and choose a size",
-            field="model_config_path",
-        ) from error
+        fix = "check the path, or leave it empty and choose a size"
+        raise ConfigError.like(error, fix=fix, field="model_config_path") from error
     changed = changed_values(config)
     if "family" in changed:
         check_family(config, architecture)
@@ -194,7 +190,7 @@ def _check_ids(special: dict[str, Any], vocab_size: int) -> None:
                 "A special token of the tokenizer is outside the vocabulary of the shards",
                 expected=f"{name} below {vocab_size}",
                 received=f"{number}",
-                fix="set tokenizer to the one that the shards were built with",
+                fix="set ⟬tokenizer⟭ to the one that the shards were built with",
                 field="tokenizer",
             )
 
@@ -211,14 +207,14 @@ def _check_heads(architecture: Architecture) -> None:
     if architecture.has_own_head_size or width % (heads * multiple) == 0:
         return
     even = ", with an even head size" if multiple == 2 else ""
-    better = (
-        f"set num_attention_heads to {_derive_heads(width, architecture)}, or change hidden_size"
-    )
+    better = _derive_heads(width, architecture)
     raise ConfigError(
-        f"num_attention_heads {heads} doesn't divide hidden_size {width}{even}",
-        expected=f"a number of heads that divides hidden_size without remainder{even}",
-        received=f"hidden_size={width}, num_attention_heads={heads}",
-        fix="set hidden_size to an even number" if width % multiple else better,
+        f"⟬num_attention_heads⟭ {heads} doesn't divide ⟬hidden_size⟭ {width}{even}",
+        expected=f"a number of heads that divides ⟬hidden_size⟭ without remainder{even}",
+        received=f"⟬hidden_size={width}⟭, ⟬num_attention_heads={heads}⟭",
+        fix="set ⟬hidden_size⟭ to an even number"
+        if width % multiple
+        else f"set ⟬num_attention_heads⟭ to {better}, or change ⟬hidden_size⟭",
         field="num_attention_heads",
     )
 
@@ -226,9 +222,9 @@ def _check_heads(architecture: Architecture) -> None:
 def _check_positions(architecture: Architecture, row_length: int) -> None:
     if row_length > architecture.max_seq_length:
         raise ConfigError(
-            "The sequences are longer than max_position_embeddings allows",
+            "The sequences are longer than ⟬max_position_embeddings⟭ allows",
             expected=f"sequences of at most {architecture.max_seq_length} tokens",
             received=f"sequences of {row_length} tokens",
-            fix="raise max_position_embeddings, or build shards with a smaller max_seq_length",
+            fix="raise ⟬max_position_embeddings⟭, or build shards with a smaller ⟬max_seq_length⟭",
             field="max_position_embeddings",
         )

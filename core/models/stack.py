@@ -1,12 +1,13 @@
-"""Embeddings, blocks and final norm of GPT-2, T5 and BART."""
+"""Embeddings, blocks and final norm of decoders and encoder-decoders."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import keras
+from keras import ops
 
-from core.architecture.options import BlockOptions, EmbeddingOptions
+from core.architecture.options import BlockOptions, EmbeddingOptions, RotaryPositions
 from core.models.layers import (
     Block,
     Cache,
@@ -17,6 +18,7 @@ from core.models.layers import (
     Norm,
     Tensor,
     build_all,
+    rotation,
     run_blocks,
 )
 
@@ -33,12 +35,14 @@ class Stack(keras.layers.Layer):
         *,
         words: Embedding | None = None,
         cross: bool = False,
+        rotary: RotaryPositions | None = None,
         final_dropout: float = 0.0,
         remat: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(autocast=False, **kwargs)
-        self.width = options.width
+        self.options = options
+        self.rotary = rotary
         self.remat = remat
         policy = self.dtype_policy
         self.embeddings = Embeddings(
@@ -55,7 +59,9 @@ class Stack(keras.layers.Layer):
 
     def build(self, input_shape: Any = None) -> None:
         layers = [self.embeddings, *self.blocks, self.final_norm, self.final_dropout]
-        build_all([layer for layer in layers if layer is not None], (None, None, self.width))
+        build_all(
+            [layer for layer in layers if layer is not None], (None, None, self.options.width)
+        )
         self.built = True
 
     def call(
@@ -65,10 +71,12 @@ class Stack(keras.layers.Layer):
         dropout_seed: Tensor | None = None,
         memory: Tensor | None = None,
         memory_bias: Tensor | None = None,
+        text_starts: Tensor | None = None,
     ) -> Tensor:
-        """Computes hidden states (B, L, H)."""
-        hidden = self.embeddings(ids, dropout_seed)
-        arguments = (bias, dropout_seed, None, memory, memory_bias)
+        """Computes hidden states (B, L, H); `text_starts` are as for `kernels.attention`."""
+        hidden = self.embeddings(ids, dropout_seed, self.embeddings.position_ids(text_starts))
+        angles = self._angles(ids.shape[1])
+        arguments = (bias, dropout_seed, angles, memory, memory_bias, None, text_starts)
         hidden = run_blocks(self.blocks, self.remat, hidden, *arguments)
         return self._finish(hidden, dropout_seed)
 
@@ -90,13 +98,20 @@ class Stack(keras.layers.Layer):
 
         `positions` (B,) counts preceding tokens.
         """
+        position_ids = positions[:, None] + ops.arange(ids.shape[1])[None, :]
         first = self.embeddings.options.first_position
-        places = positions[:, None] + keras.ops.arange(ids.shape[1])[None, :] + first
-        hidden, new = self.embeddings(ids, None, places), []
+        hidden, new = self.embeddings(ids, None, position_ids + first), []
+        angles = self._angles(caches[0]["key"].shape[-1])
+        angles = None if angles is None else ops.take(angles, position_ids, axis=1)
         for block, cache in zip(self.blocks, caches, strict=True):
-            hidden, new_cache = block.step(hidden, cache, past_bias, bias, memory_bias)
+            hidden, new_cache = block.step(hidden, cache, past_bias, bias, angles, memory_bias)
             new.append(new_cache)
         return self._finish(hidden, None), new
+
+    def _angles(self, length: int) -> Tensor | None:
+        if self.rotary is None:
+            return None
+        return rotation(length, self.options.head_size, self.rotary)
 
     def _finish(self, hidden: Tensor, seed: Tensor | None) -> Tensor:
         hidden = hidden if self.final_norm is None else self.final_norm(hidden)

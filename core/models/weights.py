@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from core.architecture.architecture import Architecture
 from core.architecture.weight_mapping import WeightMapping
 from core.errors import CheckpointError
-from core.families import find_family, list_families, weight_mappings
+from core.families import list_families, weight_mappings
 from core.foreign_files import check_regular
 from core.models.configs import class_name
 from core.models.interop import find_foreign, indexed_files, open_foreign, read_index
@@ -89,14 +89,16 @@ class Weights:
 
         `mappings` are those of a model without the language-model head.
         """
-        self.check(architecture, mappings)
+        all_mappings = list(mappings or weight_mappings(architecture))
+        self.check(architecture, all_mappings)
         if mappings is None:
             self._check_zeros(architecture)
-        if mappings is None and find_family(architecture.model_type).tied_heads:
+        has_own_head = any(tie.path.endswith("/lm_head/table") for tie in all_mappings)
+        if mappings is None and not has_own_head:
             self._check_heads(architecture)
-        for tie in mappings or weight_mappings(architecture):
+        for tie in all_mappings:
             parts = (self._find(name, tie, architecture) for name in tie.names)
-            yield tie, [_shaped(part.read(dtype), tie) for part in parts]
+            yield tie, [part.read(dtype).reshape(tie.hf_shape) for part in parts]
 
     def _open(self) -> Iterator[Tensor]:
         files, is_foreign = find_weight_files(self._folder)
@@ -258,10 +260,6 @@ def _listing(folder: Path) -> str:
         return "no such folder"
     names = sorted(path.name for path in folder.iterdir())
     return ", ".join(names[:8]) if names else "an empty folder"
-
-
-def _shaped(values: NDArray[Any], tie: WeightMapping) -> NDArray[Any]:
-    return values.reshape(tie.hf_shape)
 
 
 def _spellings(name: str, alias: str) -> Iterator[str]:

@@ -73,11 +73,11 @@ class Denoising:
         ):  # fmt: skip
             if not fits:
                 raise ConfigError(
-                    f"{field} is out of range for denoising",
+                    f"⟬{field}⟭ is out of range for denoising",
                     expected=expected,
                     received=f"{value}",
-                    fix="use the published values: mlm_probability 0.3, poisson_lambda 3, "
-                    "permute_sentence_ratio 1",
+                    fix="use the published values: ⟬mlm_probability⟭ 0.3, ⟬poisson_lambda⟭ 3, "
+                    "⟬permute_sentence_ratio⟭ 1",
                     field=field,
                 )
 

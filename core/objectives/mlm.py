@@ -25,7 +25,7 @@ from core.objectives.draws import (
     split_random_bits,
 )
 from core.objectives.objective import ObjectiveSettings, Vocabulary
-from core.objectives.sequences import check_sequences, trailing_padding
+from core.objectives.sequences import check_sequences, document_starts, trailing_padding
 
 # 80 % become the mask token, 10 % random tokens: https://arxiv.org/abs/1810.04805, section 3.1.
 _MASKED_BELOW = np.uint32(round(0.8 * 2**32))
@@ -67,7 +67,6 @@ class MaskedLanguageModel:
     def create(cls, settings: ObjectiveSettings, vocabulary: Vocabulary) -> MaskedLanguageModel:
         """Creates the objective for a tokenizer."""
         chosen = settings.mlm_probability
-        separates = settings.intra_document_masking and not settings.line_by_line
         return cls(
             row_length=settings.max_seq_length,
             mlm_probability=_DEFAULT_PROBABILITY if chosen is None else chosen,
@@ -76,7 +75,9 @@ class MaskedLanguageModel:
             special_ids=vocabulary.special_ids,
             pad_id=vocabulary.require("pad_id", cls.name) if settings.line_by_line else None,
             word_starts=vocabulary.word_starts if settings.whole_word_mask else None,
-            document_ends=vocabulary.require("eos_id", cls.name) if separates else None,
+            document_ends=vocabulary.require("eos_id", cls.name)
+            if settings.separates_documents
+            else None,
         )
 
     @property
@@ -201,18 +202,6 @@ class MaskedLanguageModel:
         tokens[is_random] = self._replacements[index]
         stand_ins.reshape(-1)[replaced] = tokens
         return stand_ins
-
-
-def document_starts(rows: NDArray[np.int32], last: int) -> NDArray[np.int32]:
-    """Finds the first index of each token's document in its sequence, int32 (B, L).
-
-    Args:
-        rows: (B, L); documents end with the token `last`.
-    """
-    starts = np.zeros(rows.shape, np.int32)
-    follows = rows[:, :-1] == last
-    np.copyto(starts[:, 1:], np.arange(1, rows.shape[1], dtype=np.int32), where=follows)
-    return np.maximum.accumulate(starts, axis=1)
 
 
 def unigram_baseline(

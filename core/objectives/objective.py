@@ -45,6 +45,11 @@ class ObjectiveSettings:
     poisson_lambda: float = 3.0
     permute_sentence_ratio: float = 1.0
 
+    @property
+    def separates_documents(self) -> bool:
+        """Whether documents share sequences and are kept apart."""
+        return self.intra_document_masking and not self.line_by_line
+
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
@@ -77,7 +82,8 @@ class Vocabulary:
         number: int | None = getattr(self, name)
         if number is None:
             raise ConfigError(
-                f"The tokenizer lacks a special token that the objective {objective} needs",
+                "The tokenizer lacks a special token that the objective "
+                f"⟬objective:{objective}⟭ needs",
                 expected=f"a {_TOKEN_NAMES[name]}",
                 received=describe_undecided(self.undecided.get(name, ())),
                 fix=f"{advice_for(name.replace('_id', '_token'))}, train a tokenizer here, or "

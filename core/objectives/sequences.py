@@ -15,7 +15,7 @@ def check_sequences(rows: NDArray[np.int32], row_length: int, vocab_size: int) -
             "The sequences have the wrong length for the objective",
             expected=f"{row_length} tokens per sequence",
             received=f"{rows.shape[1]}",
-            fix="build the shards again for this objective and max_seq_length",
+            fix="build the shards again for this objective and ⟬max_seq_length⟭",
         )
     # A negative id viewed as unsigned exceeds any vocabulary size.
     if rows.size and int(rows.view(np.uint32).max()) >= vocab_size:
@@ -49,3 +49,15 @@ def shift_right(labels: NDArray[np.int32], decoder_start_id: int) -> NDArray[np.
     shifted[:, :1] = decoder_start_id
     shifted[:, 1:] = labels[:, :-1]
     return shifted
+
+
+def document_starts(rows: NDArray[np.int32], last: int) -> NDArray[np.int32]:
+    """Finds the first index of each token's document in its sequence, int32 (B, L).
+
+    Args:
+        rows: (B, L); documents end with the token `last`.
+    """
+    starts = np.zeros(rows.shape, np.int32)
+    follows = rows[:, :-1] == last
+    np.copyto(starts[:, 1:], np.arange(1, rows.shape[1], dtype=np.int32), where=follows)
+    return np.maximum.accumulate(starts, axis=1)

@@ -97,7 +97,7 @@ class SpanCorruption:
                 "The tokenizer has too few sentinels for sequences of this length",
                 expected=f"{self.counts.spans} tokens <extra_id_0>, <extra_id_1> and so on",
                 received=f"{len(self.sentinel_ids)}",
-                fix="lower max_seq_length, or choose a tokenizer with more sentinels",
+                fix="lower ⟬max_seq_length⟭, or choose a tokenizer with more sentinels",
                 field="tokenizer",
             )
 
@@ -223,9 +223,10 @@ def _counts_for(
     if not 0 < noise_density < 1 or mean_noise_span_length < 1:
         raise ConfigError(
             "The masking settings are out of range for span corruption",
-            expected="mlm_probability above 0 and below 1, mean_noise_span_length of at least 1",
+            expected="⟬mlm_probability⟭ above 0 and below 1, ⟬mean_noise_span_length⟭ of at "
+            "least 1",
             received=f"{noise_density} and {mean_noise_span_length}",
-            fix="use the published values: mlm_probability 0.15, mean_noise_span_length 3",
+            fix="use the published values: ⟬mlm_probability⟭ 0.15, ⟬mean_noise_span_length⟭ 3",
             field="mlm_probability",
         )
     tokens, _ = compute_input_and_target_lengths(
@@ -236,11 +237,11 @@ def _counts_for(
     if not possible or counts.inputs_length != max_seq_length:
         raise ConfigError(
             f"No sequence gives an input of {max_seq_length} tokens with a masked span",
-            expected="a max_seq_length of some dozens, and spans of two or more tokens",
-            received=f"max_seq_length={max_seq_length}, mlm_probability={noise_density}, "
-            f"mean_noise_span_length={mean_noise_span_length}",
-            fix="raise max_seq_length, or use the published mlm_probability 0.15 and "
-            "mean_noise_span_length 3",
+            expected="a ⟬max_seq_length⟭ of some dozens, and spans of two or more tokens",
+            received=f"⟬max_seq_length={max_seq_length}⟭, ⟬mlm_probability={noise_density}⟭, "
+            f"⟬mean_noise_span_length={mean_noise_span_length}⟭",
+            fix="raise ⟬max_seq_length⟭, or use the published ⟬mlm_probability⟭ 0.15 and "
+            "⟬mean_noise_span_length⟭ 3",
             field="max_seq_length",
         )
     return counts

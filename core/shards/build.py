@@ -34,6 +34,7 @@ from core.corpus.parts import (
 from core.corpus.reading import Corpus, open_corpus
 from core.corpus.source import Split
 from core.errors import ShardError
+from core.messages.system_errors import is_disk_full
 from core.objectives.registry import create_objective
 from core.parts.store import PartResult, PartStore, open_store
 from core.parts.versions import find_versions
@@ -91,7 +92,7 @@ def build(config: ShardConfig, workspace: Workspace, reporter: Reporter | None =
             plan = replace(plan, packing=replace(plan.packing, uploads=uploads))
             results = _pack_parts(config, plan, store, corpus.counts.get("documents"), reporter)
             destination.collect(results)
-            counts = _merge(plan.packing, corpus, plan.parts, results, folder)
+            counts = _merge(plan.packing, corpus, plan.parts, results, folder, reporter)
             tokenizer.copy_to(folder / TOKENIZER_FOLDER)
             draft.counts = {**counts, "reading": corpus.reading, **corpus.cleaning}
             draft.location = destination.location
@@ -111,7 +112,8 @@ def derive_name(config: ShardConfig) -> str:
     kind = "" if config.objective == "mlm" else f"-{config.objective}"
     lines = "-lines" if config.line_by_line else ""
     length = f"-{config.max_seq_length}" if config.max_seq_length else ""
-    return f"{config.corpus.short_name}-{tokenizer[:60]}{length}{kind}{lines}"
+    fit = "-fit" if config.packing == "best_fit" else ""
+    return f"{config.corpus.short_name}-{tokenizer[:60]}{length}{kind}{lines}{fit}"
 
 
 def _fitted(config: ShardConfig, corpus: Corpus, reporter: Reporter) -> ShardConfig:
@@ -201,6 +203,7 @@ def _merge(
     parts: Sequence[CorpusPart],
     results: Sequence[PartResult],
     folder: Path,
+    reporter: Reporter,
 ) -> dict[str, Any]:
     """Brings the files of all parts together, and packs what remained of each."""
     read = [(part, result) for part, result in zip(parts, results, strict=True)
@@ -221,11 +224,22 @@ def _merge(
         if packing.layout.has_padding:
             token_counts[tokenizer.pad_id] = 0
         np.save(folder / TOKEN_COUNTS_FILE, token_counts)
+    if packing.layout.best_fit:
+        _note_padding(packing, packed, reporter)
     return {
         **_counts(packing, packed, counts),
         **skipped,
         **({"sources": sources} if sources else {}),
     }
+
+
+def _note_padding(
+    packing: Packing, packed: Mapping[Split, PackedSplit], reporter: Reporter
+) -> None:
+    stored = sum(total.rows for total in packed.values()) * packing.layout.row_length
+    padding = 1 - sum(total.tokens for total in packed.values()) / stored
+    note = f"Best-fit packing: {padding:.1%} of {stored:,} tokens are padding"
+    reporter.note(note, reading=True)
 
 
 def _count_sources(
@@ -257,7 +271,7 @@ def _empty_source(name: str, held_out: int) -> ShardError:
         f"The source {name} has no training document",
         expected="at least one that is not held out",
         received=f"{held_out} documents, all held out" if held_out else "no document",
-        fix="add text to this source, lower validation_percent, or leave the source out",
+        fix="add text to this source, lower ⟬validation_percent⟭, or leave the source out",
         field="validation_percent",
     )
 
@@ -297,7 +311,7 @@ def _merge_split(
         # Adds their counts, if they fill a sequence.
         last.add(np.load(result.folder / tail_file(split), allow_pickle=False))
         total.token_counts += np.load(result.folder / token_counts_file(split), allow_pickle=False)
-    last.writer.close()
+    last.finish()
     total.rows += last.rows
     total.dropped += last.truncated + len(last.tail)
     return total
@@ -320,6 +334,7 @@ def _copy(path: Path, final: Path) -> None:
             expected=f"space for {path.stat().st_size:,} more bytes",
             received=error.strerror or str(error),
             fix="free disk space, then start the same command again: the finished parts are kept",
+            knows_cause=is_disk_full(error),
         ) from error
 
 
@@ -327,11 +342,11 @@ def _check_any_sequence(split: str, packed: PackedSplit, packing: Packing) -> No
     if packed.rows:
         return
     is_cleaned = packing.config.corpus.source == "corpus"
-    more = "clean with a larger validation_percent" if is_cleaned else "raise validation_percent"
+    more = f"{'clean with a larger' if is_cleaned else 'raise'} ⟬validation_percent⟭"
     fixes = {
-        TRAIN: "add text, or lower max_seq_length",
-        VALIDATION: f"add text, {more}, lower max_seq_length, or set split to train to write only "
-        "training sequences",
+        TRAIN: "add text, or lower ⟬max_seq_length⟭",
+        VALIDATION: f"add text, {more}, lower ⟬max_seq_length⟭, or set ⟬split⟭ to train to write "
+        "only training sequences",
     }
     raise ShardError(
         f"The text is too short for a single {_ADJECTIVES[split]} sequence",

@@ -208,7 +208,7 @@ def _not_writable(folder: Path, error: OSError) -> ConfigError:
         f"The folder {folder} can't be written to",
         expected="a folder where this account can create folders",
         received=error.strerror or str(error),
-        fix="set output_dir to another folder",
+        fix="set ⟬output_dir⟭ to another folder",
         field="output_dir",
     )
 
@@ -219,7 +219,7 @@ def _unfinished(address: str) -> ConfigError:
         expected="a new or empty folder, or one where the same build was stopped",
         received="parts that were built from other text, with other settings or with other "
         "versions of packages",
-        fix="set output_dir to another folder, or empty this one",
+        fix="set ⟬output_dir⟭ to another folder, or empty this one",
         field="output_dir",
     )
 
@@ -227,9 +227,7 @@ def _unfinished(address: str) -> ConfigError:
 def _mount_point(path: Path) -> ConfigError:
     return ConfigError(
         f"{path} is a mount point and can't be replaced",
-        expected="a folder that the finished shards can replace",
-        received="a mount point",
-        fix=f"set output_dir to a new folder inside it, such as {path / 'shards'}",
+        fix=f"set ⟬output_dir⟭ to a new folder inside it, such as {path / 'shards'}",
         field="output_dir",
     )
 
@@ -238,8 +236,7 @@ def _not_empty(location: str) -> ConfigError:
     return ConfigError(
         f"{location} isn't empty",
         expected="a new or empty folder, because existing files are never overwritten",
-        received="a folder with files in it",
-        fix="set output_dir to another folder, or empty this one; split=all writes both splits "
+        fix="set ⟬output_dir⟭ to another folder, or empty this one; ⟬split=all⟭ writes both splits "
         "at once",
         field="output_dir",
     )

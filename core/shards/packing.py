@@ -23,9 +23,16 @@ from core.corpus.documents import Document
 from core.corpus.parts import CorpusPart, PartCounts
 from core.corpus.source import Split
 from core.errors import TokenizerError
+from core.messages.values import byte_count
 from core.records.events import Reporter
 from core.shards.encode import Batcher, DocumentEncoder, Part
-from core.shards.layout import LineSequences, PackedSequences, SequenceLayout, layout_for
+from core.shards.layout import (
+    BestFitSequences,
+    LineSequences,
+    PackedSequences,
+    SequenceLayout,
+    layout_for,
+)
 from core.shards.part_uploads import UPLOADED, PartUploads
 from core.shards.records import (
     FixedRecords,
@@ -165,14 +172,22 @@ class Packer:
     """
 
     writer: ShardWriter
-    cutter: PackedSequences | LineSequences
+    cutter: PackedSequences | LineSequences | BestFitSequences
     token_counts: NDArray[np.int64]
     tokens: int = 0
 
     def add(self, tokens: NDArray) -> None:
         """Writes completed sequences and buffers the rest."""
         self.tokens += len(tokens)
-        for rows in self.cutter.take(tokens):
+        self._write(self.cutter.take(tokens))
+
+    def finish(self) -> None:
+        """Writes what is buffered, unless it is dropped."""
+        self._write(self.cutter.finish())
+        self.writer.close()
+
+    def _write(self, pieces: Iterable[NDArray]) -> None:
+        for rows in pieces:
             self.token_counts += np.bincount(rows.reshape(-1), minlength=len(self.token_counts))
             self.writer.write(rows)
 
@@ -208,8 +223,8 @@ class DocumentProgress:
         self._reporter.raise_if_stopped()
         self._tokens += tokens
         read = sum(tally.bytes for tally in self._counts.splits.values())
-        speed = read / 1e6 / max(1e-9, time.monotonic() - self._start)
-        note = f"{self._tokens:,} tokens, {speed:.1f} MB/s"
+        speed = byte_count(read / max(1e-9, time.monotonic() - self._start))
+        note = f"{self._tokens:,} tokens, {speed}/s"
         self._reporter.progress(self._counts.documents, self._total, "documents", note)
 
 
@@ -226,7 +241,16 @@ def _encoder(layout: SequenceLayout, tokenizer: StudioTokenizer) -> DocumentEnco
 
 def _cutter(
     layout: SequenceLayout, tokenizer: StudioTokenizer, encoder: DocumentEncoder
-) -> PackedSequences | LineSequences:
+) -> PackedSequences | LineSequences | BestFitSequences:
+    if layout.best_fit:
+        if tokenizer.pad_id is None or tokenizer.sep_id is None:
+            raise TokenizerError(
+                f"The tokenizer {tokenizer.reference} can't pad sequences",
+                expected="a padding and an end-of-text token, for packing ⟬packing:best_fit⟭",
+                fix="set ⟬packing⟭ to stream, or train a tokenizer here",
+                field="packing",
+            )
+        return BestFitSequences(layout.row_length, tokenizer.sep_id, tokenizer.pad_id)
     if not layout.line_by_line:
         return PackedSequences(layout.row_length)
     assert tokenizer.pad_id is not None, "the objective was refused without one"
@@ -239,7 +263,7 @@ def _record_layout(
     config: ShardConfig, layout: SequenceLayout, tokenizer: StudioTokenizer
 ) -> RecordLayout:
     if config.record_format == Int64Records.name:
-        return Int64Records(layout.row_length, tokenizer.pad_id if layout.line_by_line else None)
+        return Int64Records(layout.row_length, tokenizer.pad_id if layout.pads_sequences else None)
     return FixedRecords(layout.row_length, id_dtype(tokenizer.vocab_size).itemsize)
 
 

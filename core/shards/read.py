@@ -254,7 +254,7 @@ def open_shards(
             f"The manifest of the shards {artifact.name} has an invalid location",
             expected="an absolute path or an address",
             received=location,
-            fix="build the shards again, or set shards to the folder itself",
+            fix="build the shards again, or set ⟬shards⟭ to the folder itself",
         )
     return _open_elsewhere(Path(location), artifact.manifest)
 
@@ -296,7 +296,6 @@ def _open_elsewhere(folder: Path, expected: Manifest) -> Shards:
         raise MissingDataError(
             f"The shards {expected.name} are not at their location",
             expected=f"a manifest in {folder}",
-            received="no manifest",
             fix="restore the folder, or build the shards again",
         )
     shards = _open_folder(folder)
@@ -305,7 +304,7 @@ def _open_elsewhere(folder: Path, expected: Manifest) -> Shards:
             f"The shards in {folder} have changed",
             expected=f"shards with the fingerprint {expected.fingerprint}",
             received=f"the fingerprint {shards.fingerprint}",
-            fix="build the shards again, or set shards to the folder itself",
+            fix="build the shards again, or set ⟬shards⟭ to the folder itself",
         )
     return shards
 
@@ -377,7 +376,6 @@ def _check_size(path: Path, size: int, records: int, layout: RecordLayout) -> No
         raise MissingDataError(
             f"The shard {path} is missing",
             expected=f"a file of {size} bytes",
-            received="none",
             fix="restore the file from a copy, or build the shards again",
         )
     if records > size:
@@ -409,7 +407,6 @@ def _open_bare(folder: Path) -> Shards:
             f"There are no shards in {folder}",
             expected="files named like dataset-0-1000.tfrecord, in this folder or in train/ and "
             "validation/",
-            received="none",
             fix="choose the folder that contains the shards",
         )
     layout = next(iter(layouts.values()))

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.errors import MissingDataError, ShardError
+from core.messages.system_errors import is_disk_full
 from core.shards.protobuf import (
     BYTES,
     INT64,
@@ -302,7 +303,8 @@ class ShardWriter:
                 f"The shards can't be written to {self._folder}",
                 expected=f"space for {len(data)} more bytes",
                 received=error.strerror or str(error),
-                fix="free disk space, or set output_dir to another folder",
+                fix="free disk space, or set ⟬output_dir⟭ to another folder",
+                knows_cause=is_disk_full(error),
             ) from error
 
     def _finish_file(self) -> None:
@@ -444,7 +446,6 @@ def _check_not_packed(path: Path) -> None:
     raise ShardError(
         f"The shard {path} is compressed",
         expected="TFRecord files without compression, which are read in any order",
-        received="a file compressed with gzip",
         fix=f"unpack all files of the folder, as with gunzip -c {path.name} > unpacked/{name}, and "
         "choose the folder of the unpacked ones",
     )
@@ -463,7 +464,6 @@ def _damaged(path: Path, number: int) -> ShardError:
     return ShardError(
         f"Record {number} of {path} is damaged",
         expected="data that matches its checksums",
-        received="data with another checksum",
         fix="restore the file from a copy, or build the shards again",
     )
 

@@ -30,6 +30,8 @@ _MERGING = ("byte_level_bpe", "wordpiece")
 # Special tokens and 256 bytes.
 _OTHER_TOKENS = 300
 _WORDS = re.compile(r" ?[^ \n]+|\s+")
+# Qwen2 and Llama 3 leave line ends at punctuation.
+_LINE_ENDS = re.compile(r"(?: |(?<![^ \r\n]))[^ \n]+[\r\n]+")
 
 
 def check_vocabulary(config: TokenizerConfig) -> None:
@@ -81,6 +83,8 @@ def _check(config: TokenizerConfig) -> None:
         characters += len(text)
         for form in {text, unicodedata.normalize("NFKC", text)}:
             words.update(_WORDS.findall(form))
+            if config.pre_tokenization in ("qwen2", "llama3"):
+                words.update(_LINE_ENDS.findall(form))
         if len(words) >= settled(config.vocab_size) or time.monotonic() > deadline:
             return
     longest = max(map(len, words), default=0)
@@ -93,8 +97,8 @@ def _check(config: TokenizerConfig) -> None:
         raise TokenizerError(
             f"The text is too small for a vocabulary of {config.vocab_size:,}",
             expected=f"at most {most:,} tokens, probably fewer",
-            received=f"vocab_size={config.vocab_size}",
-            fix=f"lower vocab_size to less than {most}, or train on more text",
+            received=f"⟬vocab_size={config.vocab_size}⟭",
+            fix=f"lower ⟬vocab_size⟭ to less than {most}, or train on more text",
             field="vocab_size",
         )
 

@@ -98,7 +98,7 @@ class _Text:
         ordered = sorted(short)
         lengths = np.array([len(word) for word in ordered], np.int32)
         return cls(
-            codes=_codes_of("".join(ordered)),
+            codes=np.frombuffer("".join(ordered).encode("utf-32-le"), np.uint32),
             starts=(np.cumsum(lengths) - lengths).astype(np.int32),
             lengths=lengths,
             counts=np.array([short[word] for word in ordered], np.float64),
@@ -418,7 +418,3 @@ def _all_but_lowest(values: Floats, count: int) -> npt.NDArray[np.bool_]:
 
 def _by_score(entry: tuple[float, str]) -> tuple[float, str]:
     return -entry[0], entry[1]
-
-
-def _codes_of(string: str) -> npt.NDArray[np.uint32]:
-    return np.frombuffer(string.encode("utf-32-le"), np.uint32)

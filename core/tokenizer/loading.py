@@ -25,6 +25,7 @@ from core.tokenizer.roles import (
     FILES,
     TOKENIZER_FILE,
     Roles,
+    keep_spaces_before,
     name_class_for_all,
     name_longest,
     read_longest,
@@ -199,7 +200,8 @@ class StudioTokenizer:
         """Copies the tokenizer's files into a folder.
 
         Args:
-            ends: False for causal models, or pipelines continue after an end token.
+            ends: False for causal models, or pipelines continue after an end token; their mask
+                token, which they don't use, leaves the space before it.
             longest: Length at which transformers truncates.
         """
         make_folder(folder)
@@ -212,6 +214,8 @@ class StudioTokenizer:
             name_longest(folder / CONFIG_FILE, longest)
         if not ends:
             self._write_without_end(folder / TOKENIZER_FILE)
+            if self.mask_token and self._strips_before(self.mask_token):
+                keep_spaces_before(self.mask_token, folder)
 
     def _write_without_end(self, path: Path) -> None:
         from tokenizers import Tokenizer, processors
@@ -226,6 +230,10 @@ class StudioTokenizer:
             single=f"{start} $A".strip(), pair=f"{start} $A $B".strip(), special_tokens=tokens
         )
         path.write_text(backend.to_str(pretty=True), "utf-8")
+
+    def _strips_before(self, text: str) -> bool:
+        tokens = self.backend.get_added_tokens_decoder().values()
+        return any(token.lstrip for token in tokens if token.content == text)
 
     def _used_as(self, role: str) -> list[str]:
         if role == "unk":
@@ -271,8 +279,8 @@ def load(reference: str, workspace: Workspace | None = None) -> StudioTokenizer:
         raise ConfigError(
             "No tokenizer was given",
             expected="a tokenizer's name in the workspace, its folder, or its Hub id",
-            received="nothing", fix="train a tokenizer first, or set tokenizer to an existing one",
             field="tokenizer",
+            fix="train a tokenizer first, or set ⟬tokenizer⟭ to an existing one",
         )  # fmt: skip
     workspace = workspace or Workspace()
     for folder in (workspace.folder("tokenizer") / reference, expand_path(reference)):
@@ -286,7 +294,7 @@ def _tokenizer_file(folder: Path) -> Path:
     if not path.is_file():
         raise TokenizerError(
             f"{folder} contains no tokenizer", expected=f"a folder with the file {TOKENIZER_FILE}",
-            received="no such file", field="tokenizer",
+            field="tokenizer",
             fix="choose another folder; convert a tokenizer in an older format with "
             "AutoTokenizer.from_pretrained(...).save_pretrained(...)",
         )  # fmt: skip
@@ -313,7 +321,9 @@ def _fetch(reference: str, workspace: Workspace) -> Path:
     try:
         return pull_tokenizer(reference, FILES)
     except HubError as error:
-        raise _not_found(reference, workspace, error.received, error.fix) from error
+        raise _not_found(
+            reference, workspace, error.texts["received"], error.texts["fix"]
+        ) from error
 
 
 def _not_found(reference: str, workspace: Workspace, received: str, fix: str = "") -> HubError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -113,6 +114,12 @@ def name_longest(path: Path, tokens: int) -> None:
     _write_json(path, {**_read_json(path), "model_max_length": tokens})
 
 
+def name_start(folder: Path) -> None:
+    """Makes transformers.js put the start token before a prompt."""
+    path = folder / CONFIG_FILE
+    _write_json(path, {**_read_json(path), "add_bos_token": True})
+
+
 def read_longest(folder: Path) -> int | None:
     """Reads a model's maximum length in tokens, as transformers' tokenizer knows it."""
     values = _read_json(folder / CONFIG_FILE)
@@ -140,6 +147,19 @@ def passes_segments(folder: Path) -> bool:
 def name_segments(path: Path) -> None:
     """Makes transformers pass token type ids."""
     _write_json(path, {**_read_json(path), "model_input_names": _INPUTS})
+
+
+def keep_spaces_before(token: str, folder: Path) -> None:
+    """Makes a special token leave the spaces before it, as llama.cpp does."""
+
+    def changed(values: dict[str, Any]) -> dict[str, Any]:
+        is_token = values.get("content") == token and "lstrip" in values
+        return {**values, "lstrip": False} if is_token else values
+
+    for path in (folder / name for name in FILES if (folder / name).is_file()):
+        # A file that can't be read names no token.
+        with suppress(ValueError, RecursionError):
+            _write_json(path, json.loads(path.read_text("utf-8"), object_hook=changed))
 
 
 def write_files(folder: Path, backend: Tokenizer, roles: Roles) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from core.errors import TokenizerError
 from core.foreign_files import check_regular, read_regular
+from core.messages.values import byte_count
 from core.processes.environment import TRUST_TOKENIZERS_VARIABLE
 
 # Published files have up to 35 MB.
@@ -44,7 +45,7 @@ def read_specification(path: Path) -> tuple[bytes, dict[str, Any]]:
     trusted = os.environ.get(TRUST_TOKENIZERS_VARIABLE, "0") not in ("", "0")
     size = check_regular(path, error=TokenizerError)
     if size > MOST_BYTES and not trusted:
-        raise _refused(path, f"at most {MOST_BYTES >> 20} MiB", f"{size >> 20} MiB")
+        raise _refused(path, f"at most {byte_count(MOST_BYTES)}", byte_count(size))
     data = read_regular(path, max(size, MOST_BYTES), error=TokenizerError)
     try:
         specification = json.loads(data, object_pairs_hook=_object_of)

@@ -127,11 +127,11 @@ def _check_room(vocab_size: int, sentinels: int, characters: int) -> None:
     needed = characters + len(SPECIAL_TOKENS) + sentinels
     if vocab_size < needed:
         raise TokenizerError(
-            "vocab_size is too small for the characters of the text",
+            "⟬vocab_size⟭ is too small for the characters of the text",
             expected=f"at least {needed:,}: {characters:,} different characters, "
             f"{len(SPECIAL_TOKENS)} special tokens and {sentinels} sentinels",
-            received=f"vocab_size={vocab_size}",
-            fix=f"raise vocab_size well above {needed:,}, or lower sentinels",
+            received=f"⟬vocab_size={vocab_size}⟭",
+            fix=f"raise ⟬vocab_size⟭ well above {needed:,}, or lower ⟬sentinels⟭",
             field="vocab_size",
         )
 

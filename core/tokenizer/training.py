@@ -83,8 +83,9 @@ def train(
 
 def derive_name(config: TokenizerConfig) -> str:
     """Returns a name such as docs-unigram-10048; without the size if it is automatic."""
-    size = f"-{config.vocab_size}" if config.vocab_size else ""
-    return f"{config.corpus.short_name}-{config.algorithm}{size}"
+    splits = config.pre_tokenization if config.algorithm == "byte_level_bpe" else "gpt2"
+    parts = ["" if splits == "gpt2" else splits, str(config.vocab_size or "")]
+    return "-".join([config.corpus.short_name, config.algorithm, *filter(None, parts)])
 
 
 def special_tokens_of(config: TokenizerConfig) -> int:
@@ -116,7 +117,7 @@ def _counter_of(config: TokenizerConfig) -> WordCounter:
         return sentencepiece.SentencepieceCounter(config.sentinels, config.lowercase)
     if config.algorithm == "wordpiece":
         return wordpiece.WordpieceCounter(config.lowercase, config.strip_accents)
-    return bpe.BytePairCounter()
+    return bpe.BytePairCounter(config.pre_tokenization)
 
 
 def _train_on_words(
@@ -134,7 +135,7 @@ def _train_on_words(
             words, size, least, reporter,
             lowercase=config.lowercase, strip_accents=config.strip_accents,
         )  # fmt: skip
-    return bpe.train_on_words(words, size, least, reporter)
+    return bpe.train_on_words(words, size, least, reporter, config.pre_tokenization)
 
 
 def _check_size(config: TokenizerConfig, backend: Tokenizer, *, is_fitted: bool) -> TokenizerConfig:
@@ -145,13 +146,13 @@ def _check_size(config: TokenizerConfig, backend: Tokenizer, *, is_fitted: bool)
     if possible < settled(config.vocab_size):
         rarer = config.algorithm in _MERGING and config.min_frequency > 1
         smaller = (
-            f"lower vocab_size to {possible} or less, or " if possible >= _least_size() else ""
+            f"lower ⟬vocab_size⟭ to {possible} or less, or " if possible >= _least_size() else ""
         )
         raise TokenizerError(
             f"The text is too small for a vocabulary of {config.vocab_size:,}",
             expected=f"at most {possible:,} tokens, the most that this text supports",
-            received=f"vocab_size={config.vocab_size}",
-            fix=f"{smaller}train on more text" + (", or lower min_frequency" if rarer else ""),
+            received=f"⟬vocab_size={config.vocab_size}⟭",
+            fix=f"{smaller}train on more text" + (", or lower ⟬min_frequency⟭" if rarer else ""),
             field="vocab_size",
         )
     return config

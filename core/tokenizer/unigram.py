@@ -116,12 +116,12 @@ def _check_room(vocab_size: int, characters: int) -> None:
     needed = characters + len(SPECIAL_TOKENS)
     if vocab_size < needed:
         raise TokenizerError(
-            "vocab_size is too small for the characters of the text",
+            "⟬vocab_size⟭ is too small for the characters of the text",
             expected=f"at least {needed:,}: {characters:,} different characters and "
             f"{len(SPECIAL_TOKENS)} special tokens",
-            received=f"vocab_size={vocab_size}",
-            fix=f"raise vocab_size well above {needed:,}, or set algorithm to byte_level_bpe, "
-            "which needs no token per character",
+            received=f"⟬vocab_size={vocab_size}⟭",
+            fix=f"raise ⟬vocab_size⟭ well above {needed:,}, or set ⟬algorithm⟭ to "
+            "⟬algorithm:byte_level_bpe⟭, which needs no token per character",
             field="vocab_size",
         )
 

@@ -70,6 +70,6 @@ def check_suits(tokenizer: StudioTokenizer, family: str) -> None:
             ),
             fix="".join(f"{advice_for(ENTRIES[role])}, or " for role, _ in unclear)
             + ("choose one of these families, or " if suited and not unclear else "")
-            + f"train a tokenizer for {family} (--family {family}) and build shards with it",
+            + f"train a tokenizer for {family} (⟬--family⟭ {family}) and build shards with it",
             field="family",
         )

@@ -127,8 +127,8 @@ def _too_long(share: float, possible: int, vocab_size: int) -> TokenizerError:
         "WordPiece encodes longer words as [UNK]",
         received=f"{share:.1%} of the text in words longer than {_LONGEST_WORD} characters; the "
         f"rest supports {possible:,} tokens",
-        fix="set algorithm to byte_level_bpe or unigram, which support words of any length, or "
-        "split the text with spaces",
+        fix="set ⟬algorithm⟭ to ⟬algorithm:byte_level_bpe⟭ or unigram, which support words of any "
+        "length, or split the text with spaces",
         field="algorithm",
     )
 
@@ -173,12 +173,12 @@ def _check_room(vocab_size: int, characters: int) -> None:
     needed = characters + len(SPECIAL_TOKENS)
     if vocab_size < needed:
         raise TokenizerError(
-            "vocab_size is too small for the characters of the text",
+            "⟬vocab_size⟭ is too small for the characters of the text",
             expected=f"at least {needed:,}: {characters:,} for characters at the beginning of "
             f"words and inside, and {len(SPECIAL_TOKENS)} special tokens",
-            received=f"vocab_size={vocab_size}",
-            fix=f"raise vocab_size well above {needed:,}, or set algorithm to byte_level_bpe, "
-            "which needs no token per character",
+            received=f"⟬vocab_size={vocab_size}⟭",
+            fix=f"raise ⟬vocab_size⟭ well above {needed:,}, or set ⟬algorithm⟭ to "
+            "⟬algorithm:byte_level_bpe⟭, which needs no token per character",
             field="vocab_size",
         )
 

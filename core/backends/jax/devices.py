@@ -44,6 +44,8 @@ def _keep_freed_memory() -> None:
 def start(choice: Choice, config: TrainConfig) -> Devices:
     import jax
 
+    from core.backends.jax import splash
+
     try:
         if choice.kind == "cpu":
             _keep_freed_memory()
@@ -61,13 +63,16 @@ def start(choice: Choice, config: TrainConfig) -> Devices:
         raise not_started(choice, f"JAX found {len(devices)} {kind.upper()}")
     statistics = {} if kind == "cpu" else devices[0].memory_stats() or {}
     used = number_to_use(choice, config, len(devices))
+    reason = choice.reason + describe_unused(len(devices) - used)
+    if kind == "tpu" and not splash.is_right():
+        reason += "; its own attention kernel computes something else, and isn't used"
     return Devices(
         engine="jax",
         kind=choice.kind,
         count=used * jax.process_count(),
         name=cpu_name() if kind == "cpu" else devices[0].device_kind,
         memory_bytes=statistics.get("bytes_limit") or host_memory_bytes(kind),
-        reason=choice.reason + describe_unused(len(devices) - used),
+        reason=reason,
         processes=jax.process_count(),
         process=jax.process_index(),
     )
@@ -112,9 +117,9 @@ def _join_processes(choice: Choice, config: TrainConfig) -> None:
             expected=f"{config.num_processes or 'all'} processes within {_JOIN_SECONDS} seconds, "
             f"at {config.coordinator_address or 'the address from the TPU pod'}",
             received=first_line(error),
-            fix="run the same command on every host, with a different process_id per host and "
-            "the same coordinator_address and num_processes"
-            + ("" if choice.kind != "tpu" else "; on a TPU pod, num_processes is enough"),
+            fix="run the same command on every host, with a different ⟬process_id⟭ per host and "
+            "the same ⟬coordinator_address⟭ and ⟬num_processes⟭"
+            + ("" if choice.kind != "tpu" else "; on a TPU pod, ⟬num_processes⟭ is enough"),
             field="coordinator_address",
         ) from error
 

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
 
+from core.backends.jax import splash
 from core.models.constants import (
     GELU_CUBE,
     INVERSE_SQRT_2_PI,
@@ -113,20 +114,33 @@ def _mix(bits: Tensor) -> Tensor:
     return bits ^ (bits >> np.uint32(LAST_SHIFT))
 
 
-def has_fused_attention(query: Tensor, key: Tensor) -> bool:
+def fused_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    scale: float,
+    *,
+    causal: bool,
+    text_starts: Tensor | None,
+) -> Tensor | None:
+    """Computes softmax(scale · q·k) · v in one kernel; None where no kernel does all of it."""
+    if causal and splash.applies(query.shape[1]):
+        return splash.attention(query, key, value, scale, text_starts)
+    # MaxText #4476: cuDNN's kernel ignores documents.
+    if text_starts is not None or not _has_cudnn_attention(query, key):
+        return None
+    return jax.nn.dot_product_attention(
+        query, key, value, scale=scale, is_causal=causal, implementation=FUSED_ATTENTION
+    )
+
+
+def _has_cudnn_attention(query: Tensor, key: Tensor) -> bool:
     """Returns whether cuDNN's attention applies; sharding it is untested."""
     size = query.shape[-1]
     fits = query.shape[1] % 2 == key.shape[1] % 2 == 0 and size % 8 == 0
     alone = not jax.sharding.get_abstract_mesh().axis_names
     may = fits and alone and query.dtype == jnp.bfloat16 and has_tensor_cores()
     return may and size <= widest_fused_head()
-
-
-def fused_attention(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-    """Computes softmax(scale · q·k) · v in one kernel."""
-    return jax.nn.dot_product_attention(
-        query, key, value, scale=scale, implementation=FUSED_ATTENTION
-    )
 
 
 def widest_fused_head() -> int:
@@ -357,6 +371,21 @@ def _gelu_tanh_backward(inputs: Tensor, upstream: Tensor) -> Any:
     return ((upstream.astype(jnp.float32) * total).astype(inputs.dtype),)
 
 
+def _silu(inputs: Tensor) -> Tensor:
+    return jax.nn.silu(inputs.astype(jnp.float32)).astype(inputs.dtype)
+
+
+def _silu_forward(inputs: Tensor) -> Any:
+    return _silu(inputs), inputs
+
+
+def _silu_backward(inputs: Tensor, upstream: Tensor) -> Any:
+    wide = inputs.astype(jnp.float32)
+    share = jax.nn.sigmoid(wide)
+    slope = share * (1.0 + wide * (1.0 - share))
+    return ((upstream.astype(jnp.float32) * slope).astype(inputs.dtype),)
+
+
 def _tanh_argument(values: Tensor) -> tuple[Tensor, Tensor]:
     squares = jnp.square(values)
     argument = SQRT_2_BY_PI * values * (1.0 + GELU_CUBE * squares)
@@ -435,5 +464,7 @@ gelu = jax.custom_vjp(_gelu)
 gelu.defvjp(_gelu_forward, _gelu_backward)
 gelu_tanh = jax.custom_vjp(_gelu_tanh)
 gelu_tanh.defvjp(_gelu_tanh_forward, _gelu_tanh_backward)
+silu = jax.custom_vjp(_silu)
+silu.defvjp(_silu_forward, _silu_backward)
 dropout = jax.custom_vjp(_dropout, nondiff_argnums=(1,))
 dropout.defvjp(_dropout_forward, _dropout_backward)

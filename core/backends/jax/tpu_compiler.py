@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 from collections.abc import Callable, Mapping
 from importlib import metadata
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -48,10 +50,11 @@ class Costs(NamedTuple):
 
 
 class Program(NamedTuple):
-    """A compiled step: the memory that it needs per device, and its costs."""
+    """A compiled step: the memory that it needs per device, its costs, and its schedule as HLO."""
 
     bytes_per_core: float
     costs: Costs
+    text: str
 
 
 class StepTooLargeError(Exception):
@@ -130,14 +133,19 @@ class LoweredStep:
         Raises:
             StepTooLargeError: The step doesn't fit.
         """
-        try:
-            compiled = self._lowered.compile()
-        except jax.errors.JaxRuntimeError as error:
-            refusal = _refusal(str(error))
-            if refusal is None:
-                raise
-            raise refusal from error
-        return Program(_bytes_per_core(compiled), Costs.of(compiled))
+        # `as_text` fails for programs with asynchronous collectives; the compiler's files don't.
+        with tempfile.TemporaryDirectory() as folder:
+            dump = {"xla_dump_to": folder, "xla_dump_hlo_as_text": True}
+            try:
+                compiled = self._lowered.compile(compiler_options=dump)
+            except jax.errors.JaxRuntimeError as error:
+                refusal = _refusal(str(error))
+                if refusal is None:
+                    raise
+                raise refusal from error
+            schedules = sorted(Path(folder).rglob("*.after_codegen.txt"))
+            text = schedules[-1].read_text("utf-8", "replace") if schedules else ""
+        return Program(_bytes_per_core(compiled), Costs.of(compiled), text)
 
 
 def _bytes_per_core(compiled: Any) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from core.architecture.architecture import Architecture
-from core.architecture.options import LayerAttention
+from core.architecture.options import LayerAttention, RotaryPositions
 from core.backends.openvino.compilation import import_openvino
 from core.backends.openvino.layers import HIDE, GraphLayers, Node, Weights
 from core.families import find_family
@@ -78,8 +78,8 @@ class _Builder(GraphLayers):
                 bias = self._hide(
                     ops.logical_or(apart, self._out_of_reach(places, attention.reach))
                 )
-            theta = attention.rotary_theta
-            inputs[attention] = (bias, None if theta is None else self._rotation(theta, places))
+            rotary = attention.rotary
+            inputs[attention] = (bias, None if rotary is None else self._rotation(rotary, places))
         for attention in self._patterns:
             yield inputs[attention]
 
@@ -98,9 +98,9 @@ class _Builder(GraphLayers):
         ops = self.ops
         return ops.select(hidden, ops.constant(HIDE), ops.constant(np.float32(0)))
 
-    def _rotation(self, theta: float, places: Node) -> tuple[Node, Node]:
+    def _rotation(self, rotary: RotaryPositions, places: Node) -> tuple[Node, Node]:
         tables = rotary_tables(
-            self._architecture.max_seq_length, self._architecture.head_size, theta
+            self._architecture.max_seq_length, self._architecture.head_size, rotary
         )
         cosines, sines = (
             self.ops.unsqueeze(

@@ -69,9 +69,9 @@ def _start_on_tpu(choice: Choice, config: TrainConfig) -> Devices:
     if config.num_devices not in (None, strategy.num_replicas_in_sync):
         raise DeviceError(
             "TensorFlow always uses all cores of a TPU",
-            expected=f"num_devices={strategy.num_replicas_in_sync}, or no num_devices",
-            received=f"num_devices={config.num_devices}",
-            fix="leave num_devices empty, or set engine to jax",
+            expected=f"⟬num_devices={strategy.num_replicas_in_sync}⟭, or no ⟬num_devices⟭",
+            received=f"⟬num_devices={config.num_devices}⟭",
+            fix="leave ⟬num_devices⟭ empty, or set ⟬engine⟭ to jax",
             field="num_devices",
         )
     return Devices(

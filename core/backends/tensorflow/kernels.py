@@ -127,6 +127,13 @@ def gelu_tanh(inputs: Tensor) -> Tensor:
     return tf.custom_gradient(activate)(inputs)
 
 
+def silu(inputs: Tensor) -> Tensor:
+    def activate(inputs: Tensor) -> Any:
+        return _silu_forward(inputs), lambda upstream: _silu_backward(inputs, upstream)
+
+    return tf.custom_gradient(activate)(inputs)
+
+
 def dropout(inputs: Tensor, rate: float, seed: Tensor) -> Tensor:
     def drop(inputs: Tensor) -> Any:
         return _drop(inputs, rate, seed), lambda upstream: _drop(upstream, rate, seed)
@@ -156,8 +163,8 @@ def whole(weight: Tensor) -> Tensor:
     return weight
 
 
-def has_fused_attention(query: Tensor, key: Tensor) -> bool:
-    return False
+def fused_attention(*inputs: Tensor, **known: Any) -> None:
+    """Returns None: TensorFlow has no such kernel."""
 
 
 def has_tensor_cores() -> bool:
@@ -366,6 +373,20 @@ def _gelu_tanh_backward(inputs: Tensor, upstream: Tensor) -> Tensor:
     tanh, slope = _tanh_argument(wide)
     total = 0.5 * (1.0 + tanh) + 0.5 * wide * (1.0 - tf.square(tanh)) * slope
     return tf.cast(tf.cast(upstream, tf.float32) * total, inputs.dtype)
+
+
+@_compiled
+def _silu_forward(inputs: Tensor) -> Tensor:
+    wide = tf.cast(inputs, tf.float32)
+    return tf.cast(wide * tf.sigmoid(wide), inputs.dtype)
+
+
+@_compiled
+def _silu_backward(inputs: Tensor, upstream: Tensor) -> Tensor:
+    wide = tf.cast(inputs, tf.float32)
+    share = tf.sigmoid(wide)
+    slope = share * (1.0 + wide * (1.0 - share))
+    return tf.cast(tf.cast(upstream, tf.float32) * slope, inputs.dtype)
 
 
 def _tanh_argument(values: Tensor) -> tuple[Tensor, Tensor]:

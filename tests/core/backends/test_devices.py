@@ -394,7 +394,7 @@ def test_description_names_backend_device_memory_and_reason() -> None:
         print(json.dumps(select_backend(TrainConfig(device="cpu")).describe()))
         """,
     )
-    assert line.startswith("TensorFlow on 1 CPU") and "GiB" in line and "requested" in line
+    assert line.startswith("TensorFlow on 1 CPU") and "GB" in line and "requested" in line
 
 
 def test_precision_is_measured_only_on_gpus_without_bfloat16_tensor_cores() -> None:

@@ -1,4 +1,4 @@
-"""A backend is imported without unused packages, which can still be imported afterwards."""
+"""A training imports no unused packages, which can still be imported afterwards."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import json, sys
 from core.backends.imports import import_for
 engine = sys.argv[1]
 keras = import_for(engine, "keras")
-before = sorted({"pandas", "matplotlib.pyplot"} & set(sys.modules))
+import core.training.trainer
+before = sorted({"matplotlib", "pandas", "sklearn", "sqlalchemy"} & set(sys.modules))
 import pandas, matplotlib.pyplot, jax
 print(json.dumps([keras.config.backend(), before, pandas.Series([1, 2]).sum().item()]))
 """

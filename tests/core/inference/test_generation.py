@@ -18,7 +18,8 @@ from core.workspace.workspace import Workspace
 from tests.checkpoints import LENGTH, make_tokenizer, write_checkpoint, write_writer
 from tests.engines import ENGINES, run_on
 
-FAMILIES = ("gpt2", "t5", "bart")
+DECODERS = ("gpt2", "llama", "qwen3")
+FAMILIES = (*DECODERS, "t5", "bart")
 PROMPTS = ("The small house", "t", "The old ship never sleeps", "Ünïcode 한 🙂")
 NEW_TOKENS = 12
 FIRST_TOKENS = 8
@@ -78,17 +79,14 @@ def reference(folder: Path, family: str, prompt: str, new_tokens: int = NEW_TOKE
     torch = pytest.importorskip("torch", reason="pip install torch==2.13.0 (PyTorch is the judge)")
     import transformers
 
-    kind = {
-        "gpt2": transformers.GPT2LMHeadModel,
-        "t5": transformers.T5ForConditionalGeneration,
-        "bart": transformers.BartForConditionalGeneration,
-    }[family]
+    (name,) = json.loads((folder / "config.json").read_text())["architectures"]
+    kind = getattr(transformers, name)
     ids = transformers.AutoTokenizer.from_pretrained(folder)(prompt).input_ids
     given = torch.tensor([ids])
     settings = {"max_new_tokens": new_tokens, "do_sample": False, "num_beams": 1}
     model = kind.from_pretrained(folder).eval()
     written = model.generate(given, attention_mask=torch.ones_like(given), **settings)[0]
-    return written[len(ids) if family == "gpt2" else 1 :].tolist()
+    return written[len(ids) if family in DECODERS else 1 :].tolist()
 
 
 @cache
@@ -107,7 +105,7 @@ def test_greedy_generation_matches_transformers(engine: str, workspace: Workspac
         assert len(set(theirs)) > 1
         assert said["token_ids"] == theirs, (family, prompt)
         assert said["num_new_tokens"] == len(theirs)
-        assert said["generated_text"] == (prompt if family == "gpt2" else "") + said["text"]
+        assert said["generated_text"] == (prompt if family in DECODERS else "") + said["text"]
 
 
 def test_model_folders_work_in_transformers_pipelines_and_generate(
@@ -118,9 +116,11 @@ def test_model_folders_work_in_transformers_pipelines_and_generate(
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 
     ours = greedy_texts("jax", workspace)
-    gpt2, t5, bart = (ours[family, PROMPTS[0]] for family in FAMILIES)
-    writer = pipeline("text-generation", model=str(workspace.folder("model") / "gpt2"))
-    assert writer(PROMPTS[0], **GREEDY)[0]["generated_text"] == gpt2["generated_text"]
+    t5, bart = (ours[family, PROMPTS[0]] for family in ("t5", "bart"))
+    for family in DECODERS:
+        writer = pipeline("text-generation", model=str(workspace.folder("model") / family))
+        written = writer(PROMPTS[0], **GREEDY)[0]["generated_text"]
+        assert written == ours[family, PROMPTS[0]]["generated_text"]
     for family, said in (("t5", t5), ("bart", bart)):
         folder = workspace.folder("model") / family
         given = AutoTokenizer.from_pretrained(folder)(PROMPTS[0], return_tensors="pt")

@@ -6,19 +6,33 @@ from dataclasses import replace
 from typing import Any
 
 from core.architecture.architecture import Architecture
+from core.architecture.options import RotaryScaling
 from core.config.train import TrainConfig
 from core.models.registry import resolve_architecture
 
-FAMILIES = ("roberta", "bert", "modernbert", "gpt2", "t5", "bart")
 ENCODERS = ("roberta", "bert", "modernbert")
-GENERATORS = ("gpt2", "t5", "bart")
+DECODERS = ("gpt2", "llama", "qwen3")
+ENCODER_DECODERS = ("t5", "bart")
+GENERATORS = (*DECODERS, *ENCODER_DECODERS)
+FAMILIES = (*ENCODERS, *GENERATORS)
 VOCAB_SIZE, LENGTH, PAD, BOS, EOS = 61, 16, 3, 0, 2
 
+# Grouped queries and a tied head, and neither, each with scaled rotary positions.
+_LLAMA3 = RotaryScaling("llama3", 4.0, 8, low_freq_factor=1.0, high_freq_factor=4.0)
+_YARN = RotaryScaling("yarn", 4.0, 8, beta_fast=4.0, beta_slow=1.0, attention_factor=1.1)
 # Make local attention and long distances matter at the tested length.
 _CHANGES: dict[str, dict[str, Any]] = {
     "modernbert": {"local_attention": 8, "global_rope_theta": 100.0},
     "t5": {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 12, "d_kv": 12},
     "bart": {"num_decoder_layers": 3},
+    "llama": {"num_key_value_heads": 2, "rope_theta": 100.0, "rope_scaling": _LLAMA3},
+    "qwen3": {
+        "head_dim": 12,
+        "num_key_value_heads": 0,
+        "rope_theta": 100.0,
+        "rope_scaling": _YARN,
+        "tie_word_embeddings": False,
+    },
 }
 
 

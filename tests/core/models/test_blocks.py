@@ -14,6 +14,7 @@ import json, sys
 import keras
 import numpy as np
 from keras import ops
+from core.architecture.options import RotaryPositions
 from core.backends import kernels
 from core.models.layers import (Block, BlockOptions, Initializers, both_biases, local_bias,
                                 padding_bias, rotation)
@@ -38,11 +39,11 @@ near = both_biases(local_bias(length, 3), padding)
 settings = {
     "plain": (None, None, 3),
     "padded": (padding, None, 3),
-    "local, turned": (near, rotation(length, 8, 1e4), 3),
+    "local, turned": (near, rotation(length, 8, RotaryPositions(1e4)), 3),
     "one": (None, None, 1),
     "one, padded": (padding, None, 1),
     "one, local": (near, None, 1),
-    "one, turned": (padding, rotation(length, 8, 1e4), 1),
+    "one, turned": (padding, rotation(length, 8, RotaryPositions(1e4)), 1),
 }
 
 def of_all(hidden, bias, turn, count):

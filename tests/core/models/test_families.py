@@ -14,6 +14,8 @@ from core.models import hf
 from core.models.registry import count_parameters
 from tests.core.models.families import (
     BOS,
+    DECODERS,
+    ENCODER_DECODERS,
     ENCODERS,
     EOS,
     FAMILIES,
@@ -32,6 +34,8 @@ CLASSES = {
     "bert": "BertForMaskedLM",
     "modernbert": "ModernBertForMaskedLM",
     "gpt2": "GPT2LMHeadModel",
+    "llama": "LlamaForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
     "t5": "T5ForConditionalGeneration",
     "bart": "BartForConditionalGeneration",
 }
@@ -50,7 +54,9 @@ from core.backends.compilation import compile_method
 from core.models.building import create_model
 from core.training.local_attention import local_attention_weights
 from core.training.cooccurrence import find_token_embeddings
-from tests.core.models.families import ENCODERS, EOS, FAMILIES, GENERATORS, small_architecture
+from tests.core.models.families import (
+    DECODERS, ENCODER_DECODERS, ENCODERS, FAMILIES, GENERATORS, small_architecture,
+)
 
 folder, inputs, saved = Path(sys.argv[1]), dict(np.load(sys.argv[2])), Path(sys.argv[3])
 NEW_TOKENS = int(sys.argv[4])
@@ -73,7 +79,7 @@ def disturb(model, family):
 
 def given(family):
     arrays = {"input_ids": inputs["input_ids"]}
-    if family in ("t5", "bart"):
+    if family in ENCODER_DECODERS:
         arrays["decoder_input_ids"] = inputs["decoder_input_ids"]
     return arrays
 
@@ -102,10 +108,10 @@ def gradients(model, arrays):
 def generate(model, family):
     arrays = {"input_ids": inputs["input_ids"]}
     ids = inputs["input_ids"]
-    if family != "gpt2":
+    if family not in DECODERS:
         arrays = {"input_ids": inputs["padded_ids"], "attention_mask": inputs["attention_mask"]}
         ids = np.full((len(ids), 1), model.architecture.decoder_start_token_id, np.int32)
-    if family == "gpt2":
+    if family in DECODERS:
         ids = ids[:, : LENGTH - NEW_TOKENS]
     start, step = compile_method(model, "start_cache"), compile_method(model, "decode_step")
     cache = start(arrays, ids.shape[1] + NEW_TOKENS)
@@ -162,10 +168,11 @@ for family in FAMILIES:
     if family in ENCODERS:
         masked = {**padded, "masked_positions": inputs["masked_positions"]}
         said["masked"] = answer(model, masked)
+    if family in (*ENCODERS, *DECODERS):
         said["shared"] = np.array(shared_difference(model))
     if family in GENERATORS:
         said["generated"] = generate(model, family)
-    if family == "gpt2":
+    if family in DECODERS:
         said["ragged"] = np.array(ragged_difference(model, said["full"]))
     found = gradients(model, arrays)
     hf.write_weights(place / "gradients", found, architecture)
@@ -273,7 +280,7 @@ def ask(model: Any, family: str, inputs: Path, *, padded: bool = False) -> NDArr
     arrays = {"input_ids": data["padded_ids" if padded else "input_ids"]}
     if padded:
         arrays["attention_mask"] = data["attention_mask"]
-    if family in ("t5", "bart"):
+    if family in ENCODER_DECODERS:
         arrays["decoder_input_ids"] = data["decoder_input_ids"]
     with torch.no_grad():
         return model(**arrays).logits.numpy()
@@ -349,7 +356,7 @@ def test_gradients_match_pytorch(
     model = reference(family, said[engine].folder / family)
     data = {name: torch.tensor(values).long() for name, values in np.load(inputs).items()}
     arrays = {"input_ids": data["input_ids"]}
-    if family in ("t5", "bart"):
+    if family in ENCODER_DECODERS:
         arrays["decoder_input_ids"] = data["decoder_input_ids"]
     logits = model(**arrays).logits.reshape(-1, VOCAB_SIZE)
     torch.nn.functional.cross_entropy(logits, data["labels"].reshape(-1)).backward()
@@ -371,7 +378,7 @@ def test_greedy_generation_matches_pytorch(
     model = reference(family, said[engine].folder / family)
     data = {name: torch.tensor(values).long() for name, values in np.load(inputs).items()}
     arrays = {"input_ids": data["padded_ids"], "attention_mask": data["attention_mask"]}
-    if family == "gpt2":
+    if family in DECODERS:
         ids = data["input_ids"][:, : LENGTH - NEW_TOKENS]
         arrays = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     settings = {"max_new_tokens": NEW_TOKENS, "do_sample": False, "num_beams": 1}
@@ -383,8 +390,11 @@ def test_greedy_generation_matches_pytorch(
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_cache_accepts_prompts_of_different_lengths(engine: str, said: dict[str, Said]) -> None:
-    assert said[engine].logits("gpt2")["ragged"] < 1e-5
+@pytest.mark.parametrize("family", DECODERS)
+def test_cache_accepts_prompts_of_different_lengths(
+    engine: str, family: str, said: dict[str, Said]
+) -> None:
+    assert said[engine].logits(family)["ragged"] < 1e-5
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -399,7 +409,7 @@ def test_logits_at_masked_positions_match_the_full_logits(
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("family", ENCODERS)
+@pytest.mark.parametrize("family", (*ENCODERS, *DECODERS))
 def test_packed_documents_have_the_logits_of_separate_sequences(
     engine: str, family: str, said: dict[str, Said]
 ) -> None:
@@ -489,7 +499,7 @@ def _published_deviations(family: str) -> dict[str, tuple[float, ...]]:
             "down/kernel": (units**-0.5,),
             "": (wide,),
         }
-    if family == "gpt2":
+    if family in DECODERS:
         small = 0.02 / 4**0.5
         return {"output/kernel": (small,), "down/kernel": (small,), "": (0.02,)}
     if family == "modernbert":

@@ -22,6 +22,23 @@ def plain_norm(x, scale, bias):
     variance = ops.mean(ops.square(x - mean), axis=-1, keepdims=True)
     return (x - mean) / ops.sqrt(variance + 1e-5) * scale + bias
 
+# Three blocks of queries, and a document that ends within one.
+STARTS = np.where(np.arange(300) < 170, 0, 170)[None].repeat(2, 0).astype(np.int32)
+
+def documents_together(query, key, value):
+    return kernels.attention(query, key, value, None, 0, None, causal=True, text_starts=STARTS)
+
+def documents_apart(*heads):
+    return ops.concatenate([plain_attention(*[h[:, :170] for h in heads]),
+                            plain_attention(*[h[:, 170:] for h in heads])], axis=1)
+
+def plain_attention(query, key, value):
+    key, value = ops.repeat(key, 2, axis=2), ops.repeat(value, 2, axis=2)
+    logits = ops.einsum("blnd,bmnd->bnlm", query, key) / np.sqrt(8).astype(np.float32)
+    later = np.triu(np.full((query.shape[1],) * 2, -1e9, np.float32), 1)
+    mixed = ops.einsum("bnlm,bmnd->blnd", ops.softmax(logits + later), value)
+    return ops.reshape(mixed, (2, -1, 32))
+
 pairs = {
     "dense": (kernels.dense, lambda x, w, b: ops.matmul(x, w) + b,
               (random(3, 5, 8), random(8, 6), random(6))),
@@ -33,6 +50,9 @@ pairs = {
              (random(4, 50),)),
     "gelu_tanh": (kernels.gelu_tanh, lambda x: 0.5 * x * (1 + ops.tanh(
         np.float32(np.sqrt(2 / np.pi)) * (x + 0.044715 * x * x * x))), (random(4, 50),)),
+    "silu": (kernels.silu, lambda x: x / (1 + ops.exp(-x)), (random(4, 50),)),
+    "causal_attention": (documents_together, documents_apart,
+                         (random(2, 300, 4, 8), random(2, 300, 2, 8), 0.3 * random(2, 300, 2, 8))),
     "rms_norm": (lambda x, s: kernels.rms_norm(x, s, 1e-6),
                  lambda x, s: x / ops.sqrt(ops.mean(ops.square(x), -1, keepdims=True) + 1e-6) * s,
                  (random(3, 5, 8), random(8))),
@@ -206,8 +226,8 @@ cpus, has_tensor_cores = jax.devices(), kernels_jax.has_tensor_cores
 widest_fused_head = kernels_jax.widest_fused_head
 kernels_jax.widest_fused_head = lambda: 8
 calls = []
-fused = kernels_jax.fused_attention
-kernels_jax.fused_attention = lambda *arguments: calls.append(1) or fused(*arguments)
+fused = jax.nn.dot_product_attention
+jax.nn.dot_product_attention = lambda *heads, **mask: calls.append(1) or fused(*heads, **mask)
 
 class Gpu:
     platform = "gpu"
@@ -227,9 +247,9 @@ keys = jax.random.split(jax.random.key(0), 3)
 def heads(length, dtype=jnp.bfloat16):
     return [jax.random.normal(key, (2, length, 3, 8), dtype) for key in keys]
 
-def results(query, key, value, scaled=True):
+def results(query, key, value, **options):
     def loss(*arguments):
-        mixed = kernels.attention(*arguments, None, 0.0, None, scaled=scaled)
+        mixed = kernels.attention(*arguments, None, 0.0, None, **options)
         return jnp.sum(jnp.sin(mixed.astype(jnp.float32)))
     every = jax.value_and_grad(loss, (0, 1, 2))(query, key, value)
     return [np.asarray(one, np.float32) for one in jax.tree.leaves(every)]
@@ -249,7 +269,11 @@ kernels.attention(query, key, value, None, 0.1, seed)
 kernels.attention(query[:, :5], key, value, None, 0.0, None)
 kernels.attention(*heads(6, jnp.float32), None, 0.0, None)
 kernels.attention(*[jnp.tile(one, 2) for one in heads(6)], None, 0.0, None)
+starts = jnp.zeros((2, 6), jnp.int32)
+kernels.attention(query, key, value, None, 0.0, None, causal=True, text_starts=starts)
 found["not_taken"] = len(calls) - found["taken"]
+found["causal"] = differences(causal=True)
+found["taken_causal"] = len(calls) - found["taken"]
 found["cores"] = []
 for device in (Gpu, Older, OtherMaker, cpus[0]):
     jax.devices = lambda: [device]
@@ -262,12 +286,80 @@ print(json.dumps(found))
 """
 
 
+# A TPU's kernel, interpreted on the CPU.
+SPLASH = """
+import json
+from functools import partial
+import jax
+import jax.numpy as jnp
+import numpy as np
+from core.backends import kernels
+from core.backends.jax import splash
+from core.backends.jax.mesh import DeviceMesh
+
+jax.config.update("jax_num_cpu_devices", 2)
+compiled = splash.attention
+attention = partial(compiled, interpret=True)
+generator = np.random.default_rng(0)
+def random(*shape):
+    return jnp.asarray(generator.standard_normal(shape, np.float32))
+
+query, key, value = random(2, 1024, 4, 8), random(2, 1024, 2, 8), random(2, 1024, 2, 8)
+places = np.arange(1024)
+starts = np.stack([np.where(places < 300, 0, 300), np.where(places < 700, 0, 700)]).astype(np.int32)
+direction = random(2, 1024, 32)
+
+def results(starts, mesh=None):
+    def loss(query, key, value, starts):
+        options = {"causal": True, "text_starts": starts}
+        mixed = kernels.attention(query, key, value, None, 0.0, None, **options)
+        return jnp.sum(mixed * direction)
+    step, inputs = jax.value_and_grad(loss, (0, 1, 2)), (query, key, value, starts)
+    if mesh:
+        step, inputs = mesh.within(step), jax.device_put(inputs, mesh.rows())
+    return jax.jit(step)(*inputs)
+
+def difference(these, those):
+    pairs = zip(jax.tree.leaves(these), jax.tree.leaves(those), strict=True)
+    return max(float(jnp.abs(a - b).max()) for a, b in pairs)
+
+plain = {"documents": results(starts), "one": results(None)}
+taken = []
+splash.applies, splash.attention = (
+    splash.fits, lambda *heads, **rest: taken.append(1) or attention(*heads, **rest))
+found = {name: difference(results(starts if name == "documents" else None), plain[name])
+         for name in plain}
+found["taken"] = len(taken)
+mesh = DeviceMesh(jax.devices()[:2], "data")
+found["two devices"] = difference(results(starts, mesh), plain["documents"])
+found["documents matter"] = difference(*plain.values())
+splash.attention = compiled
+found["differs"] = splash.differs_by(interpret=True)
+splash.attention = lambda *heads, interpret: attention(*heads[:4], None)
+found["ignored documents differ"] = splash.differs_by()
+found["fits"] = [splash.fits(length) for length in (512, 1024, 1100, 2048)]
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.slow(10)
+def test_kernel_of_tpus_keeps_documents_apart() -> None:
+    found = run_on("jax", SPLASH)
+    assert found["taken"] > 0
+    assert max(found["documents"], found["one"], found["two devices"]) < 1e-4
+    assert found["documents matter"] > 0.1
+    assert found["differs"] < 1e-4
+    assert found["ignored documents differ"] > 0.1, "the check at the start tells"
+    assert found["fits"] == [False, True, False, True]
+
+
 @pytest.mark.slow(3)
 def test_fused_attention_matches_plain_attention_if_available() -> None:
     found = run_on("jax", FUSED)
     assert found["taken"] == 2
     assert found["not_taken"] == 0
-    assert max(*found["scaled"], *found["unscaled"]) < 0.03
+    assert max(*found["scaled"], *found["unscaled"], *found["causal"]) < 0.03
+    assert found["taken_causal"] == 1, "but not with documents, which it would ignore"
     assert found["cores"] == [True, False, False, False]
     assert found["widest"] == [256, 128]
 

@@ -5,10 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from core.architecture.architecture import Architecture
 from core.architecture.family import SIZES
+from core.architecture.options import RotaryPositions
 from core.config.train import TrainConfig
 from core.errors import ConfigError
 from core.families import find_family, list_family_names
@@ -21,6 +23,7 @@ from core.models.registry import (
     resolve_architecture,
     size_of,
 )
+from core.models.rotary import rotary_tables
 from core.training.recipe import estimate_memory_bytes
 from tests.engines import run_on
 
@@ -164,7 +167,7 @@ def test_sequences_longer_than_a_config_files_positions_are_refused(tmp_path: Pa
 @pytest.mark.parametrize(
     ("values", "named"),
     [
-        ({"model_type": "llama"}, "model_type"),
+        ({"model_type": "falcon"}, "model_type"),
         ({"model_type": None}, "model_type"),
         ({"hidden_act": "swish"}, "hidden_act"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
@@ -217,6 +220,11 @@ def test_parameters_are_counted_without_a_backend() -> None:
         ("bart", "large", 50_265, 1024, 406_291_456),
         ("modernbert", "base", 50_368, 8192, 149_655_232),
         ("modernbert", "large", 50_368, 8192, 395_881_664),
+        ("llama", "135m", 49_152, 8192, 134_515_008),
+        ("llama", "360m", 49_152, 8192, 361_821_120),
+        ("llama", "1.1b", 32_000, 2048, 1_100_048_384),
+        ("llama", "1.7b", 49_152, 8192, 1_711_376_384),
+        ("qwen3", "0.6b", 151_936, 32_768, 596_049_920),
     ],
 )
 def test_published_sizes_have_the_published_number_of_parameters(
@@ -237,7 +245,9 @@ def test_every_family_has_increasing_sizes_with_a_memory_estimate(family: Any) -
         memory = estimate_memory_bytes(found, parameters, config, 64)
         assert memory > 16 * parameters
         counts[size] = (parameters, memory)
-    assert {"tiny", "mini", "small", "base", "large"} <= counts.keys()
+    # Llama's and Qwen3's own sizes follow the base.
+    last = {"1.7b"} if family == "llama" else {"0.6b"} if family == "qwen3" else {"large"}
+    assert {"tiny", "mini", "small", "base", *last} <= counts.keys()
     assert sorted(counts.values()) == sorted(counts.values(), key=lambda one: one[1])
 
 
@@ -310,6 +320,14 @@ def test_special_tokens_outside_the_vocabulary_are_refused() -> None:
          "full_attention: an object"),
         ({"model_type": "modernbert", "rope_scaling": [2.0]}, "rope_scaling: an object"),
         ({"model_type": "modernbert", "layer_types": 5}, "layer_types: a list"),
+        ({"model_type": "llama", "num_key_value_heads": 5}, "num_key_value_heads: a number that"),
+        ({"model_type": "llama", "head_dim": 15}, "head_dim: an even number"),
+        ({"model_type": "llama", "tie_word_embeddings": 1}, "tie_word_embeddings: true or false"),
+        ({"model_type": "llama", "rope_scaling": {"type": "dynamic", "factor": 2.0}}, "rope_type"),
+        ({"model_type": "llama", "rope_parameters": {"rope_type": "linear"}}, "factor: a number"),
+        ({"model_type": "llama", "rope_parameters": {"rope_theta": "big"}}, "rope_theta: a number"),
+        ({"model_type": "qwen3", "layer_types": ["sliding_attention"]}, "attention_is_full"),
+        ({"model_type": "qwen3", "use_sliding_window": True}, "use_sliding_window"),
     ],
 )  # fmt: skip
 def test_unsupported_config_values_are_refused_by_name(
@@ -343,6 +361,30 @@ def test_common_names_of_dimensions_are_read(family: str) -> None:
     if family == "gpt2":
         assert found.intermediate_size == 4 * 64
         assert parse_config({**values, "max_position_embeddings": 9}, "it").max_seq_length == 9
+
+
+@pytest.mark.parametrize("kind", ["linear", "llama3", "yarn"])
+def test_rotary_frequencies_are_scaled_as_in_transformers(kind: str) -> None:
+    """Published files name the scaling in either of two ways."""
+    pytest.importorskip("torch", reason="pip install torch==2.13.0 (PyTorch is the judge)")
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+    from transformers.models.llama import LlamaConfig
+
+    scaling = {
+        "rope_type": kind, "factor": 4.0, "original_max_position_embeddings": 256,
+        "low_freq_factor": 1.0, "high_freq_factor": 4.0, "mscale": 1.0, "mscale_all_dim": 0.5,
+    }  # fmt: skip
+    theirs = LlamaConfig(
+        hidden_size=256, num_attention_heads=4, max_position_embeddings=1024,
+        rope_parameters={**scaling, "rope_theta": 5e4},
+    )  # fmt: skip
+    frequencies, factor = ROPE_INIT_FUNCTIONS[kind](theirs, "cpu")
+    for values in (theirs.to_dict(), {"rope_theta": 5e4, "rope_scaling": scaling}):
+        own = {"model_type": "llama", "max_position_embeddings": 1024}
+        found = parse_config({**values, **own}, "it")
+        tables = rotary_tables(2, 64, RotaryPositions(found.rope_theta, found.rope_scaling))
+        assert tables[0, 1, :32] == pytest.approx(np.cos(frequencies.numpy()) * factor, abs=1e-6)
+        assert tables[1, 1, 32:] == pytest.approx(np.sin(frequencies.numpy()) * factor, abs=1e-6)
 
 
 @pytest.mark.parametrize("layers", [7, 3, 2])

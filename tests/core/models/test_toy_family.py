@@ -129,4 +129,5 @@ def test_unregistered_family_is_refused() -> None:
     with pytest.raises(ConfigError) as error:
         TrainConfig(family="toy")
     assert error.value.field == "family"
-    assert error.value.expected == "'roberta', 'bert', 'modernbert', 'gpt2', 't5' or 'bart'"
+    names = [repr(name) for name in families.list_family_names()]
+    assert error.value.expected == f"{', '.join(names[:-1])} or {names[-1]}"

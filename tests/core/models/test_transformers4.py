@@ -23,20 +23,38 @@ from core.config.corpus import CorpusConfig
 from core.config.tokenizer import TokenizerConfig
 from core.models import hf
 from core.tokenizer.loading import StudioTokenizer, load
+from core.tokenizer.pre_tokenizers import PRE_TOKENIZATIONS
 from core.tokenizer.training import train
 from core.workspace.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint, write_model_of, write_writer
-from tests.core.models.families import FAMILIES, LENGTH, small_architecture
+from tests.core.models.families import (
+    DECODERS,
+    ENCODER_DECODERS,
+    FAMILIES,
+    LENGTH,
+    small_architecture,
+)
 from tests.core.models.transformers4 import ask, cut, reference
+from tests.texts import varied_texts
 
 pytestmark = pytest.mark.slow(5)
 PACKAGES = Path(sys.prefix) / "transformers4"
 TEXT, MASKED, NEW_TOKENS = "The small house sleeps.", "The small <mask> sleeps.", 8
-OTHER_TOKENIZERS = {"unigram": 120, "sentencepiece_unigram": 190, "wordpiece": 200}
+OTHER_TOKENIZERS: dict[str, dict[str, Any]] = {
+    **{
+        name: {"algorithm": name, "vocab_size": size}
+        for name, size in (("unigram", 120), ("sentencepiece_unigram", 190), ("wordpiece", 200))
+    },
+    **{
+        name: {"algorithm": "byte_level_bpe", "vocab_size": 320, "pre_tokenization": name}
+        for name in PRE_TOKENIZATIONS
+    },
+}
 TEXTS = (
     "The small house sleeps; don't   wake it — in 1984, Ünïcode 🙂.",
     "Det lille huset sover på øya, og båten leser aldri blå brev. <mask>",
     "작은 집이 겨울에 잠든다. 오래된 배는 편지를 읽지 않는다!\n[MASK]",
+    *varied_texts(),
 )
 FILLS = ("roberta", "bert", "modernbert", "bart")
 # Frameworks for which transformers 4.57 has a class, besides PyTorch.
@@ -45,6 +63,8 @@ FOREIGN = {
     "bert": ("TF", "Flax"),
     "modernbert": (),
     "gpt2": ("TF", "Flax"),
+    "llama": (),
+    "qwen3": (),
     "t5": ("TF", "Flax"),
     "bart": ("TF", "Flax"),
 }
@@ -71,15 +91,15 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Both:
     folder = tmp_path_factory.mktemp("transformers4")
     workspace = Workspace(folder / "workspace")
     tokenizer = make_tokenizer(workspace, "byte_level_bpe")
-    for algorithm, size in OTHER_TOKENIZERS.items():
+    for name, settings in OTHER_TOKENIZERS.items():
         corpus = CorpusConfig(source="files", path=str(workspace.root / "text.txt"))
-        values = {"name": algorithm, "algorithm": algorithm, "vocab_size": size, "corpus": corpus}
-        train(TokenizerConfig.parse(values), workspace)
+        train(TokenizerConfig.parse({"name": name, "corpus": corpus, **settings}), workspace)
     for family in FAMILIES:
         write_family(folder / family, family, tokenizer)
     np.savez(folder / "inputs.npz", **inputs(tokenizer))
     task = {
-        "fills": FILLS, "text": TEXT, "masked": MASKED, "new_tokens": NEW_TOKENS,
+        "fills": FILLS, "decoders": DECODERS, "text": TEXT, "masked": MASKED,
+        "new_tokens": NEW_TOKENS,
         "tokenizers": str(workspace.folder("tokenizer")), "texts": TEXTS,
     }  # fmt: skip
     (folder / "task.json").write_text(json.dumps(task))
@@ -89,7 +109,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Both:
 def write_family(folder: Path, family: str, tokenizer: StudioTokenizer) -> None:
     if family == "roberta":
         write_checkpoint(folder, tokenizer)
-    elif family in ("gpt2", "t5", "bart"):
+    elif family in ("gpt2", *ENCODER_DECODERS):
         # T5 does not scale its attention scores: large weights would amplify rounding errors.
         write_writer(folder, tokenizer, family, size=0.15 if family == "t5" else 0)
     else:
@@ -145,7 +165,7 @@ def test_transformers_4_classes_match_transformers_5(both: Both, family: str) ->
     task = json.loads((both.folder / "task.json").read_text())
     ours = ask(both.folder / family, model, task)
     theirs = both.said[family]
-    encode = both.tokenizer.encode_beginning if family == "gpt2" else both.tokenizer.encode
+    encode = both.tokenizer.encode_beginning if family in DECODERS else both.tokenizer.encode
     assert theirs["ids"] == ours["ids"] == encode(TEXT).tolist()
     assert theirs.get("written") == ours.get("written")
     assert theirs.get("written_ids") == ours.get("written_ids")
@@ -156,7 +176,7 @@ def test_transformers_4_classes_match_transformers_5(both: Both, family: str) ->
 
 
 def has_halves(family: str) -> bool:
-    return family in ("t5", "bart")
+    return family in ENCODER_DECODERS
 
 
 @pytest.mark.parametrize("family", [family for family in FAMILIES if FOREIGN[family]])

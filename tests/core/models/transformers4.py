@@ -36,7 +36,8 @@ def write(folder: Path, model: Any, prefix: str, arrays: dict[str, Any]) -> Any:
     import transformers
 
     kind = getattr(transformers, prefix + type(model).__name__, None)
-    if kind is None:
+    # Flax's Llama has neither a tied head nor scaled positions.
+    if kind is None or folder.name == "llama":
         return None
     theirs = kind.from_pretrained(folder, from_pt=True)
     theirs.save_pretrained(folder / prefix)
@@ -54,7 +55,7 @@ def ask(folder: Path, model: Any, task: dict[str, Any]) -> dict[str, Any]:
     if folder.name in task["fills"]:
         filler = transformers.pipeline("fill-mask", model=model, tokenizer=tokenizer)
         said["filled"] = filler(task["masked"])
-    if folder.name == "gpt2":
+    if folder.name in task["decoders"]:
         writer = transformers.pipeline("text-generation", model=str(folder))
         said["written"] = writer(task["text"], **options)[0]["generated_text"]
     elif folder.name in ("t5", "bart"):
@@ -67,12 +68,13 @@ def cut(folder: Path, texts: list[str]) -> dict[str, list[list[int]]]:
     """The ids of texts for each tokenizer in a folder."""
     import transformers
 
-    return {
-        place.name: [
-            transformers.AutoTokenizer.from_pretrained(place)(text).input_ids for text in texts
-        ]
+    loaded = {
+        place.name: transformers.AutoTokenizer.from_pretrained(place)
         for place in sorted(folder.iterdir())
         if (place / "tokenizer.json").is_file()
+    }
+    return {
+        name: [tokenizer(text).input_ids for text in texts] for name, tokenizer in loaded.items()
     }
 
 

@@ -11,7 +11,8 @@ import pytest
 from numpy.typing import NDArray
 
 from core.errors import ShardError
-from core.objectives.mlm import MaskedLanguageModel, document_starts, unigram_baseline
+from core.objectives.mlm import MaskedLanguageModel, unigram_baseline
+from core.objectives.sequences import document_starts
 
 VOCAB_SIZE, MASK = 1000, 4
 SPECIAL = np.array([0, 1, 2, 3, 4, 999], np.int32)

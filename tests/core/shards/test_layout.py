@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from core.shards.layout import LineSequences, line_sequences
+from core.shards.layout import BestFitSequences, LineSequences, line_sequences
 
 PAD, BOS, EOS = 0, 1, 2
 SEPARATOR = 100
@@ -58,3 +58,29 @@ def test_many_short_lines_are_converted_in_bounded_blocks() -> None:
 def test_no_lines_give_no_sequences() -> None:
     rows, cut = line_sequences(np.empty(0, np.uint16), np.empty(0, np.int64), 8, PAD, 1)
     assert rows.shape == (0, 8) and cut == 0
+
+
+def test_best_fit_keeps_documents_whole_and_pads_few_tokens() -> None:
+    generator = np.random.default_rng(0)
+    lengths = generator.integers(1, 60, 4000)
+    lengths[100] = 100
+    documents = [
+        np.append(generator.integers(3, 90, length - 1), EOS).astype(np.uint16)
+        for length in lengths
+    ]
+    cutter = BestFitSequences(64, EOS, PAD)
+    stream = np.concatenate(documents)
+    blocks = [rows for part in np.split(stream, [7, 9_003]) for rows in cutter.take(part)]
+    assert len(cutter.rest) + sum(np.count_nonzero(rows) for rows in blocks) == len(stream)
+    rows = np.concatenate([*blocks, *cutter.finish()])
+    assert len(cutter.rest) == 0
+    pieces = sorted(
+        piece.tolist()
+        for row in rows
+        for piece in np.split(row, np.flatnonzero(row == EOS) + 1)
+        if len(piece) and piece[0] != PAD
+    )
+    long = documents.pop(100)
+    whole = [document.tolist() for document in documents]
+    assert pieces == sorted([*whole, long[:64].tolist(), long[64:].tolist()])
+    assert 1 - len(stream) / rows.size < 0.02

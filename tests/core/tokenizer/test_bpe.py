@@ -11,7 +11,8 @@ from tokenizers.trainers import BpeTrainer
 from core.errors import TokenizerError
 from core.records.events import Reporter, RunStopped
 from core.tokenizer import bpe
-from tests.texts import sentences
+from core.tokenizer.pre_tokenizers import PRE_TOKENIZATIONS
+from tests.texts import sentences, varied_texts
 
 
 @pytest.fixture(scope="module")
@@ -80,10 +81,10 @@ def test_lone_surrogates_are_trained_as_question_marks() -> None:
     assert made.get_vocab() == bpe.train_byte_level_bpe(["a?b"] * 3, 300, 2, Reporter()).get_vocab()
 
 
-def plainly_trained(texts: list[str], size: int) -> dict[str, int]:
+def plainly_trained(texts: list[str], size: int, pre_tokenization: str) -> dict[str, int]:
     """Trains with the trainer of `tokenizers` alone, without a limit on word length."""
     plain = Tokenizer(models.BPE())
-    plain.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    plain.pre_tokenizer = PRE_TOKENIZATIONS[pre_tokenization].pre_tokenizer()
     trainer = BpeTrainer(
         vocab_size=size, min_frequency=2, special_tokens=list(bpe.SPECIAL_TOKENS),
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()), show_progress=False,
@@ -93,16 +94,20 @@ def plainly_trained(texts: list[str], size: int) -> dict[str, int]:
     return vocabulary
 
 
-def test_word_length_limit_does_not_change_the_vocabulary_of_ordinary_text() -> None:
+@pytest.mark.parametrize("splits", PRE_TOKENIZATIONS)
+def test_word_length_limit_does_not_change_the_vocabulary_of_ordinary_text(splits: str) -> None:
     awkward = [
         "it's we'll they've I'm  two   spaces\t\ttabs \r\n\r\n lines ", "x" * 1000, "กขคง" * 250,
         "1234567890" * 100, "!?" * 400, " " * 900 + "a", "\n" * 1000,
-        "été 東京 🙂🙂 №½ a\u200bb\u0301",
+        "été 東京 🙂🙂 №½ a\u200bb\u0301", *varied_texts(),
     ]  # fmt: skip
     texts = [*sentences(200), *(text for text in awkward for _ in range(2))]
-    limited = bpe.train_byte_level_bpe(texts, 400, 2, Reporter())
-    assert limited.get_vocab() == plainly_trained(texts, 400)
-    assert json.loads(limited.to_str())["pre_tokenizer"]["type"] == "ByteLevel"
+    texts = [text for text in texts if not any(token in text for token in bpe.SPECIAL_TOKENS)]
+    limited = bpe.train_byte_level_bpe(texts, 900, 2, Reporter(), pre_tokenization=splits)
+    assert limited.get_vocab() == plainly_trained(texts, 900, splits)
+    written = json.loads(limited.to_str())
+    assert written["model"].get("ignore_merges", False) == (splits == "llama3")
+    assert (written["pre_tokenizer"]["type"] == "ByteLevel") == (splits == "gpt2")
 
 
 @pytest.mark.parametrize("letter", ["ACGT", "1234567890", "!?.,;", "กขคงจฉ", " \t"])

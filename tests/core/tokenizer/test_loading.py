@@ -188,6 +188,12 @@ def test_copy_for_text_generation_adds_no_end_token(
         assert copy.encode(text).tolist() == tokenizer.encode(text).tolist()[:-1]
         assert copy.encode(text).tolist() == tokenizer.encode_beginning(text).tolist()
         assert copy.encode(text)[0] == tokenizer.cls_id and copy.sep_id == tokenizer.sep_id
+        spaced, glued = (
+            copy.encode(f"a{space}{copy.mask_token}", special=False) for space in (" ", "")
+        )
+        assert len(spaced) == len(glued) + 1, "the mask token takes no space"
+        for file in copy.path.iterdir():
+            assert '"lstrip": true' not in file.read_text("utf-8")
     bare = tokenizer_with(tmp_path, "</s>")
     bare.copy_to(tmp_path / "bare", ends=False)
     assert load(str(tmp_path / "bare")).fingerprint == bare.fingerprint
@@ -217,11 +223,15 @@ def tokenizer_with(folder: Path, *special_tokens: str) -> StudioTokenizer:
 def test_compatible_families_depend_on_the_special_tokens(
     tmp_path: Path, uni: StudioTokenizer, bpe: StudioTokenizer
 ) -> None:
-    masked = ("roberta", "bert", "modernbert", "gpt2", "bart")
+    decoders = ("llama", "qwen3", "gpt2")
+    masked = ("roberta", "bert", "modernbert", *decoders, "bart")
     assert families_of(uni) == families_of(bpe) == masked
-    assert families_of(tokenizer_with(tmp_path, "</s>")) == ("gpt2",)
+    assert families_of(tokenizer_with(tmp_path, "</s>")) == decoders
     assert families_of(tokenizer_with(tmp_path, "[MASK]", "[PAD]")) == masked[:3]
-    assert families_of(tokenizer_with(tmp_path, "<pad>", "</s>", "<extra_id_0>")) == ("gpt2", "t5")
+    assert families_of(tokenizer_with(tmp_path, "<pad>", "</s>", "<extra_id_0>")) == (
+        *decoders,
+        "t5",
+    )
     assert families_of(tokenizer_with(tmp_path)) == ()
     assert missing_for(uni, "t5") == "sentinels <extra_id_0>, <extra_id_1> and so on"
     assert missing_for(uni, "bert") == ""

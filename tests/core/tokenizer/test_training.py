@@ -9,10 +9,13 @@ from core.corpus.reading import open_corpus
 from core.errors import ConfigError, CorpusError, TokenizerError
 from core.records.events import Reporter, RunStopped
 from core.tokenizer.loading import load
-from core.tokenizer.training import train
+from core.tokenizer.pre_tokenizers import PRE_TOKENIZATIONS
+from core.tokenizer.training import derive_name, train
 from core.workspace.manifests import Artifact, damaged_files
 from core.workspace.workspace import Workspace
-from tests.texts import sentences, write_sentences
+from tests.texts import sentences, varied_texts, write_sentences
+
+ALGORITHMS = ("unigram", "byte_level_bpe")
 
 
 def config_of(path: Path, **settings: Any) -> TokenizerConfig:
@@ -100,7 +103,7 @@ def test_held_out_documents_are_not_trained_on(tmp_path: Path) -> None:
 
 
 def test_vocabulary_too_large_for_the_text_is_refused(tmp_path: Path) -> None:
-    for algorithm in ("unigram", "byte_level_bpe"):
+    for algorithm in ALGORITHMS:
         with pytest.raises(TokenizerError, match="too small for a vocabulary of 20,000") as caught:
             train_on(tmp_path, algorithm=algorithm, vocab_size=20_000)
         assert caught.value.field == "vocab_size"
@@ -126,6 +129,9 @@ def test_empty_corpus_and_taken_name_are_refused_before_training(tmp_path: Path)
 def test_default_name_gets_a_number_if_taken(tmp_path: Path) -> None:
     names = [train_on(tmp_path).name for _ in range(2)]
     assert names == ["files-unigram-100", "files-unigram-100-2"]
+    splits = {"pre_tokenization": "llama3", "vocab_size": 300}
+    named = [derive_name(config_of(tmp_path, algorithm=name, **splits)) for name in ALGORITHMS]
+    assert named == ["files-unigram-300", "files-byte_level_bpe-llama3-300"]
 
 
 def test_single_document_is_scored_on_itself(tmp_path: Path) -> None:
@@ -133,7 +139,7 @@ def test_single_document_is_scored_on_itself(tmp_path: Path) -> None:
     assert artifact.manifest.counts["scored_on"] == "train"
 
 
-@pytest.mark.parametrize("algorithm", ["unigram", "byte_level_bpe"])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_progress_and_scores_are_reported(tmp_path: Path, algorithm: str) -> None:
     reporter = Recording()
     train_on(tmp_path, reporter, algorithm=algorithm, vocab_size=300)
@@ -162,7 +168,7 @@ def test_stopped_training_leaves_no_artifact(
 def test_text_in_several_scripts_round_trips(tmp_path: Path) -> None:
     lines = [f"{text} 강물은 흐른다 {n} 河水流动 नदी" for n, text in enumerate(sentences(100))]
     (tmp_path / "a.txt").write_text("\n".join(lines), "utf-8")
-    for algorithm in ("unigram", "byte_level_bpe"):
+    for algorithm in ALGORITHMS:
         config = config_of(tmp_path / "a.txt", algorithm=algorithm, vocab_size=300)
         artifact = train(config, Workspace(tmp_path / "workspace"))
         tokenizer = load(str(artifact.path))
@@ -183,16 +189,20 @@ LANGUAGES = {
         {"algorithm": "wordpiece", "lowercase": True},
         {"algorithm": "sentencepiece_unigram"},
         {"algorithm": "sentencepiece_unigram", "lowercase": True},
+        *(
+            {"algorithm": "byte_level_bpe", "pre_tokenization": name, "vocab_size": 600}
+            for name in PRE_TOKENIZATIONS
+        ),
     ],
     ids=lambda settings: "-".join(map(str, settings.values())),
 )
-def test_transformers_gives_the_same_ids_in_three_languages(
-    tmp_path: Path, settings: dict[str, Any]
-) -> None:
+def test_transformers_gives_the_same_ids(tmp_path: Path, settings: dict[str, Any]) -> None:
     transformers = pytest.importorskip("transformers")
     numbered = [f"{line} {number}" for number in range(20) for line in LANGUAGES.values()]
+    if "pre_tokenization" in settings:
+        numbered += varied_texts() * 2
     (tmp_path / "a.txt").write_text("\n".join(numbered), "utf-8")
-    config = config_of(tmp_path / "a.txt", vocab_size=220, **settings)
+    config = config_of(tmp_path / "a.txt", **{"vocab_size": 220, **settings})
     artifact = train(config, Workspace(tmp_path / "workspace"))
     ours = load(str(artifact.path))
     theirs = transformers.AutoTokenizer.from_pretrained(artifact.path)
@@ -201,7 +211,8 @@ def test_transformers_gives_the_same_ids_in_three_languages(
     for role in ("sep", "unk", "pad", "mask"):
         assert getattr(theirs, f"{role}_token_id") == getattr(ours, f"{role}_id")
     assert theirs.eos_token_id == ours.sep_id
-    for text in (*LANGUAGES.values(), "  two\n three  ", "", "a <extra_id_0> b [MASK]."):
+    others = varied_texts() if "pre_tokenization" in settings else []
+    for text in (*LANGUAGES.values(), "  two\n three  ", "", "a <extra_id_0> b [MASK].", *others):
         ids = ours.encode(text)
         assert theirs(text)["input_ids"] == ids.tolist()
         assert theirs.decode(ids, skip_special_tokens=True) == ours.decode(ids)
