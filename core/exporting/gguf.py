@@ -15,12 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.architecture.architecture import Architecture
+from core.architecture.options import BlockOptions, RotaryPositions
 from core.artifacts.model_tokenizer import longest_sequence
 from core.config.export import Quantization
 from core.errors import ConfigError
 from core.exporting.gguf_tokenizer import add_tokenizer
 from core.families import find_family, list_families, weight_mappings
 from core.models import hf
+from core.models.rotary import frequency_factors
 from core.tokenizer.loading import StudioTokenizer
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 # Values that share a scale.
 _Q8_BLOCK = 32
+# Architectures that rotate neighbouring values, instead of those of two halves of a head.
+ROTATES_NEIGHBOURS = ("llama",)
 
 
 def write_gguf(
@@ -58,12 +62,16 @@ def write_gguf(
             f"llama.cpp can't run {family.title} models as they are trained here",
             expected=f"a model of the family {' or '.join(supported)}",
             received=family.title,
-            fix="export it as ONNX or OpenVINO, or train a decoder",
+            fix="export it with ⟬--format⟭ onnx, or train a decoder",
             field="model",
         )
+    options = family.options(architecture)
     writer = GGUFWriter(str(file), family.gguf_architecture)
     writer.add_name(name)
     _add_dimensions(writer, architecture, longest_sequence(architecture, tokenizer), quantization)
+    _add_blocks(writer, options.blocks)
+    if options.rotary is not None:
+        _add_rotary(writer, options.rotary, options.blocks.head_size)
     add_tokenizer(writer, tokenizer, architecture)
     for tensor, values in _tensors(folder, architecture, family.gguf_architecture):
         _add_tensor(writer, tensor, values, quantization)
@@ -90,9 +98,37 @@ def _add_dimensions(
     writer.add_vocab_size(architecture.vocab_size)
     writer.add_embedding_length(architecture.hidden_size)
     writer.add_block_count(architecture.num_hidden_layers)
-    writer.add_feed_forward_length(architecture.intermediate_size)
-    writer.add_head_count(architecture.num_attention_heads)
-    writer.add_layer_norm_eps(architecture.layer_norm_eps)
+
+
+def _add_blocks(writer: GGUFWriter, options: BlockOptions) -> None:
+    writer.add_feed_forward_length(options.units)
+    writer.add_head_count(options.heads)
+    writer.add_head_count_kv(options.kv_heads or options.heads)
+    writer.add_key_length(options.head_size)
+    writer.add_value_length(options.head_size)
+    if options.norm == "rms":
+        writer.add_layer_norm_rms_eps(options.epsilon)
+    else:
+        writer.add_layer_norm_eps(options.epsilon)
+
+
+def _add_rotary(writer: GGUFWriter, rotary: RotaryPositions, size: int) -> None:
+    writer.add_rope_dimension_count(size)
+    writer.add_rope_freq_base(rotary.theta)
+    if rotary.scaling is None:
+        return
+    if writer.arch not in ROTATES_NEIGHBOURS:
+        raise ConfigError(
+            f"llama.cpp can't scale the rotary positions of the architecture {writer.arch}",
+            expected="rope_type default",
+            received=f"rope_type {rotary.scaling.rope_type}",
+            fix="export it with ⟬--format⟭ onnx",
+            field="model",
+        )
+    divisors = 1 / frequency_factors(size, rotary.theta, rotary.scaling)
+    writer.add_tensor("rope_freqs.weight", divisors.astype(np.float32))
+    if rotary.scaling.attention_factor:
+        writer.add_rope_scaling_attn_factors(rotary.scaling.attention_factor)
 
 
 def _tensors(
@@ -111,7 +147,16 @@ def _tensors(
     for tensor, values in hf.tensors_of(hf.read_weights(folder, architecture), mappings).items():
         translated = names.get_name(tensor, try_suffixes=(".weight", ".bias"))
         assert translated is not None, tensor
+        is_rotated = translated.endswith((".attn_q.weight", ".attn_k.weight"))
+        if is_rotated and name in ROTATES_NEIGHBOURS:
+            values = _with_pairs_as_neighbours(values, architecture.head_size)
         yield translated, values
+
+
+def _with_pairs_as_neighbours(kernel: NDArray[Any], size: int) -> NDArray[Any]:
+    """Reorders the outputs of each head, so that rotated pairs aren't D / 2 apart but adjacent."""
+    heads = kernel.reshape(-1, 2, size // 2, kernel.shape[-1])
+    return np.ascontiguousarray(heads.swapaxes(1, 2).reshape(kernel.shape))
 
 
 def _add_tensor(

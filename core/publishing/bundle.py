@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any, Literal
@@ -31,6 +31,7 @@ from core.storage.shard_names import parse_file_name
 from core.tokenizer.roles import FILES as TOKENIZER_FILES
 from core.workspace.manifests import (
     MANIFEST_FILE,
+    Artifact,
     damaged_files,
     hash_file,
     manifest_text,
@@ -45,6 +46,11 @@ _MODEL_FILES = re.compile(
     r"(flax_model|tf_model)(-\d+-of-\d+)?\.(msgpack|h5)(\.index\.json)?|vocab\.(txt|json)|merges\.txt|added_tokens\.json|"
     + "|".join(re.escape(name) for name in (*TOKENIZER_FILES, EVAL_RESULTS_FILE))
 )
+_EXPORTED_FILES = re.compile(
+    r"[\w.-]+\.gguf|Modelfile|onnx/[\w.-]+\.onnx(_data)?|openvino/[\w.-]+\.(xml|bin)"
+)
+# Field that an ONNX export adds to the model's `config.json`.
+_JAVASCRIPT = "transformers.js_config"
 # Stale ones are removed when new weights are pushed.
 _OF_WEIGHTS = re.compile(
     r"(model|pytorch_model|flax_model|tf_model)(-\d+-of-\d+)?"
@@ -107,14 +113,14 @@ class Bundle:
         return [{"path": upload.path, "bytes": upload.size_bytes} for upload in self.uploads]
 
 
-def model_bundle(facts: ModelFacts, notes: CardNotes) -> Bundle:
-    """Bundles weights, tokenizer, configs, log, curves and card."""
+def model_bundle(facts: ModelFacts, notes: CardNotes, exports: Sequence[Artifact] = ()) -> Bundle:
+    """Bundles weights, tokenizer, configs, log, curves, card and exports of the model."""
     folder = facts.folder
     paths = sorted(path for path in folder.iterdir() if _MODEL_FILES.fullmatch(path.name))
     for path in (*paths, folder / CONFIG_FILE):
         check_inside(path, folder)
     check_whole(folder, [path.name for path in paths])
-    made = {CONFIG_FILE: _without_origin(folder / CONFIG_FILE)}
+    made = {CONFIG_FILE: _without_origin(folder / CONFIG_FILE, _for_javascript(exports))}
     if facts.config:
         made[TRAINING_CONFIG_FILE] = _json(clean_config(facts.config))
     if facts.log:
@@ -122,7 +128,24 @@ def model_bundle(facts: ModelFacts, notes: CardNotes) -> Bundle:
     if any("eval_loss" in row.values for row in facts.log):
         made[CURVES_FILE] = _draw(facts)
     uploads = [_upload(path) for path in paths]
+    uploads += [upload for export in exports for upload in _exported(export)]
     return _bundle("model", uploads, made, model_card(facts, notes), _belongs_to_weights)
+
+
+def _for_javascript(exports: Iterable[Artifact]) -> dict[str, Any]:
+    """Returns what transformers.js needs in the model's `config.json`."""
+    for file in (export.path / CONFIG_FILE for export in exports):
+        values = json.loads(file.read_text("utf-8")) if file.is_file() else {}
+        if _JAVASCRIPT in values:
+            return {_JAVASCRIPT: values[_JAVASCRIPT]}
+    return {}
+
+
+def _exported(export: Artifact) -> Iterator[Upload]:
+    names = [name for name in export.manifest.files if _EXPORTED_FILES.fullmatch(name)]
+    check_whole(export.path, names)
+    for name in names:
+        yield Upload(name, check_inside(export.path / name, export.path))
 
 
 def tokenizer_bundle(folder: Path, notes: CardNotes) -> Bundle:
@@ -223,15 +246,17 @@ def _upload(path: Path) -> Upload:
     return Upload(path.name, path)
 
 
-def _without_origin(path: Path) -> bytes:
+def _without_origin(path: Path, added: Mapping[str, Any] | None = None) -> bytes:
     data = path.read_bytes()
     try:
         values = json.loads(data)
     except ValueError:
         return data
-    if not isinstance(values, dict) or not any(name in values for name in _ORIGINS):
+    if not isinstance(values, dict):
         return data
-    return _json({name: value for name, value in values.items() if name not in _ORIGINS})
+    published = {name: value for name, value in values.items() if name not in _ORIGINS}
+    published |= added or {}
+    return data if published == values else _json(published)
 
 
 def _json(values: Any) -> bytes:

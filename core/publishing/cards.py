@@ -63,7 +63,6 @@ _ONLY_WITH = {
     "poisson_lambda": ("objective", "denoising"),
     "permute_sentence_ratio": ("objective", "denoising"),
     "whole_word_mask": ("objective", "mlm"),
-    "intra_document_masking": ("objective", "mlm"),
 }
 _STUDIO = "Pretrain Studio"
 # A mask that Python and a shell take as it is within quotes.

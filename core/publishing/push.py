@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from core.artifacts.evaluations import fingerprint_of_weights
 from core.artifacts.finding import find_here
 from core.config.push import PushConfig
 from core.errors import ConfigError, HubError
@@ -147,8 +148,6 @@ def resolve_repo_id(wanted: str) -> str:
     if not account.can_write:
         raise HubError(
             f"The token of {account.name} has no write access",
-            expected="a token with write access",
-            received="a token with the role read",
             fix="create another token at https://huggingface.co/settings/tokens, then run `hf "
             "auth login`, or set HF_TOKEN",
         )
@@ -229,7 +228,6 @@ def make_repository(repository: Repository) -> None:
         raise HubError(
             f"{repository.id} already exists and is public",
             expected="a private repository, or a push with --no-private",
-            received="a public repository and a private push",
             fix="push with --no-private to publish it, make the repository private on its "
             "settings page, or choose another name",
             field="private",
@@ -267,8 +265,7 @@ def _find(config: PushConfig, workspace: Workspace) -> tuple[str, Path | None]:
         raise ConfigError(
             f"No {config.kind} was given",
             expected=f"the name of a {config.kind} in the workspace, or a folder",
-            received="nothing",
-            fix=f"set --{config.kind}",
+            fix=f"set ⟬--{config.kind}⟭",
             field=config.kind,
         )
     if config.space and config.kind != "model":
@@ -332,10 +329,29 @@ def _bundle(
         repository.id, config.license, config.language, config.description, repository.branch
     )
     if config.kind == "model":
-        return model_bundle(gather_facts(folder, workspace), notes)
+        exports = _exports_of(folder, workspace) if config.exports else []
+        return model_bundle(gather_facts(folder, workspace), notes, exports)
     if config.kind == "tokenizer":
         return tokenizer_bundle(folder, notes)
     return shards_bundle(open_shards(config.shards, workspace, reporter), notes)
+
+
+def _exports_of(folder: Path, workspace: Workspace) -> list[Artifact]:
+    """Finds the exports of a model's weights."""
+    weights = fingerprint_of_weights(folder)
+    exports = [
+        artifact
+        for artifact in workspace.list("export")
+        if artifact.manifest.inputs.get("model") == weights
+    ]
+    if not exports:
+        raise ConfigError(
+            f"The model {folder.name} has no exports",
+            expected="an export of these weights in the workspace",
+            fix=f"run `python -m core export {folder.name}` first",
+            field="exports",
+        )
+    return exports
 
 
 def _shown(config: PushConfig, folder: Path | None, repository: Repository) -> str:

@@ -45,6 +45,7 @@ from core.inference.models import force_cpu
 from core.inference.scoring import perplexity_stream
 from core.inference.warming import prepare
 from core.messages.redaction import hide_secrets_in_output
+from core.messages.values import byte_count
 from core.processes.children import module_command, with_module_paths
 from core.processes.cores import thread_settings
 from core.processes.environment import for_anonymous_users, for_models
@@ -157,8 +158,8 @@ class PlaygroundClient:
         if len(request) > _LONGEST_LINE_BYTES:
             raise ConfigError(
                 "The text is too long",
-                expected=f"less than {_LONGEST_LINE_BYTES >> 10} KiB",
-                received=f"{len(request) >> 10} KiB",
+                expected=f"less than {byte_count(_LONGEST_LINE_BYTES)}",
+                received=byte_count(len(request)),
                 fix="shorten it",
                 field="text",
             )
@@ -468,7 +469,7 @@ def _parse(line: bytes) -> dict[str, Any]:
     return request
 
 
-def _describe(error: StudioError) -> dict[str, str]:
+def _describe(error: StudioError) -> dict[str, Any]:
     return {"kind": type(error).__name__, **error.to_dict()}
 
 

@@ -1,5 +1,5 @@
-// node run_llama.mjs NODE_MODULES MODEL.gguf QUESTIONS.json: token ids, probabilities after the
-// prompt and a greedy continuation by llama.cpp, as one line of JSON.
+// node run_llama.mjs NODE_MODULES MODEL.gguf QUESTIONS.json: by llama.cpp, token ids of the texts,
+// and probabilities after a prompt and its greedy continuation, if there is one, as a line of JSON.
 import fs from "node:fs";
 import path from "node:path";
 import {pathToFileURL} from "node:url";
@@ -12,8 +12,8 @@ const settings = {gpu: false, build: "never", progressLogs: false, logLevel: Lla
 const llama = await getLlama(settings);
 const model = await llama.loadModel({modelPath: file});
 
-const texts = {};
-for (const text of Object.keys(questions.texts)) texts[text] = [...model.tokenize(text, true)];
+const texts = questions.texts.map((text) => [...model.tokenize(text, true)]);
+if (!questions.prompt) answer({texts});
 
 const context = await model.createContext({contextSize: model.trainContextSize});
 const sequence = context.getSequence();
@@ -31,5 +31,9 @@ for await (const id of sequence.evaluate(ids, {temperature: 0})) {
     if (id === model.tokens.eos || continuation.length === questions.tokens) break;
     continuation.push(id);
 }
-console.log(JSON.stringify({texts, probabilities, continuation}));
-process.exit(0);
+answer({texts, probabilities, continuation});
+
+function answer(values) {
+    fs.writeSync(1, JSON.stringify(values) + "\n");
+    process.exit(0);
+}

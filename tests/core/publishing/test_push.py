@@ -15,10 +15,12 @@ from core.__main__ import main
 from core.artifacts.finding import find_model, with_family
 from core.config.corpus import CorpusConfig
 from core.config.evaluate import EvaluateConfig
+from core.config.export import ExportConfig
 from core.config.push import PushConfig
 from core.config.tokenizer import TokenizerConfig
 from core.errors import CheckpointError, ConfigError, HubError, StudioError
 from core.evaluation import stage as evaluation
+from core.exporting.stage import run as export
 from core.families.gpt2 import Gpt2Architecture
 from core.hub.client import parse_hub_id, without_secrets
 from core.models import hf
@@ -126,6 +128,18 @@ def test_dry_run_lists_all_files_and_sends_no_request(workspace: Workspace, hub:
         f["path"] for f in receipt.space_files
     }
     assert hub.requests == []
+
+
+def test_exports_are_pushed_beside_their_model(workspace: Workspace, hub: HubServer) -> None:
+    with pytest.raises(ConfigError, match="no exports") as caught:
+        push(workspace, model="plain", exports=True)
+    assert caught.value.field == "exports"
+    for form in ("onnx", "openvino"):
+        export(ExportConfig(model="plain", format=form, quantization="f32"), workspace)
+    push(workspace, model="plain", exports=True)
+    files = files_of(hub, "models", "me/plain")
+    assert {"onnx/model.onnx", "openvino/model.xml", "openvino/model.bin"} <= files.keys()
+    assert "transformers.js_config" in json.loads(files["config.json"])
 
 
 def test_space_gets_the_model_id_and_the_program(workspace: Workspace, hub: HubServer) -> None:
