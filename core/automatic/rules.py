@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from core.messages.values import byte_count
+
 _LEAST_VOCABULARY = 256
 MOST_VOCABULARY = 16_384
 _VOCABULARY_STEP = 32
@@ -55,7 +57,7 @@ def choose_validation_percent(stored_bytes: int | None) -> Choice:
     percent = 100 * _VALIDATION_BYTES / stored_bytes
     percent = float(f"{max(_LEAST_PERCENT, min(percent, _MOST_PERCENT)):.2g}")
     held_out = stored_bytes * percent / 100
-    return Choice(percent, f"{_kilobytes(held_out)} of {_kilobytes(stored_bytes)} are held out")
+    return Choice(percent, f"{byte_count(held_out)} of {byte_count(stored_bytes)} are held out")
 
 
 def choose_sequence_length(stored_bytes: int | None) -> Choice:
@@ -67,11 +69,4 @@ def choose_sequence_length(stored_bytes: int | None) -> Choice:
     if not stored_bytes:
         return Choice(USUAL_LENGTH, f"{USUAL_LENGTH} tokens, usual for text of unknown size")
     length = max(tokens for least, tokens in _SEQUENCE_LENGTHS.items() if stored_bytes >= least)
-    return Choice(length, f"{length} tokens for {_kilobytes(stored_bytes)} of text")
-
-
-def _kilobytes(size: float) -> str:
-    for unit, least in (("GB", 1e9), ("MB", 1e6)):
-        if size >= least:
-            return f"{size / least:.3g} {unit}"
-    return f"{size / 1e3:.0f} kB"
+    return Choice(length, f"{length} tokens for {byte_count(stored_bytes)} of text")

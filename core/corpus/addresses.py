@@ -89,11 +89,12 @@ def _local(
         folder = _folder(address, listing.files, workspace)
         _download(listing, names, folder, address, reporter)
     except ShardError as error:
-        raise CorpusError(
-            f"{address} can't be read: {error.problem}", expected=error.expected,
-            received=error.received, fix="check the address, the network and your login to the "
-            "store", field=field,
-        ) from error  # fmt: skip
+        raise CorpusError.like(
+            error,
+            problem=f"{address} can't be read: {error.texts['problem']}",
+            fix="check the address, the network and your login to the store",
+            field=field,
+        ) from error
     return folder / names[0] if len(names) == 1 else folder
 
 
@@ -211,7 +212,6 @@ def _nothing_there(address: str, field: str) -> ConfigError:
     return ConfigError(
         f"There is no text at {address}",
         expected="the address of a file; in a bucket also a folder or a pattern",
-        received="no such file",
         fix="check the address",
         field=field,
     )

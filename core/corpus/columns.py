@@ -52,7 +52,7 @@ def no_such_column(wanted: str, columns: Sequence[str], where: str) -> ConfigErr
     return ConfigError(
         f"{where} has no column {wanted!r}",
         expected=f"one of the columns {_listed(columns)}", received=wanted,
-        fix="set text_column to the column that contains the text", field="text_column",
+        fix="set ⟬text_column⟭ to the column that contains the text", field="text_column",
     )  # fmt: skip
 
 
@@ -103,7 +103,7 @@ def decode_text(value: Any, column: str, shown: str) -> Any:
             f"The column {column!r} of {shown} is not UTF-8",
             expected="a string, or bytes in UTF-8",
             received=f"byte 0x{value[error.start]:02x} at offset {error.start} of a value",
-            fix="set text_column to the column that contains the text, or export it as UTF-8",
+            fix="set ⟬text_column⟭ to the column that contains the text, or export it as UTF-8",
             field="text_column",
         ) from error
 
@@ -128,7 +128,9 @@ def string_columns(rows: Iterable[Mapping[str, Any]]) -> tuple[list[str], list[s
 def _fix(names: Sequence[str]) -> str:
     if not names:
         return "choose files with a string column that contains the text"
-    return f"set text_column to the column that contains the text: {', '.join(names[:_SUGGESTED])}"
+    return "set ⟬text_column⟭ to the column that contains the text: " + ", ".join(
+        names[:_SUGGESTED]
+    )
 
 
 def _listed(names: Sequence[str]) -> str:

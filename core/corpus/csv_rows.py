@@ -119,7 +119,7 @@ def find_delimiter(shown: str, lines: Sequence[str], config: CorpusConfig, *, is
             if is_tsv
             else "one delimiter that separates the cells",
             received=f"rows that split evenly by {' or by '.join(names)}",
-            fix=f"set delimiter to {' or '.join(dict.fromkeys([*names, *['tab'] * is_tsv]))}",
+            fix=f"set ⟬delimiter⟭ to {' or '.join(dict.fromkeys([*names, *['tab'] * is_tsv]))}",
             field="delimiter",
         )
     return next(iter([*fitting, *marks]), "\t" if is_tsv else ",")
@@ -221,7 +221,7 @@ class _Reader:
             expected="quoted cells that begin and end with a quotation mark and double the marks "
             "inside",
             received=f"text after a closing quotation mark in line {self._reader.line_num}",
-            fix="set quoting to no if quotation marks are part of the text; set it to yes to "
+            fix="set ⟬quoting⟭ to no if quotation marks are part of the text; set it to yes to "
             "remove the marks and continue, which may merge rows; or correct that line",
             field="quoting",
         )  # fmt: skip
@@ -231,7 +231,7 @@ class _Reader:
             f"The quotation mark in line {line} of {self._shown} is never closed",
             expected="a closing quotation mark for each cell that begins with one",
             received="the end of the file before a closing mark",
-            fix="set quoting to no if quotation marks are part of the text; or double each mark "
+            fix="set ⟬quoting⟭ to no if quotation marks are part of the text; or double each mark "
             'that is text ("")', field="quoting",
         )  # fmt: skip
 
@@ -243,7 +243,7 @@ class _Reader:
                 expected="quotation marks with only one possible reading",
                 received=f"a quotation mark that opens a cell in line {began} and closes one in "
                 f"line {line}, while each line has {cells} {'cell' if cells == 1 else 'cells'}",
-                fix="set quoting to no if quotation marks are part of the text and each line is "
+                fix="set ⟬quoting⟭ to no if quotation marks are part of the text and each line is "
                 "a row; set it to yes if cells can span several lines", field="quoting",
             )  # fmt: skip
         where = f"line {began} of {self._shown}"
@@ -279,8 +279,8 @@ class _Reader:
             raise CorpusError(
                 f"Line {began} of {self._shown} has more cells than the header",
                 expected=f"{cells} cells, as in the header", received=f"{len(row)}",
-                fix="quote cells that contain the delimiter, or set delimiter to the right one; "
-                "if each line is a document, set file_format to text", field="path",
+                fix="quote cells that contain the delimiter, or set ⟬delimiter⟭ to the right one; "
+                "if each line is a document, set ⟬file_format⟭ to text", field="path",
             )  # fmt: skip
         if len(row) < cells:
             self._count("rows have fewer cells than the header", f"line {began} of {self._shown}")
@@ -308,8 +308,8 @@ def check_header(shown: str, table: CsvTable, config: CorpusConfig) -> None:
             f"It is unclear whether the first row of {shown} is a header",
             expected="a first row of column names, such as id, text",
             received=f"{', '.join(name[:_LONGEST_NAME] for name in table.columns)[:200]} ({doubt})",
-            fix="set csv_header to yes if the first row names the columns; set it to no if it is "
-            "data like the other rows; text_column then takes the numbers 1, 2, 3",
+            fix="set ⟬csv_header⟭ to yes if the first row names the columns; set it to no if it is "
+            "data like the other rows; ⟬text_column⟭ then takes the numbers 1, 2, 3",
             field="csv_header",
         )  # fmt: skip
 

@@ -114,8 +114,8 @@ def installed_versions() -> dict[str, str]:
         raise CorpusError(
             "No installed documentation was found",
             expected="the packages of requirements.txt in this Python environment",
-            received="none of them", field="source",
-            fix="install requirements.txt (make setup), or set source to files or hub",
+            field="source",
+            fix="install requirements.txt (make setup), or set ⟬source⟭ to files or hub",
         )  # fmt: skip
     return {"python": sys.version.split()[0], **versions}
 

@@ -36,7 +36,7 @@ from core.corpus.json_rows import (
     read_later_lines,
     texts_of,
 )
-from core.corpus.lines import Decoder, encoding_named
+from core.corpus.lines import AUTO, Decoder, detect_encoding, encoding_named
 from core.corpus.parquet_rows import ArrowTexts, ParquetTexts
 from core.corpus.passages import passages_of
 from core.corpus.report import BLANK, NO_COLUMN, NO_VALUE, Facts, Findings, ReadingReport
@@ -67,6 +67,7 @@ Place = tuple[str, str]
 
 _SAMPLED_ROWS = 200
 _COLUMNAR = ("parquet", "arrow")
+_REPLACED = "characters are U+FFFD, which stands for what can't be decoded"
 # Larger files are identified by size, time and both ends.
 _HASHED_BYTES = 1 << 30
 _HASHED_END_BYTES = 1 << 20
@@ -107,6 +108,7 @@ class FilesSource:
         self._skips_bad_lines = False
         # A byte order mark of UTF-8 is always recognised.
         self._encoding = encoding_named(config.encoding).replace("utf-8-sig", "utf-8")
+        self._detected: dict[Place, str] = {}
         self.report = ReadingReport()
         self._hashes: dict[Path, list[str]] = {}
         self._with_lone_returns: set[Path] = set()
@@ -148,6 +150,11 @@ class FilesSource:
         left_out = len(before) - len(self._files["train"])
         self.report.file_count -= left_out
         return left_out
+
+    @property
+    def detected_encodings(self) -> list[str]:
+        """The encodings that files seem to have, of those that were opened with `auto`."""
+        return sorted(set(self._detected.values()))
 
     @property
     def stored_bytes(self) -> int:
@@ -260,10 +267,10 @@ class FilesSource:
         if whole.format == "parquet":
             return self._cut_groups(whole, target_bytes)
         unit = self._config.text_unit
-        if not is_safe_to_cut(self._encoding, self._config.encoding_errors):
+        if not is_safe_to_cut(self._encoding_of(whole), self._config.encoding_errors):
             return iter([whole])
         if whole.format == "text" and unit != "file":
-            return cut_lines(whole, unit, self._encoding, target_bytes)
+            return cut_lines(whole, unit, self._encoding_of(whole), target_bytes)
         if whole.format == "jsonl":
             return self._cut_json(whole, target_bytes)
         return iter([whole])
@@ -279,7 +286,7 @@ class FilesSource:
             yield whole
             return
         column, columns = chosen
-        for stretch in cut_lines(whole, "line", self._encoding, target_bytes):
+        for stretch in cut_lines(whole, "line", self._encoding_of(whole), target_bytes):
             yield replace(stretch, column=column, columns=columns) if stretch.start else stretch
 
     def _lenient(self) -> FilesSource:
@@ -406,6 +413,8 @@ class FilesSource:
                 yield value if isinstance(value, str) else ""
         finally:
             findings.rows["rows"], findings.columns = rows, table.columns
+            if table.decoder:
+                self._count_replaced(file, table.decoder, findings)
             self.report.add_findings(file.shown, findings)
         if not (isinstance(file, Stretch) and file.is_cut):
             findings.check_rows(file.shown, column)
@@ -426,13 +435,25 @@ class FilesSource:
                 yield from _up_to_marks(lines, decoder)
             else:
                 yield _joined(lines, decoder)
+            findings = Findings()
+            self._count_replaced(file, decoder, findings)
+            self.report.add_findings(file.shown, findings)
 
     def _decoder(self, file: TextFile) -> Decoder:
         config = self._config
         most = config.max_document_mb * 1_000_000
         start = file.start if isinstance(file, Stretch) else 0
-        encoding = file.encoding if isinstance(file, Stretch) and start else self._encoding
+        encoding = file.encoding if isinstance(file, Stretch) and start else self._encoding_of(file)
         return Decoder(file.shown, encoding, config.encoding_errors, most, start)
+
+    def _encoding_of(self, file: TextFile) -> str:
+        if self._encoding != AUTO:
+            return self._encoding
+        place = _place_of(file)
+        if place not in self._detected:
+            with self._unpacked(file) as (stream, _):
+                self._detected[place] = detect_encoding(stream)
+        return self._detected[place]
 
     @contextmanager
     def _table(self, file: TextFile) -> Iterator[_Table]:
@@ -447,6 +468,10 @@ class FilesSource:
                 yield self._json(file, decoder, blocks, compression)
             else:
                 yield self._csv(file, decoder, blocks, compression)
+
+    def _count_replaced(self, file: TextFile, decoder: Decoder, findings: Findings) -> None:
+        if decoder.replaced and self._config.encoding_errors == "replace":
+            findings.count(_REPLACED, file.shown, decoder.replaced)
 
     def _json(
         self, file: TextFile, decoder: Decoder, blocks: Iterator[str], compression: str
@@ -477,7 +502,7 @@ class FilesSource:
         def has(column: str) -> bool:
             return any(column in row or value_at(row, column)[0] for _, row in sample)
 
-        return _Table(file.shown, columns, bool(sample), choose, texts, has)
+        return _Table(file.shown, columns, bool(sample), choose, texts, has, decoder)
 
     def _later_json(self, stretch: Stretch, decoder: Decoder, blocks: Iterator[str]) -> _Table:
         columns = list(stretch.columns)
@@ -490,7 +515,9 @@ class FilesSource:
             # An earlier stretch may have had the column.
             return texts_of(shown, rows, "line", column, columns, is_met=True)
 
-        return _Table(stretch.describe(), columns, True, lambda: stretch.column, texts)
+        return _Table(
+            stretch.describe(), columns, True, lambda: stretch.column, texts, decoder=decoder
+        )
 
     def _csv(
         self, file: TextFile, decoder: Decoder, blocks: Iterator[str], compression: str
@@ -519,7 +546,7 @@ class FilesSource:
             self.report.add(file.shown, replace(facts, encoding=decoder.encoding), findings)
             return table.values(column)
 
-        return _Table(file.shown, table.columns, bool(table.sample), choose, texts)
+        return _Table(file.shown, table.columns, bool(table.sample), choose, texts, decoder=decoder)
 
     def _columns_of(self, file: TextFile, stream: IO[bytes]) -> ArrowTexts | ParquetTexts:
         if file.format == "arrow":
@@ -602,6 +629,7 @@ class _Table:
     text_column: Callable[[], str]
     texts: Callable[[str], Iterator[str | Absent | None]]
     has: Callable[[str], bool] = lambda _: True
+    decoder: Decoder | None = None
 
 
 def _sampled(rows: Iterator[T]) -> tuple[list[T], Iterator[T]]:
@@ -641,10 +669,10 @@ def _without(files: list[TextFile], held_out: Collection[Place]) -> list[TextFil
     if not left:
         raise ConfigError(
             "No training file remains",
-            expected="at least one file in path that is not in validation_path",
-            received=f"{len(files)} files in path, all of them also in validation_path",
-            fix="set validation_path to other files, or leave it empty: documents from path are "
-            "then held out", field="validation_path",
+            expected="at least one file in ⟬path⟭ that is not in ⟬validation_path⟭",
+            received=f"{len(files)} files in ⟬path⟭, all of them also in ⟬validation_path⟭",
+            fix="set ⟬validation_path⟭ to other files, or leave it empty: documents from ⟬path⟭ "
+            "are then held out", field="validation_path",
         )  # fmt: skip
     return left
 

@@ -19,6 +19,7 @@ from core.corpus.unpack import (
     SUFFIXES,
     Packed,
     archive_members,
+    beginning_of,
     foreign_kind_of,
     head_of,
     is_tar,
@@ -68,6 +69,8 @@ _KNOWN = ", ".join(_FORMATS) + _COMPRESSED
 _KNOWN_IN_FOLDERS = ", ".join(sorted(_FORMATS.keys() - _NOT_IN_FOLDERS)) + _COMPRESSED
 _NOT_UNPACKED = (".lz4", ".7z", ".rar")
 _OFFICE_MEMBER = "[Content_Types].xml"
+_UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_NOT_IN_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 
 @dataclass(frozen=True)
@@ -216,14 +219,19 @@ class _Finder:
     def _in_folder(self, folder: Path) -> Found:
         visible = list(self._visible(folder))
         self._refuse_packed(visible)
-        chosen = self._chosen(visible, _NOT_IN_FOLDERS, _ONLY_ALONE)
+        chosen = self._chosen(visible, _NOT_IN_FOLDERS, _ONLY_ALONE) or [
+            path
+            for path in sorted(visible)
+            if not (_kind(path) or _names_about(path))
+            and _looks_like_text(Packed(path), self._max_unpack_ratio)
+        ]
         files = self._found(chosen, is_named=False)
         if not files.files:
             raise CorpusError(
                 f"The folder {folder} contains no text files",
                 expected=f"files that end in {_KNOWN_IN_FOLDERS}",
                 received=f"{len(visible)} files, none with these endings",
-                fix="choose another folder; or set file_format to the format of the files; or "
+                fix="choose another folder; or set ⟬file_format⟭ to the format of the files; or "
                 f"select .md files with a pattern: {folder}/*.md", field=self._field,
             )  # fmt: skip
         return files
@@ -301,6 +309,8 @@ class _Finder:
                 files += self._members(path, set() if is_named else set(paths))
             else:
                 files.append(self._text_file(path))
+        read = {self._below_root(file.path) for file in files if not file.member}
+        self._skipped = [skipped for skipped in self._skipped if skipped.name not in read]
         return Found(files, list(dict.fromkeys(self._skipped)))
 
     def _without_links(self, paths: list[Path]) -> list[Path]:
@@ -326,7 +336,7 @@ class _Finder:
             f"{path} can't be read", expected="a regular file that this account can read",
             received=problem, field=self._field,
             fix="repair the file or exclude it"
-            + ("" if is_named else "; or set skip_unreadable to skip such files"),
+            + ("" if is_named else "; or set ⟬skip_unreadable⟭ to skip such files"),
         )  # fmt: skip
 
     def _format_of(self, path: Path) -> Format:
@@ -338,13 +348,15 @@ class _Finder:
         if self._format != "auto":
             return TextFile(path, cast(Format, self._format))
         kind = _kind(path)
+        if not kind and _looks_like_text(Packed(path), self._max_unpack_ratio):
+            return TextFile(path, "text")
         if not kind:
             raise CorpusError(
                 f"{path} has an unsupported file type", expected=f"a file that ends in {_KNOWN}",
                 received=_foreign_kind(path) or path.suffix or path.name, field=self._field,
                 fix=f"unpack it, then set the path to {path.with_suffix('').name}"
                 if path.suffix.lower() in _NOT_UNPACKED
-                else "set file_format to text if it is plain text, or to its format",
+                else "set ⟬file_format⟭ to text if it is plain text, or to its format",
             )  # fmt: skip
         return TextFile(path, _FORMATS[kind])
 
@@ -376,7 +388,13 @@ class _Finder:
                 self._skip(path / name, _reason(Path(name), kind, _NOT_IN_FOLDERS))
             elif kind and "__MACOSX" not in Path(name).parts:
                 self._skip(path / name, "a hidden file, or in a hidden folder")
-        files = _without_descriptions(files)
+        files = _without_descriptions(files) or [
+            TextFile(path, "text", name)
+            for name in names
+            if not (_kind(Path(name)) or _names_about(Path(name)))
+            and _OFFICE_MEMBER not in names
+            and _looks_like_text(Packed(path, name), self._max_unpack_ratio)
+        ]
         if there and files and _is_unpacked(path, files, there):
             self._skip(path, "its members are in the same folder, too, and read there")
             return []
@@ -393,7 +411,7 @@ class _Finder:
             else f"members that end in {_KNOWN_IN_FOLDERS}",
             received=f"{len(names)} members, none with these endings", field=self._field,
             fix="save it as text or as CSV in UTF-8" if is_office
-            else "unpack it, or set file_format to the format of its members",
+            else "unpack it, or set ⟬file_format⟭ to the format of its members",
         )  # fmt: skip
 
     def _visible(self, folder: Path) -> Iterator[Path]:
@@ -443,7 +461,7 @@ class _Finder:
             f"{error.filename or path} can't be accessed",
             expected="a path that this account can read",
             received=error.strerror or str(error), field=self._field,
-            fix="choose another path, or give this account read access; or set skip_unreadable "
+            fix="choose another path, or give this account read access; or set ⟬skip_unreadable⟭ "
             "to skip it inside a folder",
         )  # fmt: skip
 
@@ -463,13 +481,13 @@ def _check_pattern(pattern: str, field: str) -> None:
     if not pattern.strip():
         raise ConfigError(
             "No text files were given", expected="a file, a folder or a pattern like data/*.txt",
-            received="nothing", fix=f"set {field}, or choose another source", field=field,
+            fix=f"set ⟬{field}⟭, or choose another source", field=field,
         )  # fmt: skip
     if "://" in pattern:
         raise ConfigError(
             "The path to the text is not a local path", expected="a path on this machine",
             received=pattern, field=field,
-            fix="download the text first, or set source to hub for a dataset on the Hub",
+            fix="download the text first, or set ⟬source⟭ to hub for a dataset on the Hub",
         )  # fmt: skip
 
 
@@ -515,7 +533,11 @@ def _is_main(path: Path, kind: str, left_out: set[str], alone: set[str]) -> bool
 
 
 def _is_about(path: Path, kind: str) -> bool:
-    return kind in _ABOUT_KINDS and path.name.lower().partition(".")[0] in _ABOUT
+    return kind in _ABOUT_KINDS and _names_about(path)
+
+
+def _names_about(path: Path) -> bool:
+    return path.name.lower().partition(".")[0] in _ABOUT
 
 
 def _without_descriptions(files: list[TextFile]) -> list[TextFile]:
@@ -590,6 +612,20 @@ def _foreign_kind(path: Path) -> str:
         return foreign_kind_of(head_of(Packed(path)))
     except OSError:
         return ""
+
+
+def is_text_of_unknown_kind(path: Path) -> bool:
+    """Returns whether a file is text by its content and not by its suffix, as a log is."""
+    return not _kind(path) and _looks_like_text(Packed(path), DEFAULT_RATIO)
+
+
+def _looks_like_text(packed: Packed, max_unpack_ratio: int) -> bool:
+    try:
+        head = beginning_of(packed, max_unpack_ratio)
+    except (OSError, CorpusError):
+        return False
+    is_text = head.startswith(_UTF_16_MARKS) or not _NOT_IN_TEXT.search(head)
+    return bool(head) and not foreign_kind_of(head) and is_text
 
 
 def _reason(path: Path, kind: str, left_out: set[str]) -> str:

@@ -78,8 +78,8 @@ class HubSource:
             raise ConfigError(
                 "The training and validation splits are the same",
                 expected=f"a split other than {config.train_split}, or none",
-                received=f"validation_split={config.validation_split}",
-                fix="choose another split, or leave validation_split empty: part of the training "
+                received=f"⟬validation_split={config.validation_split}⟭",
+                fix="choose another split, or leave ⟬validation_split⟭ empty: part of the training "
                 "split is then held out",
                 field="validation_split",
             )
@@ -227,7 +227,7 @@ class HubSource:
             raise CorpusError(
                 f"The column {self._config.text_column!r} of {self._name} doesn't contain text",
                 expected="a string or null", received=f"{type(value).__name__} {str(value)[:80]}",
-                fix="set text_column to the column that contains the text", field="text_column",
+                fix="set ⟬text_column⟭ to the column that contains the text", field="text_column",
             )  # fmt: skip
         return value or ""
 
@@ -332,7 +332,7 @@ def _unreachable_error(config: CorpusConfig, received: str) -> CorpusError:
     return CorpusError(
         f"The Hugging Face Hub can't be reached for {config.dataset_name}",
         expected="a network connection to the Hub (or to HF_ENDPOINT)", received=received[:200],
-        fix="check that this machine is online, or set source to docs, which needs no network",
+        fix="check that this machine is online, or set ⟬source⟭ to docs, which needs no network",
         field="source",
     )  # fmt: skip
 
@@ -362,7 +362,7 @@ def _script_error(config: CorpusConfig, script: str) -> CorpusError:
         "program nor the datasets library runs loading scripts",
         expected="a dataset of Parquet, JSON, CSV or text files", received=script,
         fix=f"use {instead}" if instead
-        else "find the same text in Parquet on the Hub, or download it and set source to files",
+        else "find the same text in Parquet on the Hub, or download it and set ⟬source⟭ to files",
         field="dataset_name",
     )  # fmt: skip
 
@@ -374,7 +374,7 @@ def _part_error(config: CorpusConfig, what: str, field: str, text: str) -> Corpu
         f"The dataset {config.dataset_name} has no {what} with this name",
         expected=expected[:400],
         received=str(getattr(config, field)) or "none",
-        fix=f"set {field} to an existing one",
+        fix=f"set ⟬{field}⟭ to an existing one",
         field=field,
     )
 
@@ -383,7 +383,8 @@ def _unreadable_error(config: CorpusConfig, received: str) -> CorpusError:
     return CorpusError(
         f"The dataset {config.dataset_name} can't be read as a stream",
         expected="Parquet, JSON, CSV or text files", received=received[:400],
-        fix="choose another dataset, or download it and set source to files", field="dataset_name",
+        fix="choose another dataset, or download it and set ⟬source⟭ to files",
+        field="dataset_name",
     )  # fmt: skip
 
 
@@ -399,7 +400,7 @@ def _damaged_error(config: CorpusConfig, error: Exception) -> CorpusError:
         expected="complete data files that can be unpacked",
         received=f"{type(error).__name__}: {error}"[:400],
         fix="choose another revision, report it to the dataset's owner, or skip this part "
-        "(skip_failing_parts)",
+        "(⟬skip_failing_parts⟭)",
         field="dataset_name",
     )
 

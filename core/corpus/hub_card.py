@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -95,15 +95,11 @@ def _leaves(name: str, value: Any) -> Iterator[object]:
         if count > _MOST_VALUES:
             raise _refusal(name, "a card with too many data files, or with recursive values")
         if isinstance(value, Mapping):
-            left += _flat(value.items())
+            left += [part for item in value.items() for part in item]
         elif isinstance(value, (list, tuple, set)):
             left += value
         elif value is not None:
             yield value
-
-
-def _flat(items: Iterable[tuple[Any, Any]]) -> list[Any]:
-    return [part for item in items for part in item]
 
 
 def _refusal(name: str, received: str) -> CorpusError:
@@ -111,6 +107,6 @@ def _refusal(name: str, received: str) -> CorpusError:
         f"The card of the dataset {name} is not accepted",
         expected="a readable card that names only files of its own repository",
         received=received,
-        fix="choose another dataset, or download the files yourself and set source to files",
+        fix="choose another dataset, or download the files yourself and set ⟬source⟭ to files",
         field="dataset_name",
     )

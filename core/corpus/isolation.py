@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from core.errors import ConfigError, CorpusError, StudioError
+from core.messages.values import byte_count
 from core.processes.children import module_command, with_module_paths
 
 MEMORY_BYTES = 1_500_000_000
@@ -45,8 +46,8 @@ def explain_error(error: StudioError | MemoryError, memory_bytes: int) -> Studio
         return error
     return CorpusError(
         "The preview took too much memory",
-        expected=f"at most {memory_bytes // 1_000_000:,} MB", received="more", field="path",
-        fix="check that the file is the right one; a smaller max_document_mb makes the error "
+        expected=f"at most {byte_count(memory_bytes)}", field="path",
+        fix="check that the file is the right one; a smaller ⟬max_document_mb⟭ makes the error "
         "name the document",
     )  # fmt: skip
 
@@ -82,7 +83,7 @@ def ask_child(
     except subprocess.TimeoutExpired as error:
         raise CorpusError(
             "The preview took too long", expected=f"an answer within {timeout_seconds:.0f} s",
-            received="none", field="path",
+            field="path",
             fix="check that the file is the right one; a run has no such limit",
         ) from error  # fmt: skip
     return _answer_of(process)

@@ -130,9 +130,9 @@ def wrong_value(
     Args:
         within: Nested text columns to suggest.
     """
-    fix = "set text_column to the column that contains the text, or correct the value"
+    fix = "set ⟬text_column⟭ to the column that contains the text, or correct the value"
     if within:
-        fix = f"set text_column to {' or '.join(within[:_SUGGESTED])}"
+        fix = f"set ⟬text_column⟭ to {' or '.join(within[:_SUGGESTED])}"
         if any(name.endswith(JOINED) for name in within):
             fix += f" ({JOINED} joins the strings of a list, one per line)"
     return CorpusError(

@@ -9,8 +9,12 @@ from typing import IO
 
 from core.corpus.unpack import foreign_kind_of
 from core.errors import ConfigError, CorpusError
+from core.messages.values import byte_count
 
 _READ_BYTES = 1 << 18
+# The encoding that each file seems to have.
+AUTO = "auto"
+_DETECTED_BYTES = 1 << 24
 _UTF8_BOM = b"\xef\xbb\xbf"
 # UTF-32's marks begin with UTF-16's, so they come first.
 _BOMS: tuple[tuple[bytes, str], ...] = (
@@ -46,6 +50,8 @@ def encoding_named(name: str, *, field: str = "encoding") -> str:
     """Normalises an encoding's name, empty for UTF-8; raises ConfigError if it is unknown."""
     if not name.strip():
         return "utf-8"
+    if name.strip().lower() == AUTO:
+        return AUTO
     try:
         codec = codecs.lookup(name.strip())
     except (LookupError, ValueError, UnicodeError):
@@ -55,7 +61,7 @@ def encoding_named(name: str, *, field: str = "encoding") -> str:
         raise ConfigError(
             "The character encoding is unknown", received=name,
             expected="a name such as utf-16, cp1252, cp949, cp932 or gb18030",
-            fix=f"set {field} to one of these, or leave it empty for UTF-8", field=field,
+            fix=f"set ⟬{field}⟭ to one of these, or leave it empty for UTF-8", field=field,
         )  # fmt: skip
     return codec.name
 
@@ -67,6 +73,9 @@ class Decoder:
         errors: strict, replace or ignore.
         max_bytes: Largest line or document.
         start: Offset of the stream in the file; a later one has no byte order mark.
+
+    Attributes:
+        replaced: Replacement characters so far, those that the file itself has included.
     """
 
     def __init__(
@@ -74,6 +83,7 @@ class Decoder:
     ) -> None:
         self.shown = shown
         self.encoding = encoding
+        self.replaced = 0
         self._errors = errors
         self.max_bytes = max_bytes
         self._start = start
@@ -146,6 +156,7 @@ class Decoder:
                 raise self._not_decoded(wrong, place, offset - pending, data or previous) from error
             if "\0" in text:
                 text = self._without_nul(text, data)
+            self.replaced += text.count("\ufffd")
             if is_first and text:
                 # Codecs with a fixed byte order keep the mark.
                 is_first, text = False, text.removeprefix("\ufeff")
@@ -167,7 +178,7 @@ class Decoder:
                 expected=f"{self.encoding.upper()} text with a byte order mark or a detectable "
                 "byte order",
                 received="text that is valid in both byte orders",
-                fix=f"set encoding to {self.encoding}-le or {self.encoding}-be",
+                fix=f"set ⟬encoding⟭ to {self.encoding}-le or {self.encoding}-be",
                 field="encoding",
             )
         return encoding
@@ -185,8 +196,8 @@ class Decoder:
             received=f"{data.count(0):,} NUL bytes in the first {len(data):,}"
             if data.count(0)
             else "NUL characters",
-            fix=f"set encoding to {name}" if name
-            else "exclude the file if it is not text; or set encoding_errors to ignore, which "
+            fix=f"set ⟬encoding⟭ to {name}" if name
+            else "exclude the file if it is not text; or set ⟬encoding_errors⟭ to ignore, which "
             "drops these characters, or to replace",
             field="encoding" if name else "path",
         )  # fmt: skip
@@ -207,10 +218,9 @@ def too_large(shown: str, max_bytes: int) -> CorpusError:
     """Returns the error for an oversized document or row."""
     return CorpusError(
         f"A line, row or document of {shown} is too large",
-        expected=f"at most {max_bytes // 1_000_000:,} MB each",
-        received="more",
-        fix="set text_unit to line or paragraph if a file is one document; raise max_document_mb "
-        "if the text is what you expect",
+        expected=f"at most {byte_count(max_bytes)} each",
+        fix="set ⟬text_unit⟭ to line or paragraph if a file is one document; raise "
+        "⟬max_document_mb⟭ if the text is what you expect",
         field="max_document_mb",
     )
 
@@ -218,24 +228,24 @@ def too_large(shown: str, max_bytes: int) -> CorpusError:
 def _advice(sample: bytes, encoding: str, place: int) -> tuple[str, str, str]:
     """Returns an invalid byte's cause, fix and config field."""
     if name := _bom_of(sample) if place < len(_UTF8_BOM) + 1 else "":
-        return f" but {name.upper()}", f"set encoding to {name}", "encoding"
+        return f" but {name.upper()}", f"set ⟬encoding⟭ to {name}", "encoding"
     if (kind := foreign_kind_of(sample)) == "Parquet":
-        return f" but {kind}", "set file_format to parquet", "file_format"
+        return f" but {kind}", "set ⟬file_format⟭ to parquet", "file_format"
     if kind:
         return f" but {kind}", "exclude the file, or choose a text version of it", "path"
     if name := _unmarked_wide(sample):
         kind = f" but {name.upper()} without a byte order mark"
-        return kind, f"set encoding to {name}", "encoding"
+        return kind, f"set ⟬encoding⟭ to {name}", "encoding"
     if encoding != "utf-8" and _is_utf8(sample):
-        return " but UTF-8", "leave encoding empty", "encoding"
-    drop = "set encoding_errors to replace (or ignore) to accept such bytes"
+        return " but UTF-8", "leave ⟬encoding⟭ empty", "encoding"
+    drop = "set ⟬encoding_errors⟭ to replace (or ignore) to accept such bytes"
     valid, invalid = _count_utf8(sample)
     if encoding == "utf-8" and valid and invalid <= max(1, valid * _INVALID_PER_VALID):
         return ": a few bytes are invalid", drop, "encoding_errors"
     guesses = [name for name in guess_encodings(sample) if name != encoding]
     if not guesses:
-        return "", f"set encoding to the encoding of the file; or {drop}", "encoding"
-    named = f"set encoding to {guesses[0]}"
+        return "", f"set ⟬encoding⟭ to the encoding of the file; or {drop}", "encoding"
+    named = f"set ⟬encoding⟭ to {guesses[0]}"
     if others := guesses[1:_GUESSES_NAMED]:
         named += f" (or {' or '.join(others)})"
     named += " and check that the letters look right"
@@ -246,6 +256,34 @@ def _advice(sample: bytes, encoding: str, place: int) -> tuple[str, str, str]:
             "encoding_errors",
         )
     return f"; it looks like {guesses[0]}", named, "encoding"
+
+
+def detect_encoding(stream: IO[bytes]) -> str:
+    """Returns the likeliest encoding of a text: UTF-8, perhaps with a few invalid bytes, if it can.
+
+    Reads up to the first invalid byte, or 16 MB.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    data = stream.read(_READ_BYTES)
+    head = data[:_SAMPLE_BYTES]
+    wide = "" if _is_narrow(head, "utf-8") else _unmarked_wide(head)
+    if name := _bom_of(data) or wide:
+        return name
+    is_ascii = True
+    for _ in range(_DETECTED_BYTES // _READ_BYTES):
+        try:
+            is_ascii = decoder.decode(data, final=not data).isascii() and is_ascii
+        except UnicodeDecodeError as error:
+            valid, invalid = _count_utf8(data)
+            if not is_ascii or (valid and invalid <= max(1, valid * _INVALID_PER_VALID)):
+                return "utf-8"
+            start = data.rfind(b"\n", 0, error.start) + 1
+            sample = (data[start:] + stream.read(_SAMPLE_BYTES))[:_SAMPLE_BYTES]
+            return next(iter(guess_encodings(sample)), "utf-8")
+        if not data:
+            break
+        data = stream.read(_READ_BYTES)
+    return "utf-8"
 
 
 def guess_encodings(sample: bytes) -> list[str]:

@@ -149,5 +149,4 @@ def naming_source(name: str) -> Iterator[None]:
     except StudioError as error:
         if not name or error.reason:
             raise
-        raise type(error)(**{**error.to_dict(), "problem": f"Source {name}: {error.problem}"}) \
-            from error  # fmt: skip
+        raise type(error).like(error, problem=f"Source {name}: {error.texts['problem']}") from error

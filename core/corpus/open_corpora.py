@@ -64,7 +64,7 @@ def find_language(text: str) -> str:
         f"The language {text!r} is not in the list of open corpora",
         expected=f"a code or a name: {', '.join(list_languages())}",
         received=text,
-        fix=did_you_mean(text, names) or "choose a dataset on the Hub yourself: --dataset-name",
+        fix=did_you_mean(text, names) or "choose a dataset on the Hub yourself: ⟬--dataset-name⟭",
         field="language",
     )
 

@@ -11,6 +11,7 @@ from core.corpus.columns import JOINED, USUAL_NAME, decode_text, value_at
 from core.corpus.json_rows import wrong_value
 from core.corpus.parquet_pages import PageSizes, page_sizes
 from core.errors import CorpusError
+from core.messages.values import byte_count
 
 _MOST_ROWS_AT_ONCE = 1024
 _BATCH_BYTES = 256_000_000
@@ -161,10 +162,10 @@ class ParquetTexts(_ColumnTexts):
             if sizes.largest_bytes > most:
                 raise CorpusError(
                     f"A page of {self._shown} is too large after decompression",
-                    expected=f"at most {most // 1_000_000:,} MB, {_DOCUMENTS_PER_PAGE} times "
-                    "max_document_mb",
-                    received=f"{sizes.largest_bytes // 1_000_000:,} MB",
-                    fix="raise max_document_mb if the file is what you expect",
+                    expected=f"at most {byte_count(most)}, {_DOCUMENTS_PER_PAGE} times "
+                    "⟬max_document_mb⟭",
+                    received=byte_count(sizes.largest_bytes),
+                    fix="raise ⟬max_document_mb⟭ if the file is what you expect",
                     field="max_document_mb",
                 )
             per_row = max(1.0, chunk.num_values / max(1, metadata.num_rows))

@@ -13,6 +13,7 @@ from typing import Any
 from core.corpus.parts import CorpusPart
 from core.corpus.source import Split
 from core.errors import ConfigError, CorpusError, StudioError
+from core.messages.values import byte_count
 from core.parts.pool import BrokenPoolError
 from core.parts.store import PartResult, PartStore
 from core.parts.task_map import TaskMap
@@ -26,7 +27,6 @@ OpenPool = Callable[[], AbstractContextManager[TaskMap]]
 SKIPPED, LEFT_OUT = "skipped", "left_out"
 MOST_CRASHES = 3
 # Fractions of a megabyte are shown for less text.
-_ROUNDED_BYTES = 10_000_000
 CRASHED = "A process ended unexpectedly; its part is done again"
 
 
@@ -161,12 +161,10 @@ def _nothing_read(source: str, split: Split, count: int, first: CorpusError) -> 
     text = "training" if split == "train" else "validation"
     whose = f"The source {source}" if source else "The corpus"
     parts = "its only part was" if count == 1 else f"all of its {count:,} parts were"
-    return CorpusError(
-        f"{whose} has no {text} document: {parts} skipped",
-        expected=first.expected,
-        received=f"{first.problem}: {first.received}",
-        fix=first.fix,
-        field=first.field,
+    return CorpusError.like(
+        first,
+        problem=f"{whose} has no {text} document: {parts} skipped",
+        received=": ".join(filter(None, (first.texts["problem"], first.texts["received"]))),
     )
 
 
@@ -192,8 +190,7 @@ class PartProgress:
         if total == 1:
             return  # It reports its documents.
         size, whole = sum(self._sizes[:done]), sum(self._sizes)
-        digits = 0 if whole >= _ROUNDED_BYTES else 2
-        note = f"{size / 1e6:,.{digits}f} of {whole / 1e6:,.{digits}f} MB" if whole else ""
+        note = f"{byte_count(size)} of {byte_count(whole)}" if whole else ""
         new = sum(self._is_new[:done])
         seconds = time.monotonic() - self._start
         eta = seconds / new * sum(self._is_new[done:]) if new else None
@@ -203,11 +200,7 @@ class PartProgress:
 def _named(error: StudioError, part: CorpusPart) -> StudioError:
     """Names a part in an error that doesn't."""
     shown = part.describe()
-    problem = error.problem if shown in error.problem else f"{error.problem} (in {shown})"
-    return type(error)(
-        problem,
-        expected=error.expected,
-        received=error.received,
-        fix=error.fix,
-        field=error.field,
+    problem = error.texts["problem"]
+    return type(error).like(
+        error, problem=problem if shown in problem else f"{problem} (in {shown})"
     )

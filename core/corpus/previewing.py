@@ -61,7 +61,7 @@ _READ_APART = ("files", "corpus", "docs")
 class CheckedFiles:
     """Problems of files, and the first table's columns."""
 
-    problems: dict[Path, str]
+    problems: dict[Path, StudioError]
     columns: list[str]
 
 
@@ -242,7 +242,7 @@ def check_files(
     answer = _ask({**question, "files": list(map(str, paths))}, timeout_seconds)
     problems = answer["problems"]
     return CheckedFiles(
-        {path: problems[str(path)] for path in paths if str(path) in problems},
+        {path: StudioError(**problems[str(path)]) for path in paths if str(path) in problems},
         list(map(str, answer["columns"])),
     )
 
@@ -346,7 +346,8 @@ def _check(paths: Sequence[str], config: CorpusConfig) -> dict[str, Any]:
     return {"problems": problems, "columns": next(filter(None, columns), [])}
 
 
-def _problem(path: str, config: CorpusConfig) -> str:
+def _problem(path: str, config: CorpusConfig) -> dict[str, Any]:
+    """Returns what fails, and what to do."""
     deadline = time.monotonic() + _CHECK_SECONDS
     try:
         for _ in FilesSource(config).documents("train"):
@@ -354,8 +355,9 @@ def _problem(path: str, config: CorpusConfig) -> str:
                 break
     except (StudioError, MemoryError) as error:
         known = explain_error(error, MEMORY_BYTES)
-        return f"{known.problem.replace(path, Path(path).name)}. What to do: {known.fix}."
-    return ""
+        problem = known.texts["problem"].replace(path, Path(path).name)
+        return StudioError.like(known, problem=problem, expected="", received="").to_dict()
+    return {}
 
 
 def _columns(config: CorpusConfig) -> list[str]:

@@ -38,6 +38,7 @@ from core.corpus.report import ReadingReport, count_skipped, describe_skipped
 from core.corpus.source import Source, SourcePart, Split
 from core.errors import ConfigError, CorpusError
 from core.foreign_files import read_object
+from core.messages.values import byte_count
 from core.records.events import Reporter
 from core.workspace.atomic import write_atomically, writing_whole_file
 from core.workspace.places import make_folder
@@ -463,13 +464,13 @@ class Corpus:
                 expected="a held-out document that shares no 20 words in a row with a training "
                 "document",
                 received=f"{len(self._dropped)} held-out documents, all with shared words",
-                fix="raise validation_percent, or set drop_overlapping_validation to false",
+                fix="raise ⟬validation_percent⟭, or set ⟬drop_overlapping_validation⟭ to false",
                 field="drop_overlapping_validation",
             )
         return CorpusError(
             "There are too few documents to hold some out for validation",
-            expected="at least two different documents", received="one",
-            fix="add text, set text_unit to line or paragraph, or set validation_path to other "
+            expected="at least two different documents",
+            fix="add text, set ⟬text_unit⟭ to line or paragraph, or set ⟬validation_path⟭ to other "
             "text",
             field="text_unit" if self.config.source == "files" else "validation_percent",
         )  # fmt: skip
@@ -694,12 +695,10 @@ def _counts_of_parts(parts: Sequence[PartCounts]) -> dict[str, int]:
 
 def _describe_counts(name: str, split: str, counts: Mapping[str, int]) -> str:
     held_out = counts["validation_documents"]
-    size = counts["bytes"] / 1e6
+    size = byte_count(counts["bytes"])
     if split == "validation":
-        return f"Source {name}: {held_out:,} validation documents, {size:,.2f} MB"
-    return (
-        f"Source {name}: {counts['documents']:,} documents, {held_out:,} held out, {size:,.2f} MB"
-    )
+        return f"Source {name}: {held_out:,} validation documents, {size}"
+    return f"Source {name}: {counts['documents']:,} documents, {held_out:,} held out, {size}"
 
 
 def _fingerprint(config: CorpusConfig, members: Sequence[Member]) -> str:
@@ -767,7 +766,7 @@ def _empty_error(config: CorpusConfig, field: str = "") -> CorpusError:
         where = config.validation_path or f"{config.dataset_name} ({config.validation_split})"
     return CorpusError(
         f"{where} contains no text", expected="at least one document that isn't blank",
-        received="none", fix="choose another text, or check text_column",
+        fix="choose another text, or check ⟬text_column⟭",
         field=field or _FIELDS.get(config.source, "source"),
     )  # fmt: skip
 

@@ -69,9 +69,9 @@ class Findings:
         self.rows: Counter[str] = Counter()
         self.columns: list[str] = []
 
-    def count(self, text: str, where: str) -> None:
+    def count(self, text: str, where: str, times: int = 1) -> None:
         """Counts an irregularity (a plural noun) and keeps its first place."""
-        self.counts[text] += 1
+        self.counts[text] += times
         self.first.setdefault(text, where)
 
     def skip(self, reason: str, column: str, where: str) -> None:
@@ -95,7 +95,7 @@ class Findings:
             f"{absent:,} of {rows:,} rows of {shown} have no text in the column {column!r}",
             expected="text in this column in at least half of the rows",
             received=f"rows with the columns {', '.join(self.columns[:_LISTED]) or '(none)'}",
-            fix="set text_column to the column that contains the text"
+            fix="set ⟬text_column⟭ to the column that contains the text"
             + (f" ({', '.join(others[:_NAMED])})" if others else "")
             + ", give the text the same name in all rows, or remove the other rows",
             field="text_column",

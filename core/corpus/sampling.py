@@ -66,6 +66,7 @@ class SourceSample:
         unreadable: Places at which nothing could be read, with the first error.
         is_whole: Whether all documents were read.
         skipped: Documents without text among those that were read, by reason.
+        encodings: Detected encodings of its files.
     """
 
     name: str
@@ -77,6 +78,7 @@ class SourceSample:
     error: str = ""
     is_whole: bool = False
     skipped: dict[str, int] = field(default_factory=dict)
+    encodings: list[str] = field(default_factory=list)
 
     @property
     def share(self) -> float | None:
@@ -217,6 +219,7 @@ class _Reading:
             self.member.name, config.source, texts, total, self.read_bytes, self.unreadable,
             str(self.error) if self.error else "", is_whole,
             count_skipped(len(texts), self.without_text, self.rows)["skipped"],
+            source.detected_encodings if isinstance(source, FilesSource) else [],
         )  # fmt: skip
 
     def _read_all(self, parts: Sequence[SourcePart], total: int) -> None:
@@ -293,7 +296,6 @@ def _empty_error(config: CorpusConfig) -> CorpusError:
     return CorpusError(
         "The source contains no text",
         expected="at least one document that isn't blank",
-        received="none",
-        fix="choose another text, or check text_column",
+        fix="choose another text, or check ⟬text_column⟭",
         field="source" if config.source == "docs" else "text_column",
     )

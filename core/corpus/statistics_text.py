@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from core.corpus.statistics import CorpusStatistics, SourceStatistics
+from core.messages.values import byte_count
 
 _BAR_CHARACTERS = 40
 PROBLEMS = {
@@ -38,7 +39,7 @@ def lines_of(statistics: CorpusStatistics) -> Iterator[str]:
     """Yields the analysis, one line after another."""
     yield (
         f"Read {describe_share(statistics.share)} of the corpus: {statistics.documents:,} "
-        f"documents, {statistics.bytes / 1e6:,.2f} MB, in {statistics.seconds:.1f} s"
+        f"documents, {byte_count(statistics.bytes)}, in {statistics.seconds:.1f} s"
     )
     yield from map(_source, statistics.sources)
     tokens = statistics.tokens
@@ -80,7 +81,7 @@ def lines_of(statistics: CorpusStatistics) -> Iterator[str]:
 
 def _source(source: SourceStatistics) -> str:
     name = f"Source {source.name}" if source.name else f"Source {source.kind}"
-    stored = f"{source.total_bytes / 1e6:,.2f} MB stored, " if source.total_bytes else ""
+    stored = f"{byte_count(source.total_bytes)} stored, " if source.total_bytes else ""
     total = f", about {source.documents:,} documents in all" if source.documents is not None else ""
     bad = f"; {source.unreadable:,} places can't be read: {source.error}"
     return (

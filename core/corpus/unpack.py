@@ -100,7 +100,7 @@ class UnpackMeter:
                 f"{self._shown} is too large after decompression",
                 expected=f"at most {self._ratio} times its size of {self._packed_bytes:,} bytes",
                 received=f"more than {self._most:,} bytes",
-                fix="raise max_unpack_ratio if the file is the right one, or exclude it",
+                fix="raise ⟬max_unpack_ratio⟭ if the file is the right one, or exclude it",
                 field="max_unpack_ratio",
             )
 
@@ -208,6 +208,12 @@ def unpacked(packed: Packed, ratio: int) -> Iterator[tuple[IO[bytes], str]]:
             counted = _Counted(plain, meter)
             archive = "tar" if isinstance(stream, _TarStream) else "zip"
             yield io.BufferedReader(counted, _READ_BYTES), name or archive
+
+
+def beginning_of(packed: Packed, ratio: int) -> bytes:
+    """Returns the first bytes after decompression; raises OSError for damaged files."""
+    with _explaining_damage(), unpacked(packed, ratio) as (stream, _):
+        return stream.read(_HEAD_BYTES)
 
 
 @contextmanager

@@ -113,7 +113,7 @@ def _broken(workers: int) -> BrokenPoolError:
         "A process that works on parts of the corpus ended unexpectedly",
         expected=f"{workers} processes until the end",
         received="one that was killed, ran out of memory or could not start",
-        fix="set workers to a lower number; in a script, call the stage below "
+        fix="set ⟬workers⟭ to a lower number; in a script, call the stage below "
         'if __name__ == "__main__"',
         field="workers",
     )

@@ -20,6 +20,7 @@ from typing import Any
 
 from core.errors import RunError, StudioError
 from core.foreign_files import parse_bounded_json, read_regular
+from core.messages.system_errors import is_disk_full
 from core.workspace.atomic import remove_folder, sync
 from core.workspace.locks import file_lock
 from core.workspace.places import make_folder
@@ -205,4 +206,5 @@ def part_not_written(folder: Path, error: OSError) -> RunError:
         expected="a file system with room for the finished parts",
         received=error.strerror or str(error),
         fix="free some space, then start the same command again: the finished parts are kept",
+        knows_cause=is_disk_full(error),
     )

@@ -18,6 +18,7 @@ from core.config.corpus import CorpusConfig
 from core.config.shards import ShardConfig
 from core.config.tokenizer import TokenizerConfig
 from core.config.train import TrainConfig
+from core.families import title_of_family
 from core.pretraining.look import CorpusLook, look_at
 from core.pretraining.plan import (
     LEAST_STEPS,
@@ -28,6 +29,7 @@ from core.pretraining.plan import (
     few_steps,
     few_validation_sequences,
 )
+from core.tokenizer.llama_cpp import describe_misfit, runs_decoder
 from core.training.automatic import explain
 from core.training.inputs import open_inputs
 from core.training.recipe import Plan, plan
@@ -56,12 +58,12 @@ def explain_automatic(stage: str, config: StageConfig, workspace: Workspace) -> 
     """
     if isinstance(config, TrainConfig):
         return _of_training(stage, config, workspace)
+    warnings = _of_algorithm(config) if isinstance(config, TokenizerConfig) else []
     corpus = getattr(config, "corpus", None)
     if not isinstance(corpus, CorpusConfig) or corpus.source not in _LOOKED_AT:
-        return Explanation(())
+        return Explanation((), tuple(warnings))
     look = _look(corpus.model_dump_json(), _state_of(corpus), str(workspace.root))
     choices: dict[str, Choice] = {}
-    warnings: list[PlanWarning] = []
     if corpus.validation_percent is None and corpus.source != "corpus":
         size = None if corpus.limit else look.total_bytes
         choices["corpus.validation_percent"] = choose_validation_percent(size)
@@ -76,6 +78,14 @@ def explain_automatic(stage: str, config: StageConfig, workspace: Workspace) -> 
     return Explanation(_settings(stage, choices), tuple(warnings))
 
 
+def _of_algorithm(config: TokenizerConfig) -> list[PlanWarning]:
+    if config.algorithm == "byte_level_bpe" or not runs_decoder(config.family):
+        return []
+    title = title_of_family(config.family)
+    sentence = f"llama.cpp runs {title} only with a byte-level BPE tokenizer"
+    return [PlanWarning(sentence, {"algorithm": "byte_level_bpe"})]
+
+
 def _of_training(stage: str, config: TrainConfig, workspace: Workspace) -> Explanation:
     resolved, choices = explain(config, workspace)
     inputs = open_inputs(resolved, workspace)
@@ -85,6 +95,8 @@ def _of_training(stage: str, config: TrainConfig, workspace: Workspace) -> Expla
         warnings.append(few_steps(planned.num_train_steps, _more_steps(config, planned)))
     if len(inputs.validation_rows) < LEAST_VALIDATION_SEQUENCES:
         warnings.append(few_validation_sequences(len(inputs.validation_rows)))
+    if misfit := describe_misfit(inputs.tokenizer, inputs.architecture.model_type):
+        warnings.append(PlanWarning(misfit, {}))
     return Explanation(_settings(stage, choices), tuple(warnings))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import re
 import zlib
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from core.config.corpus import CorpusConfig
 from core.corpus.cleaning.language import identify_language
 from core.corpus.languages import name_of_language
-from core.corpus.sampling import Limits, sample_corpus
+from core.corpus.sampling import Limits, SourceSample, sample_corpus
 from core.corpus.scripts import SYMBOLS, count_scripts
 from core.corpus.stretches import DOCUMENT_END
 from core.workspace.workspace import Workspace
@@ -28,6 +29,8 @@ _MANY_DAMAGED = 0.01
 # Text of any language compresses better; random letters don't.
 _RANDOM_RATIO = 0.97
 _COMPRESSED = 1 << 16
+# Bits per letter; languages have more, DNA has 2.
+_LEAST_ENTROPY = 3.0
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,8 @@ def look_at(config: CorpusConfig, workspace: Workspace) -> CorpusLook:
         del letters[space]
     is_random = _is_random(texts, letters)
     copies = 1 - len(set(texts)) / len(texts)
-    languages = [] if is_random else _languages(texts)
+    is_language = not is_random and _entropy(letters) >= _LEAST_ENTROPY
+    languages = _languages(texts) if is_language else []
     scripts = [script.name for script in count_scripts(texts) if script.name != SYMBOLS]
     return CorpusLook(
         total_bytes=total,
@@ -87,7 +91,7 @@ def look_at(config: CorpusConfig, workspace: Workspace) -> CorpusLook:
         language=languages[0][0] if languages else "",
         script=scripts[0] if scripts else "",
         copies=copies,
-        remarks=tuple(_remarks(texts, copies, languages, is_random)),
+        remarks=(*_remarks_on_encodings(samples), *_remarks(texts, copies, languages, is_random)),
         is_random=is_random,
     )
 
@@ -104,6 +108,12 @@ def _languages(texts: Sequence[str]) -> list[tuple[str, float]]:
     names = Counter(name_of_language(identify_language(passage)[0]) for passage in passages)
     del names[""]
     return [(name, count / len(passages)) for name, count in names.most_common()]
+
+
+def _remarks_on_encodings(samples: Sequence[SourceSample]) -> list[str]:
+    names = sorted({name for sample in samples for name in sample.encodings} - {"utf-8"})
+    shown = " and ".join(name.upper() for name in names)
+    return [f"It is read as {shown}; check that the letters look right"] if names else []
 
 
 def _remarks(
@@ -130,6 +140,12 @@ def _remarks(
     if marked_up >= _MUCH_MARKUP * len(texts):
         remarks.append(f"{marked_up / len(texts):.0%} of the documents hold HTML or XML tags")
     return remarks
+
+
+def _entropy(letters: Counter[str]) -> float:
+    """Returns the entropy of a letter, in bits."""
+    shares = [count / letters.total() for count in letters.values()]
+    return -sum(share * math.log2(share) for share in shares)
 
 
 def _is_random(texts: Sequence[str], letters: Counter[str]) -> bool:

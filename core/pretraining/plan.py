@@ -13,9 +13,12 @@ from core.automatic.rules import (
     choose_validation_percent,
     choose_vocab_size,
 )
+from core.config.corpus import CorpusConfig
 from core.config.pretrain import PretrainConfig
 from core.config.train import TrainConfig
+from core.messages.mentions import render
 from core.pretraining.look import CorpusLook, look_at
+from core.pretraining.reading import readable
 from core.pretraining.stages import pretrain_stages
 from core.training.automatic import forecast
 from core.workspace.workspace import Workspace
@@ -47,11 +50,16 @@ class PlanWarning:
     """Something that keeps the model from learning, and the change that helps.
 
     Attributes:
+        text: A sentence in which mentions of options are marked.
         changes: Values by field of `PretrainConfig`; empty: only other text helps.
     """
 
-    sentence: str
+    text: str
     changes: Mapping[str, Any]
+
+    @property
+    def sentence(self) -> str:
+        return render(self.text)
 
 
 @dataclass(frozen=True)
@@ -89,7 +97,11 @@ class PretrainPlan:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns JSON values."""
-        return asdict(self)
+        warnings = [
+            {"sentence": warning.sentence, "changes": dict(warning.changes)}
+            for warning in self.warnings
+        ]
+        return {**asdict(self), "warnings": warnings}
 
 
 def describe_duration(seconds: float) -> str:
@@ -107,8 +119,10 @@ def plan_pretraining(config: PretrainConfig, workspace: Workspace) -> PretrainPl
     Raises:
         ConfigError, CorpusError: There is no readable text.
     """
+    given = config
+    config = config.model_copy(update={"corpus": readable(config.corpus, workspace)})
     look = look_at(config.corpus, workspace)
-    size = _bytes_of(look)
+    size = look.total_bytes or _ASSUMED_BYTES
     vocabulary = choose_vocab_size(_letters_of(look, size), look.alphabet)
     length = choose_sequence_length(look.total_bytes)
     percent = _percent(config, look)
@@ -126,6 +140,7 @@ def plan_pretraining(config: PretrainConfig, workspace: Workspace) -> PretrainPl
         sequences=sequences, documents=look.documents or 0,
     )  # fmt: skip
     settings = (
+        *_reading(given.corpus, config.corpus),
         Setting("clean", "validation_percent", percent.value, percent.reason),
         Setting("tokenizer", "vocab_size", vocabulary.value, vocabulary.reason),
         Setting("shards", "max_seq_length", length.value, length.reason),
@@ -146,8 +161,11 @@ def plan_pretraining(config: PretrainConfig, workspace: Workspace) -> PretrainPl
     )
 
 
-def _bytes_of(look: CorpusLook) -> int:
-    return look.total_bytes or _ASSUMED_BYTES
+def _reading(given: CorpusConfig, corpus: CorpusConfig) -> list[Setting]:
+    if given.text_unit == corpus.text_unit:
+        return []
+    reason = "lines end at a width, within sentences"
+    return [Setting("clean", "text_unit", corpus.text_unit, reason)]
 
 
 def _letters_of(look: CorpusLook, size: int) -> int:
@@ -206,6 +224,6 @@ def few_validation_sequences(count: int) -> PlanWarning:
     """Warns of a validation loss that is rough."""
     return PlanWarning(
         f"Only {count} sequences are held out, so that the validation loss will be rough. A larger "
-        "validation_percent or more text helps",
+        "⟬validation_percent⟭ or more text helps",
         {},
     )

@@ -29,6 +29,7 @@ def pretrain_stages(
     """Returns the stages: cleaning of exact copies, tokenizer, shards and training.
 
     Args:
+        config: Its corpus is read as it is, see `readable`.
         reserved: Names that queued runs will take, by kind of artifact.
     """
     name = config.name or _name_of(config.corpus)

@@ -6,8 +6,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+from core.config.base import StageConfig
 from core.config.pretrain import PretrainConfig
 from core.families import find_family
+from core.pretraining.reading import readable
 from core.pretraining.stages import pretrain_stages
 from core.runs.chain import reserved_names, submit_chain
 from core.runs.local import run_here
@@ -36,19 +38,28 @@ def corpus_values(text: str) -> dict[str, str]:
     return {"source": "files", "path": text}
 
 
+def stages_to_start(workspace: Workspace, config: PretrainConfig) -> list[tuple[str, StageConfig]]:
+    """Returns the stages with free names, on files that are read as a look at them suggests.
+
+    Raises:
+        ConfigError, CorpusError: There is no readable text.
+    """
+    config = config.model_copy(update={"corpus": readable(config.corpus, workspace)})
+    return pretrain_stages(config, workspace, reserved_names(workspace))
+
+
 def submit_pretraining(workspace: Workspace, config: PretrainConfig) -> list[str]:
     """Queues the stages; returns their runs in order.
 
     Raises:
         ConfigError: A setting is wrong.
     """
-    stages = pretrain_stages(config, workspace, reserved_names(workspace))
-    return submit_chain(workspace, stages)
+    return submit_chain(workspace, stages_to_start(workspace, config))
 
 
 def run_pretraining(workspace: Workspace, config: PretrainConfig) -> Artifact:
     """Runs the stages in this process; returns the model."""
-    stages = pretrain_stages(config, workspace, reserved_names(workspace))
+    stages = stages_to_start(workspace, config)
     return [run_here(stage, stage_config, workspace) for stage, stage_config in stages][-1]
 
 

@@ -30,7 +30,7 @@ def chosen_languages(config: CleanConfig) -> frozenset[str]:
             f"The language {unknown[0]!r} can't be identified",
             expected="ISO 639 codes among " + ", ".join(sorted(known)),
             received=config.languages,
-            fix="choose known codes, or leave languages empty",
+            fix="choose known codes, or leave ⟬languages⟭ empty",
             field="languages",
         )
     return codes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from core.messages.values import byte_count
 from core.records.events import Reporter
 
 
@@ -27,7 +28,7 @@ class Pace:
 
     def report(self, done: int, parts: int, size_bytes: int) -> None:
         of = f" of {self._parts:,}" if self._parts else ""
-        note = f"{self._title}, part {parts:,}{of}, {size_bytes / 1e6:,.1f} MB"
+        note = f"{self._title}, part {parts:,}{of}, {byte_count(size_bytes)}"
         self._reporter.progress(done, self._total, self._unit, note, self._seconds_left(done))
 
     def _seconds_left(self, done: int) -> float | None:

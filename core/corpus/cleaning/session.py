@@ -182,7 +182,6 @@ class SessionPool:
             raise CorpusError(
                 "The sample of the preview is gone",
                 expected="a sample that was read since the web app started",
-                received="none",
                 fix="preview again",
             )
         return session.preview(config)
@@ -192,7 +191,6 @@ def _failed(seconds: float | None) -> CorpusError:
     return CorpusError(
         "The preview of cleaning took too long" if seconds else "The preview of cleaning failed",
         expected=f"an answer within {seconds:.0f} s" if seconds else "an answer",
-        received="none",
         fix="switch off the step that you switched on last; a run has no such limit",
     )
 

@@ -15,7 +15,7 @@ from core.corpus.cleaned import CleanedSource
 from core.corpus.cleaning import parts as batches
 from core.corpus.cleaning.pace import Pace
 from core.corpus.cleaning.part_task import SPOOLED, PartTask
-from core.corpus.cleaning.parts import REFERENCE, TRAIN, VALIDATION, Batch, split_parts, write_batch
+from core.corpus.cleaning.parts import REFERENCE, TRAIN, VALIDATION, split_parts, write_batch
 from core.corpus.cleaning.work_folder import Spool, WorkFolder
 from core.corpus.part_steps import (
     SKIPPED,
@@ -175,7 +175,7 @@ def spool_part(
     for number, batch in enumerate(split_parts(documents, batch_bytes)):
         name = f"{number:06d}.npz"
         write_batch(folder / name, batch)
-        batch_size = _size_of(batch)
+        batch_size = sum(len(text.encode()) for text in batch.texts)
         written.append([name, len(batch), batch_size])
         done, size = done + len(batch), size + batch_size
         reporter.raise_if_stopped()
@@ -185,7 +185,3 @@ def spool_part(
 
 def _kind_of(split: Split) -> int:
     return VALIDATION if split == "validation" else TRAIN
-
-
-def _size_of(batch: Batch) -> int:
-    return sum(len(text.encode()) for text in batch.texts)

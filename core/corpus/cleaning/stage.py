@@ -229,7 +229,7 @@ def _only_held_out(name: str, documents: int) -> CorpusError:
         f"The source {name} has no training document",
         expected="at least one that is not held out for validation",
         received=f"{documents:,} documents, all held out",
-        fix="add text to this source, lower validation_percent, or leave the source out",
+        fix="add text to this source, lower ⟬validation_percent⟭, or leave the source out",
         field="validation_percent",
     )
 

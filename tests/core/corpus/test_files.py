@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,29 @@ def test_validation_file_is_excluded_from_training(tmp_path: Path, pattern: str)
 def test_file_name_with_brackets_is_not_a_pattern(tmp_path: Path) -> None:
     (tmp_path / "a[1].txt").write_text("one")
     assert read(tmp_path / "a[1].txt") == ["one"]
+
+
+def test_text_is_read_whatever_its_suffix(tmp_path: Path) -> None:
+    (tmp_path / "app.log").write_text("one\ntwo\n")
+    (tmp_path / "app.log.1.gz").write_bytes(gzip.compress(b"zero\n"))
+    (tmp_path / "genes").write_text(">a\nACGT\n")
+    (tmp_path / "data.bin").write_bytes(bytes(range(256)) * 9)
+    (tmp_path / "LICENSE").write_text("none")
+    assert read(tmp_path / "app.log") == ["one", "two"]
+    assert read(tmp_path / "app.log.1.gz") == ["zero"]
+    assert read(tmp_path / "*.log*") == ["one", "two", "zero"]
+    # In a folder, only if nothing has a suffix of text or tables.
+    assert read(tmp_path) == ["one", "two", "zero", ">a", "ACGT"]
+    with pytest.raises(CorpusError, match=r"data\.bin has an unsupported file type"):
+        read(tmp_path / "data.bin")
+    source = FilesSource(CorpusConfig(source="files", path=str(tmp_path)))
+    assert {skipped.name for skipped in source.report.skipped} == {"LICENSE", "data.bin"}
+    (tmp_path / "a.csv").write_text("text\nrow\n")
+    assert read(tmp_path) == ["row"]
+    with zipfile.ZipFile(tmp_path / "logs.zip", "w") as archive:
+        archive.write(tmp_path / "app.log", "logs/app.log")
+        archive.write(tmp_path / "data.bin", "logs/data.bin")
+    assert read(tmp_path / "logs.zip") == ["one", "two"]
 
 
 def test_missing_or_unsupported_path_is_reported(tmp_path: Path) -> None:

@@ -163,6 +163,54 @@ def test_invalid_utf_8_byte_can_be_replaced_or_ignored(tmp_path: Path) -> None:
     assert read(tmp_path / "a.txt", encoding_errors="ignore")[-1] == "bad  byte"
 
 
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        (KOREAN, "utf-8"),
+        (KOREAN, "utf-16"),
+        (KOREAN, "utf-16-le"),
+        (KOREAN, "cp949"),
+        (FRENCH, "cp1252"),
+        (JAPANESE, "cp932"),
+        (CHINESE, "gb18030"),
+    ],
+)
+def test_each_file_is_read_in_the_encoding_that_it_seems_to_have(
+    tmp_path: Path, text: str, encoding: str
+) -> None:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    (folder / "a.txt").write_text(f"{FRENCH}\n", "utf-8")
+    # What isn't ASCII comes late.
+    ascii_part = "" if encoding.startswith("utf-16") else "plain\n" * 60_000
+    (folder / "b.txt").write_bytes((ascii_part + f"{text}\n" * 30).encode(encoding))
+    expected = [FRENCH, *["plain"] * ascii_part.count("\n"), *[text] * 30]
+    assert read(folder, encoding="auto") == expected
+    source = FilesSource(CorpusConfig(source="files", path=str(folder), encoding="auto"))
+    parts = list(source.parts("train", 100_000))
+    assert [line for part in parts for line in part.source.documents("train")] == expected
+
+
+def test_characters_that_cannot_be_decoded_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes("né ça è là\n".encode() * 50 + b"bad \xff and \xfe\n")
+    (tmp_path / "b.csv").write_bytes(b"text\n" + "né ça\n".encode() * 50 + b"\xff\n")
+    reading = {"encoding": "auto", "encoding_errors": "replace"}
+    config = CorpusConfig.parse({"source": "files", "path": str(tmp_path), **reading})
+    source = FilesSource(config)
+    assert "bad \ufffd and \ufffd" in list(source.documents("train"))
+    source.columns()
+    [finding] = source.report.describe_findings()
+    assert finding.startswith("3 characters are U+FFFD")
+
+
+@pytest.mark.parametrize("separator", ["\0", "\0\n"])
+def test_nul_characters_in_text_are_not_taken_for_utf_16(tmp_path: Path, separator: str) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text(separator.join(["a plain line of text"] * 40))
+    reading = {"encoding": "auto", "encoding_errors": "ignore"}
+    assert "a plain line" in read(path, **reading)[0]
+
+
 def test_nul_characters_are_refused_with_the_likely_cause(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes("plain ascii\n".encode("utf-16-le"))
     assert "UTF-16-LE without a byte order mark" in refused(tmp_path / "a.txt").problem

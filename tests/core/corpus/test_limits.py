@@ -194,7 +194,7 @@ def test_each_file_is_checked_separately(tmp_path: Path) -> None:
     paths = sorted(tmp_path.iterdir())
     problems = check_files(paths, CorpusConfig(source="files"), Workspace(tmp_path)).problems
     assert sorted(path.name for path in problems) == ["b.txt", "c.docx"]
-    assert "set encoding to" in problems[tmp_path / "b.txt"]
+    assert "set encoding to" in problems[tmp_path / "b.txt"].fix
 
 
 @pytest.mark.slow(4)

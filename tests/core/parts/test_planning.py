@@ -288,12 +288,10 @@ class Sizes(Reporter):
         self.notes.append(values[3])
 
 
-def test_progress_of_little_text_has_fractions_of_a_megabyte(
-    workspace: Workspace, tmp_path: Path
-) -> None:
+def test_progress_of_little_text_is_in_kilobytes(workspace: Workspace, tmp_path: Path) -> None:
     path = tmp_path / "text.txt"
     path.write_text("a line of a text\n" * 3000)
     parts = open_corpus(CorpusConfig(path=str(path)), workspace).parts(30_000)
     reporter = Sizes()
     PartProgress(parts, (), reporter).report(1)
-    assert reporter.notes == ["0.03 of 0.05 MB"]
+    assert reporter.notes == ["30 kB of 51 kB"]

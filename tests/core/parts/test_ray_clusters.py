@@ -114,7 +114,7 @@ def test_tokenizer_and_shards_of_a_cluster_that_loses_a_node_are_the_same(
               "part_mb": 0.03, "workers": 1}  # fmt: skip
     alone = build(ShardConfig(**values, name="alone"), workspace)
     config = ShardConfig(**{**values, "workers": None}, name="three", cluster="ray://auto")
-    reporter = Killing(cluster, "MB 2 parts")
+    reporter = Killing(cluster, "B 2 parts")
     three = build(config, workspace, reporter)
     assert reporter.node is None
     assert len(list((alone.path / "train").iterdir())) > 3

@@ -4,23 +4,36 @@ from __future__ import annotations
 
 import itertools
 import random
+import textwrap
 from pathlib import Path
 
 import pytest
 
 from core.config.corpus import CorpusConfig
+from core.config.named_source import NamedSource
 from core.config.shards import ShardConfig
 from core.config.tokenizer import TokenizerConfig
 from core.config.train import TrainConfig
-from core.pretraining import PretrainPlan, plan_pretraining
+from core.pretraining import PretrainPlan, plan_pretraining, readable
 from core.pretraining.explain import explain_automatic
+from core.pretraining.reading import is_wrapped
 from core.pretraining.start import config_of
+from core.records.events import Reporter
+from core.training.inputs import open_inputs
 from core.workspace.workspace import Workspace
 from tests.core.training.test_trainer import make_inputs
 
 _WORDS = (
     "the old house by sea sleeps while a small captain reads letters in winter and night".split()
 )
+
+
+class Recording(Reporter):
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warn(self, message: str, **fields: object) -> None:
+        self.warnings.append(message)
 
 
 def write_text(path: Path, documents: int) -> str:
@@ -46,6 +59,41 @@ def test_a_text_gets_settings_with_reasons_and_no_warning(
     assert values["per_replica_batch_size"] <= 32
     assert all(one.reason for one in plan.settings)
     assert plan.look.language == "English" and plan.look.words == 4000 * 14
+
+
+def test_files_of_any_encoding_and_width_are_read_without_a_setting(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    book = tmp_path / "book.asc"
+    words = "le garçon a été très élégant et déjà là, où il s'ennuyait sans père ni mère".split()
+    chosen = random.Random(1).choices(words, k=6000)
+    book.write_bytes(textwrap.fill(" ".join(chosen), 70).encode("cp1252"))
+    plan = plan_pretraining(config_of(str(book)), workspace)
+    assert any("CP1252" in remark for remark in plan.look.remarks)
+    assert {one.field: one.value for one in plan.settings}["text_unit"] == "paragraph"
+    reading = readable(config_of(str(book)).corpus, workspace)
+    assert (reading.encoding, reading.text_unit) == ("auto", "paragraph")
+    # What is set stays.
+    own = {"source": "files", "path": str(book), "encoding": "cp1252", "text_unit": "line"}
+    given = readable(CorpusConfig.parse(own), workspace)
+    assert (given.encoding, given.text_unit) == ("cp1252", "line")
+    several = NamedSource(name="web", path=str(book))
+    [source] = readable(CorpusConfig(sources=(several,)), workspace).sources
+    assert source.encoding == "auto"
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (textwrap.wrap("a ship sails to the far island and " * 200, 72), True),
+        ([f"hey {'what ' * (number % 13)}are you doing" for number in range(300)], False),
+        ([f"[{number}] notice: worker init ok state {number % 7}" for number in range(300)], False),
+        (["apple", "tree", "house", "river"] * 100, False),
+        (["다음 날 아침에 그는 바다로 갔다."] * 100, False),
+    ],
+)
+def test_lines_that_end_at_a_width_are_recognised(lines: list[str], expected: bool) -> None:
+    assert is_wrapped(lines) is expected
 
 
 def test_more_minutes_never_let_a_model_of_the_same_size_read_less(
@@ -77,6 +125,7 @@ def test_too_small_and_random_texts_are_said_before_the_start(
     noise.write_text("\n".join("".join(letters[at : at + 100]) for at in range(0, 300_000, 100)))
     noisy = plan_pretraining(config_of(str(noise)), workspace)
     assert any("random" in one.sentence for one in noisy.warnings)
+    assert noisy.look.language == ""
 
 
 def test_a_vocabulary_too_large_for_the_text_is_warned_of(
@@ -88,6 +137,10 @@ def test_a_vocabulary_too_large_for_the_text_is_warned_of(
     large = TokenizerConfig(corpus=corpus, vocab_size=30_000)
     [warning] = explain_automatic("tokenizer", large, workspace).warnings
     assert warning.changes == {"vocab_size": None}
+    unfit = TokenizerConfig(corpus=corpus, family="gpt2", algorithm="wordpiece")
+    [warning] = explain_automatic("tokenizer", unfit, workspace).warnings
+    assert "llama.cpp" in warning.sentence
+    assert warning.changes == {"algorithm": "byte_level_bpe"}
     shards = explain_automatic("shards", ShardConfig(corpus=corpus), workspace)
     assert [one.value for one in shards.settings if one.field == "max_seq_length"] == [64]
 
@@ -103,3 +156,10 @@ def test_few_steps_are_warned_of_with_the_change_that_helps(tmp_path: Path) -> N
     assert not [one for one in found.warnings if "training steps" in one.sentence]
     values = {one.field: one.value for one in found.settings}
     assert values["num_train_epochs"] > 1
+    # Made here, for its shards: a decoder with another tokenizer than llama.cpp's.
+    decoder = explain_automatic("train", TrainConfig(shards="rows", family="gpt2"), workspace)
+    [misfit] = [warning.sentence for warning in decoder.warnings if "GGUF" in warning.sentence]
+    assert "not Unigram" in misfit and "--algorithm byte_level_bpe" in misfit
+    reporter = Recording()
+    open_inputs(TrainConfig(shards="rows", family="gpt2"), workspace, reporter)
+    assert reporter.warnings == [f"{misfit}."]

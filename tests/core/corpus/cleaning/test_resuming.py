@@ -177,7 +177,7 @@ def test_stopped_cleaning_continues_in_the_same_pass(
 
 def test_progress_shows_parts_bytes_and_the_time_left(whole: Whole) -> None:
     filtering = [note for note in whole.reporter.notes if note.startswith("filtering")]
-    assert filtering[1].startswith("filtering, part 2 of ") and filtering[1].endswith(" MB")
+    assert filtering[1].startswith("filtering, part 2 of ") and filtering[1].endswith(" kB")
     assert any(whole.reporter.seconds_left)
 
 

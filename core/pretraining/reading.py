@@ -1,0 +1,73 @@
+"""Chooses how a person's own files are read: their encoding, and what of them is a document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TypeVar
+
+from core.config.corpus import CorpusConfig
+from core.config.named_source import NamedSource
+from core.corpus.sampling import Limits, sample_corpus
+from core.workspace.workspace import Workspace
+
+T = TypeVar("T", CorpusConfig, NamedSource)
+
+_LIMITS = Limits(bytes=256 << 10, seconds=2.0)
+ANY_ENCODING = {"encoding": "auto", "encoding_errors": "replace"}
+_UNIT = "text_unit"
+_SMALL_BYTES = 16 << 20
+_FEWEST_LINES = 20
+# Share of lines that begin within a sentence; lengths of wrapped lines, relative to the 90th
+# percentile, at the 50th and 99th one.
+_CONTINUED = 0.25
+_LEAST_MEDIAN, _MOST_LENGTH = 0.75, 2.0
+_LEAST_WIDTH = 40
+
+
+def readable(corpus: CorpusConfig, workspace: Workspace) -> CorpusConfig:
+    """Returns the corpus; how its files are read, if it isn't set, is chosen by a look at them.
+
+    Raises:
+        ConfigError, CorpusError: There is no readable text.
+    """
+    if corpus.source == "several":
+        sources = tuple(_in_any_encoding(source) for source in corpus.sources)
+        return corpus.model_copy(update={"sources": sources})
+    if corpus.source != "files":
+        return corpus
+    given = corpus.model_fields_set
+    corpus = _in_any_encoding(corpus)
+    if _UNIT in given or corpus.text_unit != "line":
+        return corpus
+    samples = sample_corpus(corpus, workspace, _LIMITS)
+    # Without blank lines, a file is one paragraph, which has to fit into memory.
+    has_paragraphs = any(sample.skipped for sample in samples)
+    is_small = sum(sample.total_bytes for sample in samples) <= _SMALL_BYTES
+    lines = [text for sample in samples for text in sample.texts]
+    if (has_paragraphs or is_small) and is_wrapped(lines):
+        return corpus.model_copy(update={_UNIT: "paragraph"})
+    return corpus
+
+
+def _in_any_encoding(source: T) -> T:
+    if source.source != "files" or source.encoding:
+        return source
+    given = source.model_fields_set
+    unset = {name: value for name, value in ANY_ENCODING.items() if name not in given}
+    return source.model_copy(update=unset)
+
+
+def is_wrapped(lines: Sequence[str]) -> bool:
+    """Returns whether lines end at a width, within sentences."""
+    if len(lines) < _FEWEST_LINES:
+        return False
+    lengths = sorted(map(len, lines))
+    middle, long, longest = (lengths[int(share * len(lengths))] for share in (0.5, 0.9, 0.99))
+    continued = sum(line[:1].islower() for _, line in pairwise(lines)) / len(lines)
+    return (
+        continued >= _CONTINUED
+        and long >= _LEAST_WIDTH
+        and middle >= _LEAST_MEDIAN * long
+        and longest <= _MOST_LENGTH * long
+    )
