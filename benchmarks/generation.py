@@ -1,10 +1,10 @@
 """Generation throughput: ours beside transformers' `generate` on PyTorch, in one run.
 
 Both write greedily with their key-value caches, one text at a time, from the same checkpoint with
-random weights and no end token: GPT-2, T5 and BART, in float32 and in bfloat16. Ours is what the
-Playground's process runs, on JAX and the CPU. In float32 both must write the same tokens. Each side
-has a process of its own; they take turns, so that whatever else the machine does meets both. A
-figure is the median over the rounds.
+random weights and no end token, of each family that writes, in float32 and in bfloat16. Ours is
+what the Playground's process runs, on JAX and the CPU. In float32 both must write the same tokens.
+Each side has a process of its own; they take turns, so that whatever else the machine does meets
+both. A figure is the median over the rounds.
 
     python -m benchmarks.generation [--size mini] [--new-tokens 96] [--rounds 5]
 """
@@ -36,7 +36,7 @@ from benchmarks.sides import (
 
 # With random weights two tokens come to a tie sooner or later, and rounding decides.
 SAME_TOKENS = 48
-FAMILIES = ("gpt2", "t5", "bart")
+FAMILIES = ("gpt2", "llama", "qwen3", "t5", "bart")
 DTYPES = ("float32", "bfloat16")
 PROMPT = "The small house sleeps in winter, and the old ship never reads a golden letter. "
 VOCAB_SIZE, POSITIONS = 10_000, 512

@@ -45,6 +45,30 @@ def peer_model(size: str, vocab_size: int, length: int, pad_id: int, dropout: fl
     return RobertaForMaskedLM._from_config(config, attn_implementation="sdpa").train()
 
 
+def peer_decoder(
+    family: str, size: str, vocab_size: int, length: int, pad_id: int, dropout: float
+) -> Any:
+    """Returns the peer's decoder, ready to train, with the dimensions that ours has at a size."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    from core.config.train import TrainConfig
+    from core.models.configs import config_values
+    from core.models.registry import resolve_architecture
+
+    config = TrainConfig(
+        family=family,
+        size=size,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+    )
+    architecture = resolve_architecture(
+        config, vocab_size=vocab_size, row_length=length, pad_id=pad_id
+    )
+    values = config_values(architecture)
+    theirs = AutoConfig.for_model(values.pop("model_type"), **values)
+    return AutoModelForCausalLM.from_config(theirs, attn_implementation="sdpa").train()
+
+
 def peer_config(
     size: str, vocab_size: int, length: int, pad_id: int, dropout: float, **more: Any
 ) -> Any:

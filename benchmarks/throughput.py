@@ -5,7 +5,8 @@ forward with the head at the masked positions, cross-entropy, backward, AdamW. T
 `RobertaForMaskedLM` (scaled-dot-product attention) called with labels that are -100 but at the same
 number of positions, backward, `torch.optim.AdamW` (fused), on a batch that lies ready; under
 `torch.compile` where that is found to be faster. Both have the same dimensions, batch, dropout and
-precision (on PyTorch bfloat16 means autocast).
+precision (on PyTorch bfloat16 means autocast). Of a decoder, both predict each next token; its
+peer has no dropout on hidden states.
 
 Each side has a process of its own. They take turns, so that whatever else the machine does meets
 both; a figure is the median over the rounds of the round's median step.
@@ -38,12 +39,14 @@ from benchmarks.sides import (
 )
 
 MASK_ID, PAD_ID, SPECIAL_IDS = 4, 3, 5
+DECODERS = ("llama", "qwen3", "gpt2")
 
 
 @dataclass(frozen=True)
 class Shapes:
     """Model and batch, the same on both sides."""
 
+    family: str = "roberta"
     size: str = "mini"
     batch: int = 32
     length: int = 128
@@ -63,6 +66,7 @@ def main() -> None:
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--family", choices=["roberta", *DECODERS], default="roberta")
     parser.add_argument("--size", default="mini")
     parser.add_argument("--batch", type=int, default=32, help="rows in a step")
     parser.add_argument("--length", type=int, default=128, help="tokens in a row")
@@ -91,8 +95,9 @@ def report(found: dict[str, list[float]], shapes: Shapes) -> None:
     medians = {side: statistics.median(rounds) for side, rounds in found.items()}
     names = {"ours": f"ours ({shapes.engine})", "torch": "transformers on PyTorch"}
     packages = {"ours": ("keras", shapes.engine), "torch": ("torch", "transformers")}
-    print(f"{shapes.size}, batch {shapes.batch} x {shapes.length}, vocabulary {shapes.vocab_size}, "
-          f"dropout {shapes.dropout}, {shapes.dtype}; {describe_machine()}")  # fmt: skip
+    print(f"{shapes.family} {shapes.size}, batch {shapes.batch} x {shapes.length}, vocabulary "
+          f"{shapes.vocab_size}, dropout {shapes.dropout}, {shapes.dtype}; "
+          f"{describe_machine()}")  # fmt: skip
     for side, rounds in found.items():
         versions = ", ".join(f"{name} {metadata.version(name)}" for name in packages[side])
         spread = f"{min(rounds):.0f} to {max(rounds):.0f}"
@@ -128,10 +133,13 @@ def prepare_ours(shapes: Shapes) -> Callable[[int], None]:
     """Returns our training step."""
     from core.backends.selection import select_backend
     from core.config.train import TrainConfig
+    from core.objectives.clm import CausalLanguageModel
     from core.objectives.mlm import MaskedLanguageModel
+    from core.objectives.objective import Objective
 
     config = TrainConfig(
         preset="classic",
+        family=shapes.family,
         size=shapes.size,
         engine=shapes.engine,
         device="cpu",
@@ -150,8 +158,10 @@ def prepare_ours(shapes: Shapes) -> Callable[[int], None]:
     )
     schedule = LearningRateSchedule("linear", config.learning_rate, 100, 10_000)
     engine = create_backend(devices, lambda: build_for_training(config, architecture, schedule))
-    special = np.arange(SPECIAL_IDS, dtype=np.int32)
-    objective = MaskedLanguageModel(shapes.length, 0.15, MASK_ID, shapes.vocab_size, special)
+    objective: Objective = CausalLanguageModel(shapes.length, shapes.vocab_size, PAD_ID)
+    if shapes.family == "roberta":
+        special = np.arange(SPECIAL_IDS, dtype=np.int32)
+        objective = MaskedLanguageModel(shapes.length, 0.15, MASK_ID, shapes.vocab_size, special)
     rows = make_rows(shapes)
 
     def step(number: int) -> None:
@@ -165,14 +175,20 @@ def prepare_torch(shapes: Shapes) -> Callable[[int], None]:
     """Returns the peer's training step, compiled where that is faster here."""
     import torch
 
-    from benchmarks.peer import Mode, fastest_mode, peer_model, peer_step
+    from benchmarks.peer import Mode, fastest_mode, peer_decoder, peer_model, peer_step
 
-    model = peer_model(shapes.size, shapes.vocab_size, shapes.length, PAD_ID, shapes.dropout)
+    dimensions = (shapes.size, shapes.vocab_size, shapes.length, PAD_ID, shapes.dropout)
+    if shapes.family in DECODERS:
+        model = peer_decoder(shapes.family, *dimensions)
+    else:
+        model = peer_model(*dimensions)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=1e-3, fused=True)
     rows = torch.tensor(make_rows(shapes)).long()
     hidden = torch.rand(rows.shape).argsort(dim=1) < round(0.15 * shapes.length)
     labels = torch.where(hidden, rows, -100)
     inputs = torch.where(hidden, MASK_ID, rows)
+    if shapes.family in DECODERS:
+        inputs = labels = rows
 
     def step_in(mode: Mode) -> Callable[[], float]:
         step = peer_step(model, optimizer, mode)

@@ -116,8 +116,8 @@ def for_runs(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def for_supervisors(environment: Mapping[str, str]) -> dict[str, str]:
-    """Selects variables for the worker and supervisors, which start the reporters."""
-    prefixes = (*reporters.PREFIXES, WEBHOOK_VARIABLE)
+    """Selects variables for the worker, which starts the followers, and for supervisors."""
+    prefixes = (*reporters.PREFIXES, WEBHOOK_VARIABLE, "KAGGLE_")
     return {**for_runs(environment), **_reporting(environment, prefixes)}
 
 

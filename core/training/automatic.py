@@ -23,6 +23,7 @@ from core.backends.selection import select_backend
 from core.config.options import title_of
 from core.config.train import TrainConfig, automatic_fields, with_usual_values
 from core.errors import DeviceError, StudioError
+from core.processes.cores import free_share
 from core.records.events import Reporter
 from core.training.planner import (
     DROPOUTS,
@@ -33,10 +34,11 @@ from core.training.planner import (
     measure_cpu_speed,
     measure_speed,
     open_sizes,
+    sequences_by_parameters,
     sizes_of,
     suggest,
 )
-from core.training.recipe import plan
+from core.training.recipe import plan, preset_of
 from core.training.shards_to_come import ShardsToCome
 from core.training.speeds import find_speed
 from core.workspace.workspace import Workspace
@@ -64,14 +66,14 @@ class Device:
         flops: FLOP/s of all devices.
         replicas: Devices that share a step.
         memory_bytes: Memory of one device; None: unknown.
-        is_known: Whether its speed was measured.
+        basis: Source of its speed; "": a guess.
     """
 
     kind: str
     flops: float
     replicas: int
     memory_bytes: int | None = None
-    is_known: bool = True
+    basis: str = ""
 
 
 def _fields_to_derive(config: TrainConfig) -> list[str]:
@@ -161,10 +163,11 @@ def forecast(
         for size in sizes
     }
     device = estimated_device(config, workspace)
-    choices, size = _derived(config, inputs, names, device)
+    speeds = _speeds(config, workspace, device, inputs)
+    choices, size = _derived(config, inputs, names, device, speeds)
     resolved = _with(config, {name: choice.value for name, choice in choices.items()})
     planned = plan(resolved, sequences, row_length, device.replicas)
-    seconds = estimate_seconds(resolved, inputs[size], planned.total_tokens, device.flops)
+    seconds = estimate_seconds(resolved, inputs[size], planned.total_tokens, speeds[size])
     return Forecast(choices, size, planned.num_train_steps, seconds)
 
 
@@ -203,7 +206,22 @@ def _choices(
 ) -> dict[str, Choice]:
     sizes = () if config.size == "auto" else (config.size,)
     inputs = open_sizes(with_usual_values(config), workspace, sizes)
-    return _derived(config, inputs, names, device)[0]
+    speeds = _speeds(config, workspace, device, inputs)
+    return _derived(config, inputs, names, device, speeds)[0]
+
+
+def _speeds(
+    config: TrainConfig, workspace: Workspace, device: Device, inputs: Mapping[Size, PlannedInputs]
+) -> dict[Size, float]:
+    """Returns the device's FLOP/s by size, as earlier runs of the nearest hidden size differ."""
+
+    def relative(size: Size) -> float:
+        width = inputs[size].architecture.hidden_size
+        own = find_speed(workspace, config, device.kind, width)
+        return own / usual if own and usual else 1.0
+
+    usual = find_speed(workspace, config, device.kind)
+    return {size: device.flops * relative(size) for size in inputs}
 
 
 def _derived(
@@ -211,10 +229,11 @@ def _derived(
     inputs: Mapping[Size, PlannedInputs],
     names: list[str],
     device: Device,
+    speeds: Mapping[Size, float],
 ) -> tuple[dict[str, Choice], Size]:
     """Returns the values and reasons by setting, and the size that they are for."""
     first = next(iter(inputs.values()))
-    suggestion = _suggest(config, inputs, names, device)
+    suggestion = _suggest(config, inputs, names, device, speeds)
     if device.kind != "cpu":
         suggestion.values.pop(_MASKING, None)  # Accelerators lose their fused attention by it.
     batch = suggestion.values[_BATCH] * suggestion.values.get(_ACCUMULATION, 1) * device.replicas
@@ -233,21 +252,30 @@ def _derived(
 
 
 def _suggest(
-    config: TrainConfig, inputs: Mapping[Size, PlannedInputs], names: list[str], device: Device
+    config: TrainConfig,
+    inputs: Mapping[Size, PlannedInputs],
+    names: list[str],
+    device: Device,
+    speeds: Mapping[Size, float],
 ) -> Suggestion:
     first = next(iter(inputs.values()))
     per_epoch, length = first.epoch_length, first.shards.row_length
-    hours = tokens = None
+    hours: float | None = None
+    tokens: int | dict[Size, int] | None = None
     given = set(TrainConfig.model_fields) - set(names)
     if config.num_train_steps and not config.evaluate_only:
         shares = device.replicas * config.gradient_accumulation_steps
         batch = config.per_replica_batch_size or _batch_for(
             config.num_train_steps, per_epoch, shares
         )
-        sequences = batch * shares
-        tokens = config.num_train_steps * sequences * length
-        config = config.model_copy(update={_BATCH: batch})
-        given.add(_BATCH)
+        sequences = {
+            size: sequences_by_parameters(config, opened.architecture, length) or batch * shares
+            for size, opened in inputs.items()
+        }
+        tokens = {size: config.num_train_steps * sequences[size] * length for size in inputs}
+        if config.per_replica_batch_size or not preset_of(config).tokens_per_step:
+            config = config.model_copy(update={_BATCH: batch})
+            given.add(_BATCH)
     elif config.evaluate_only or config.num_train_epochs is not None:
         tokens = max(1, int((config.num_train_epochs or 1) * per_epoch)) * length
     else:
@@ -257,7 +285,7 @@ def _suggest(
         inputs,
         hours=hours,
         tokens=tokens,
-        flops=device.flops,
+        flops=speeds,
         replicas=device.replicas,
         memory_bytes=device.memory_bytes,
         given=given,
@@ -291,17 +319,24 @@ def _measured_device(config: TrainConfig, workspace: Workspace) -> Device:
     return Device(devices.kind, flops, devices.count, memory_per_device(devices))
 
 
-def estimated_device(config: TrainConfig, workspace: Workspace) -> Device:
-    """Estimates the device without a backend."""
+def estimated_device(
+    config: TrainConfig, workspace: Workspace, hidden_size: int | None = None
+) -> Device:
+    """Estimates the device without a backend.
+
+    Args:
+        hidden_size: Earlier runs of the nearest one count; None: of any.
+    """
     hardware = find_hardware()
     try:
         kind = choose(config, hardware).kind if not config.target else "accelerator"
         replicas = estimate_devices(config, hardware) if not config.target else 1
     except DeviceError:
         kind, replicas = "accelerator", 1  # The run may execute on another machine.
+    flops = find_speed(workspace, config, kind, hidden_size)
+    basis = "earlier runs here" if flops else ""
     if kind != "cpu":
-        flops = find_speed(workspace, config, kind)
-        known = flops is not None
-        return Device(kind, flops or _ACCELERATOR_FLOPS * replicas, replicas, is_known=known)
-    flops = find_speed(workspace, config, kind) or measure_cpu_speed()
-    return Device(kind, flops, replicas, estimate_memory(config, hardware))
+        return Device(kind, flops or _ACCELERATOR_FLOPS * replicas, replicas, basis=basis)
+    flops = (flops or measure_cpu_speed()) * free_share()
+    memory = estimate_memory(config, hardware)
+    return Device(kind, flops, replicas, memory, basis or "a timed matrix multiplication")

@@ -16,13 +16,15 @@ LAID_OUT_ALIKE = ("mlm", "clm")
 
 
 def incompatibilities(shards: Shards, tokenizer: StudioTokenizer) -> dict[str, str]:
-    """Maps each family to its incompatibility, or ""."""
+    """Maps each family to its incompatibility, or ""; mentions of options are marked."""
     reasons: dict[str, str] = {}
     for family in list_families():
         missing = missing_for(tokenizer, family.name)
         reasons[family.name] = f"the tokenizer lacks {missing}" if missing else ""
         if not missing and not any(reads(name, shards.objective) for name in family.objectives):
-            reasons[family.name] = f"the shards were built for the objective {shards.objective}"
+            reasons[family.name] = (
+                f"the shards were built for the objective ⟬objective:{shards.objective}⟭"
+            )
     return reasons
 
 
@@ -32,10 +34,10 @@ def check_layout(objective: str, laid_out_for: str, name: str = "to come") -> No
         families = ", ".join(families_of_objective(laid_out_for))
         raise ConfigError(
             f"The shards {name} were built for another objective",
-            expected=f"shards built with objective {objective}",
-            received=f"shards built with objective {laid_out_for}",
-            fix=f"build shards with objective {objective}, or choose a family that trains with "
-            f"{laid_out_for}: {families}",
+            expected=f"shards built with objective ⟬objective:{objective}⟭",
+            received=f"shards built with objective ⟬objective:{laid_out_for}⟭",
+            fix=f"build shards with objective ⟬objective:{objective}⟭, or choose a family that "
+            f"trains with ⟬objective:{laid_out_for}⟭: {families}",
             field="shards",
         )
 

@@ -193,6 +193,5 @@ def _nothing_to_predict(source: str) -> ShardError:
         "The validation sequences contain no tokens to predict"
         + (f", those of {source}" if source else ""),
         expected="sequences with ordinary tokens",
-        received="sequences of special tokens only",
         fix="build the shards again from other text",
     )

@@ -22,6 +22,7 @@ from core.artifacts.checkpoint import (
 from core.config.train import TrainConfig
 from core.errors import ConfigError, RunError, StudioError
 from core.foreign_files import check_inside
+from core.messages.values import byte_count
 from core.models.registry import count_parameters, size_of
 from core.training.inputs import TrainingInputs
 from core.workspace.atomic import commit_folder, sync
@@ -107,11 +108,11 @@ def check_room(config: TrainConfig, architecture: Architecture, folder: Path) ->
     if needed > free:
         raise RunError(
             "There is too little disk space for this run's checkpoints",
-            expected=f"{needed / 1e9:.2f} GB free, for the {config.save_total_limit} newest "
-            f"checkpoints, the best one and one being written, {checkpoint / 1e9:.2f} GB each"
-            + (f", minus {saved / 1e9:.2f} GB already saved" if saved else ""),
-            received=f"{free / 1e9:.2f} GB free at {existing}",
-            fix="delete runs or artifacts, lower save_total_limit, or use a workspace on another "
+            expected=f"{byte_count(needed)} free, for the {config.save_total_limit} newest "
+            f"checkpoints, the best one and one being written, {byte_count(checkpoint)} each"
+            + (f", minus {byte_count(saved)} already saved" if saved else ""),
+            received=f"{byte_count(free)} free at {existing}",
+            fix="delete runs or artifacts, lower ⟬save_total_limit⟭, or use a workspace on another "
             "disk",
         )
 
@@ -174,7 +175,7 @@ def _check_output(output: Path) -> None:
             f"The output folder {output} isn't empty",
             expected="an empty folder, or one that doesn't exist yet",
             received=f"{len(held)} files" if held else "a file",
-            fix="set output to another folder",
+            fix="set ⟬output⟭ to another folder",
             field="output",
         )
     parent = next(folder for folder in (output, *output.absolute().parents) if folder.exists())
@@ -183,7 +184,7 @@ def _check_output(output: Path) -> None:
             f"The output folder {output} can't be created",
             expected="a writable parent folder",
             received=f"{parent}, which " + ("isn't writable" if parent.is_dir() else "is a file"),
-            fix="set output to another folder",
+            fix="set ⟬output⟭ to another folder",
             field="output",
         )
 

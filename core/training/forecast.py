@@ -7,7 +7,7 @@ from core.config.preflight import PreflightConfig
 from core.errors import StudioError
 from core.records.events import Reporter
 from core.training.planner import (
-    measure_cpu_speed,
+    expected_cpu_speed,
     seconds_for,
     sizes_of,
     stack_flops_per_token,
@@ -34,7 +34,7 @@ def hours_by_size(tokens: float, vocab_size: int, workspace: Workspace) -> dict[
             return {}
     except StudioError:
         return {}
-    speed = measure_cpu_speed()
+    speed = expected_cpu_speed()
     hours = {}
     for size in sizes_of(FAMILY):
         preflight = PreflightConfig(

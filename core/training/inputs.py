@@ -13,8 +13,9 @@ from core.artifacts.finding import find_here, find_model
 from core.config.options import settled
 from core.config.train import TrainConfig, with_usual_values
 from core.errors import ConfigError, StudioError
-from core.families import families_of_objective, objectives_of_family
+from core.families import families_of_objective, find_family, objectives_of_family
 from core.hub.client import parse_hub_id
+from core.messages.mentions import render
 from core.models.hf import read_architecture
 from core.models.registry import check_family, padding_id, resolve_architecture
 from core.objectives.objective import MEAN_NOISE_SPAN_LENGTH, Objective, ObjectiveSettings
@@ -23,6 +24,7 @@ from core.objectives.span_corruption import SpanCorruption
 from core.records.events import Reporter
 from core.shards.layout import with_noise
 from core.shards.read import Shards
+from core.tokenizer.llama_cpp import describe_misfit
 from core.tokenizer.loading import StudioTokenizer, load
 from core.tokenizer.vocabulary import check_suits, vocabulary_of
 from core.tokenizer.vocabulary_files import differing_tokens
@@ -122,10 +124,10 @@ def open_inputs(
         )
     if config.evaluate_only and checkpoint is None:
         raise ConfigError(
-            "evaluate_only needs a checkpoint",
+            "⟬evaluate_only⟭ needs a checkpoint",
             expected="a model's name in the workspace, its folder, or its Hub id",
-            received="evaluate_only without checkpoint",
-            fix="set checkpoint to the model to evaluate",
+            received="⟬evaluate_only⟭ without ⟬checkpoint⟭",
+            fix="set ⟬checkpoint⟭ to the model to evaluate",
             field="checkpoint",
         )
     architecture = _architecture(config, shards, tokenizer, checkpoint, reporter)
@@ -134,6 +136,10 @@ def open_inputs(
         if checkpoint is not None:
             _check_no_other_dimensions(config, architecture)
     check_suits(tokenizer, architecture.model_type)
+    if reporter and not resumed and not config.evaluate_only:
+        misfit = describe_misfit(tokenizer, architecture.model_type)
+        if misfit:
+            reporter.warn(f"{render(misfit)}.")
     objective, eval_objective = _objectives(config, shards, tokenizer, architecture.model_type)
     return TrainingInputs(
         sources=sources,
@@ -178,8 +184,7 @@ def _open_tokenizer(config: TrainConfig, shards: Shards, workspace: Workspace) -
         raise ConfigError(
             f"The shards {shards.path} have no copy of their tokenizer",
             expected="the tokenizer that built them",
-            received="nothing",
-            fix="set tokenizer to the one that built the shards",
+            fix="set ⟬tokenizer⟭ to the one that built the shards",
             field="tokenizer",
         )
     return load(config.tokenizer or str(shards.tokenizer_folder), workspace)
@@ -192,7 +197,7 @@ def _check_vocabulary(shards: Shards, tokenizer: StudioTokenizer) -> None:
             "The shards were built with another tokenizer",
             expected=f"the tokenizer {made_with}, which built {shards.path.name}",
             received=f"the tokenizer {tokenizer.fingerprint} ({tokenizer.reference})",
-            fix="leave tokenizer empty to use the copy in the shards folder, or build shards "
+            fix="leave ⟬tokenizer⟭ empty to use the copy in the shards folder, or build shards "
             "with this tokenizer",
             field="tokenizer",
         )
@@ -201,7 +206,7 @@ def _check_vocabulary(shards: Shards, tokenizer: StudioTokenizer) -> None:
             "The shards contain token ids outside the tokenizer's vocabulary",
             expected=f"ids below {tokenizer.vocab_size}, the vocabulary of {tokenizer.reference}",
             received=f"ids up to {shards.vocab_size - 1} in {shards.path.name}",
-            fix="set tokenizer to the one that built these shards",
+            fix="set ⟬tokenizer⟭ to the one that built these shards",
             field="tokenizer",
         )
 
@@ -211,8 +216,8 @@ def _check_validation(shards: Shards) -> None:
         raise ConfigError(
             f"The shards {shards.path.name} have no validation sequences",
             expected="at least one validation sequence, to measure the model",
-            received="0",
-            fix="build shards from more text, with a larger validation_percent, or with split=all",
+            fix="build shards from more text, with a larger ⟬validation_percent⟭, or with "
+            "⟬split=all⟭",
             field="shards",
         )
 
@@ -243,11 +248,12 @@ def objective_name(config: TrainConfig, family: str) -> str:
         return own[0]
     if config.objective not in own:
         raise ConfigError(
-            f"The family {family} can't train with the objective {config.objective}",
-            expected=f"{' or '.join(own)} with {family}, or one of the families "
+            f"The family {family} can't train with the objective ⟬objective:{config.objective}⟭",
+            expected=" or ".join(f"⟬objective:{name}⟭" for name in own)
+            + f" with {family}, or one of the families "
             + ", ".join(families_of_objective(config.objective)),
-            received=f"{config.objective} with {family}",
-            fix="set objective to auto, or choose another family",
+            received=f"⟬objective:{config.objective}⟭ with {family}",
+            fix="set ⟬objective⟭ to auto, or choose another family",
             field="objective",
         )
     return config.objective
@@ -309,7 +315,7 @@ def _noise_that_fits(
             expected=f"sequences of {needed} tokens, which give {asked.max_seq_length} encoder "
             "inputs",
             received=f"sequences of {shards.row_length} tokens",
-            fix=f"leave {field} empty, or build shards with the same {field}",
+            fix=f"leave ⟬{field}⟭ empty, or build shards with the same ⟬{field}⟭",
             field=field,
         )
     return asked
@@ -324,6 +330,8 @@ def _checkpoint_architecture(
 ) -> Architecture:
     architecture = read_architecture(checkpoint)
     pad_id = padding_id(architecture.model_type, tokenizer.pad_id, tokenizer.sep_id)
+    if not find_family(architecture.model_type).padding_use and pad_id is not None:
+        architecture = replace(architecture, pad_token_id=pad_id)
     for name, ours, theirs, fits in (
         ("vocabulary size", tokenizer.vocab_size, architecture.vocab_size, int.__le__),
         ("padding token", pad_id, architecture.pad_token_id, int.__eq__),
@@ -350,10 +358,10 @@ def _check_no_other_dimensions(config: TrainConfig, architecture: Architecture) 
         wanted, own = getattr(config, name), getattr(architecture, name, None)
         if wanted and wanted != own:
             raise ConfigError(
-                f"{name} contradicts the checkpoint, which sets the model's dimensions",
-                expected=f"no {name}" + (f", or {own}" if own else ""),
-                received=f"{name}={wanted}",
-                fix=f"leave {name} empty, or leave checkpoint empty to train from scratch",
+                f"⟬{name}⟭ contradicts the checkpoint, which sets the model's dimensions",
+                expected=f"no ⟬{name}⟭" + (f", or {own}" if own else ""),
+                received=f"⟬{name}={wanted}⟭",
+                fix=f"leave ⟬{name}⟭ empty, or leave ⟬checkpoint⟭ empty to train from scratch",
                 field=name,
             )
 

@@ -16,7 +16,7 @@ from core.config.train import TrainConfig
 from core.errors import StudioError
 from core.evaluation.documents import check_text, no_text_error, read_documents
 from core.evaluation.minimal_pairs import score_pairs, summarize_pairs
-from core.evaluation.names import metric_names, short_names
+from core.evaluation.names import metric_names
 from core.evaluation.pairs import Pair, read_pairs
 from core.evaluation.text import evaluate_text
 from core.inference.likelihood import TokenScorer
@@ -101,14 +101,9 @@ class InterimEvaluation:
         if self._text_config:
             results = evaluate_text(self._text_config, scorer, self._reporter, self._documents)
             metrics |= {f"text_{name}": results[name] for name in _TEXT}
-            metrics |= self._by_source(results["by_source"])
+            if len(results["by_source"]) > 1:
+                metrics |= self._by_part("text", _TEXT, results["by_source"])
         return metrics
-
-    def _by_source(self, by_source: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-        """Returns the figures of each source, if there are several."""
-        names = short_names(list(by_source))
-        named = {names[source]: figures for source, figures in by_source.items()}
-        return self._by_part("text", _TEXT, named) if len(by_source) > 1 else {}
 
     def _by_part(
         self, prefix: str, figures: Sequence[str], by_part: Mapping[str, Mapping[str, Any]]

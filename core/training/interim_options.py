@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from core.config.advice import rename_options
 from core.config.evaluate import EvaluateConfig
 from core.config.evaluation_options import OF_DATASETS
 from core.config.train import TrainConfig
 from core.config.values import changed_values, unused_error
 from core.errors import ConfigError, StudioError
 from core.evaluation.unused import find_unused
+from core.messages.mentions import rename
 
 _PREFIX, _TEXT_PREFIX = "evaluate_", "evaluate_text_"
 # They decide whether evaluations take place.
@@ -52,11 +52,12 @@ def check_used(config: TrainConfig) -> None:
         return
     if not config.evaluate_every:
         raise ConfigError(
-            f"{changed[0]} has no effect without evaluate_every: nothing is evaluated during "
+            f"⟬{changed[0]}⟭ has no effect without ⟬evaluate_every⟭: nothing is evaluated during "
             "training",
             expected="a number of steps between evaluations",
-            received=f"{changed[0]}={getattr(config, changed[0])!r} and no evaluate_every",
-            fix=f"set evaluate_every, or leave out {' and '.join(changed)}",
+            received=f"⟬{changed[0]}={getattr(config, changed[0])!r}⟭ and no ⟬evaluate_every⟭",
+            fix="set ⟬evaluate_every⟭, or leave out "
+            + " and ".join(f"⟬{name}⟭" for name in changed),
             field="evaluate_every",
         )
     reasons = _reasons(config)
@@ -70,10 +71,10 @@ def _reasons(config: TrainConfig) -> dict[str, str]:
     pairs, text = evaluation_configs(config)
     reasons: dict[str, str] = {}
     if pairs is None:
-        reason = "on held-out text; beside it, minimal pairs are read from evaluate_pairs_path"
+        reason = "on held-out text; beside it, minimal pairs are read from ⟬evaluate_pairs_path⟭"
         reasons |= {f"{_PREFIX}{name}": reason for name in OF_DATASETS}
     if text is None:
-        reason = "without evaluate_text_dataset_name"
+        reason = "without ⟬evaluate_text_dataset_name⟭"
         reasons |= {f"{_TEXT_PREFIX}{name}": reason for name in OF_DATASETS}
     unused = []
     for evaluation in filter(None, (pairs, text)):
@@ -81,7 +82,7 @@ def _reasons(config: TrainConfig) -> dict[str, str]:
         with naming_options(evaluation):
             unused.append(find_unused(evaluation))
         if evaluation.path:
-            reason = f"together with {names['path']}, whose files are read instead"
+            reason = f"together with ⟬{names['path']}⟭, whose files are read instead"
             reasons |= {names[name]: reason for name in OF_DATASETS}
     for name in set.intersection(*map(set, unused)) - set(OF_DATASETS):
         reasons[f"{_PREFIX}{name}"] = " and ".join(
@@ -108,7 +109,5 @@ def naming_options(config: EvaluateConfig) -> Iterator[None]:
         yield
     except StudioError as error:
         names = names_in_training(config)
-        error.field = names.get(error.field, "")
-        error.fix = rename_options(error.fix, names)
-        error.args = (error.describe(),)
-        raise
+        texts = {part: rename(text, names) for part, text in error.texts.items()}
+        raise type(error).like(error, **texts, field=names.get(error.field, "")) from error

@@ -89,12 +89,8 @@ class TrainingLoop:
         """Returns to the newest checkpoint, and skips the batches since then."""
         broken = self.session.state
         if len(broken.skipped) >= _MOST_ROLLBACKS:
-            raise LossNotFiniteError(
-                f"{error.problem}, after {_MOST_ROLLBACKS} rollbacks to a checkpoint",
-                expected=error.expected,
-                received=error.received,
-                fix=error.fix,
-            ) from error
+            problem = f"{error.texts['problem']}, after {_MOST_ROLLBACKS} rollbacks to a checkpoint"
+            raise LossNotFiniteError.like(error, problem=problem) from error
         checkpoint, start = self._persistence.find_state()
         window = [start.step, start.next_batch, broken.next_batch]
         self._persistence.remember_skipped([*broken.skipped, window])

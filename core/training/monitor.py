@@ -116,7 +116,7 @@ class Monitor:
         if inputs.sources.from_mixture:
             epochs = describe_epochs(inputs.sources.epochs(plan.total_sequences))
             self._reporter.note(f"The mixture reads {epochs}", mixture=True)
-        if hint := dropout_hint(session.config, plan.num_train_epochs):
+        if hint := dropout_hint(session.config, plan, inputs.architecture):
             self._reporter.note(hint)
         settings = resolved_settings(
             session.config, plan, inputs, self._setup.devices, session.micro_batches
@@ -147,6 +147,6 @@ def not_finite(what: str, step: int, value: float) -> LossNotFiniteError:
         f"{what} is NaN or infinite at step {step}",
         expected="finite values",
         received=str(value),
-        fix="lower learning_rate, raise warmup_steps or set max_grad_norm; earlier checkpoints "
-        "are intact",
+        fix="lower ⟬learning_rate⟭, raise ⟬warmup_steps⟭ or set ⟬max_grad_norm⟭; earlier "
+        "checkpoints are intact",
     )

@@ -6,10 +6,13 @@ import functools
 import math
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, Protocol
+
+import numpy as np
+import psutil
 
 from core.architecture.architecture import Architecture, EncoderDecoderArchitecture
 from core.architecture.family import Size
@@ -17,16 +20,21 @@ from core.architecture.weight_mapping import WeightMapping
 from core.backends.devices import Devices
 from core.backends.precision import choose_precision
 from core.backends.selection import select_backend
-from core.config.train import TrainConfig
+from core.config.train import TrainConfig, usual_value
 from core.errors import ConfigError
-from core.families import find_family, weight_mappings
+from core.families import find_family
+from core.messages.values import byte_count
 from core.models.registry import count_parameters
+from core.processes.cores import free_share, usable_cores
 from core.training.inputs import TrainingInputs, open_inputs, with_architecture
 from core.training.recipe import (
-    EPOCHS_WITHOUT_DROPOUT,
+    body_parameters,
     estimate_memory_bytes,
+    is_learned_by_heart,
+    non_embedding_weights,
     plan,
     predictions_per_sequence,
+    preset_of,
     resolve_learning_rate,
 )
 from core.training.sources import TrainingSources, find_most_sequences
@@ -38,12 +46,17 @@ TOKENS_PER_PARAMETER = 20
 # https://arxiv.org/abs/2305.16264, section 6.
 _FRESH_EPOCHS = 4
 MOST_EPOCHS = 40
-_DROPOUT = 0.1
+_DROPOUT = 0.05
+# Weight decay for repeated text, and for one that would be learned by heart; about 30 times the
+# usual value in https://arxiv.org/abs/2509.14786.
+_REPEATED_DECAY, _MOST_DECAY = 0.1, 0.3
 DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 # Measured with 3.4 documents per sequence (benchmarks/trials.md).
 _MANY_DOCUMENTS = 2.0
 _FEWEST_STEPS = 2000
 _BATCHES = tuple(2**power for power in range(3, 9))
+# Above it, old gradients would count too long: https://arxiv.org/abs/2406.19146, table 4.
+_TOKENS_OF_A_LARGE_STEP = 524_288
 _MOST_WARMUP = 0.1
 _WARMUP = 0.05
 # Prevents overflow.
@@ -51,6 +64,7 @@ _MOST_HOURS = 1_000_000
 _SIZE_FIELDS = ("size", "num_attention_heads")
 # Fractions: of a matmul's speed, measured on two CPU cores; of the hours, spent in steps.
 _SHARE_OF_PRODUCTS = 0.4
+_SHARE_OF_SMALL_PRODUCTS = 0.55
 _SHARE_OF_HOURS = 0.9
 
 
@@ -101,8 +115,8 @@ def suggest(
     inputs: Mapping[Size, PlannedInputs],
     *,
     hours: float | None = None,
-    tokens: int | None = None,
-    flops: float | None = None,
+    tokens: int | Mapping[Size, int] | None = None,
+    flops: float | Mapping[Size, float] | None = None,
     replicas: int = 1,
     memory_bytes: int | None = None,
     given: Collection[str] = (),
@@ -112,23 +126,26 @@ def suggest(
     Args:
         inputs: The same shards, opened for each size.
         hours: Requires `flops`.
-        tokens: Repetitions included.
-        flops: FLOP/s over all devices.
+        tokens: Repetitions included; of each size, if they differ.
+        flops: FLOP/s over all devices; of each size, if they differ.
         memory_bytes: Per device; None: no limit.
         given: Fields that the user set; a batch size among them is kept.
 
     Raises:
         ConfigError: There is not exactly one budget, or it is below one step.
     """
-    _check_budget(hours, tokens)
+    _check_budget(hours, tokens is not None)
     rows = next(iter(inputs.values()))
     train_rows, row_length = rows.epoch_length, rows.shards.row_length
     smallest = config.model_copy(update={"per_replica_batch_size": 1, "num_train_steps": 1})
     fewest_tokens = plan(smallest, train_rows, row_length, replicas).tokens_per_step
+    speeds = flops if isinstance(flops, Mapping) else dict.fromkeys(inputs, flops or 0.0)
     budgets = {
-        size: tokens
+        size: tokens[size]
+        if isinstance(tokens, Mapping)
+        else tokens
         if tokens is not None
-        else _tokens_in(hours or 0.0, flops or 0.0, config, opened)
+        else _tokens_in(hours or 0.0, speeds[size], config, opened)
         for size, opened in inputs.items()
     }
     corpus_tokens = train_rows * row_length
@@ -149,37 +166,45 @@ def suggest(
     if "per_replica_batch_size" in given and config.per_replica_batch_size:
         whole = batch_size = config.per_replica_batch_size
     else:
-        whole = max(1, _choose_batch(read // row_length, train_rows) // micro_batches)
+        sequences = _choose_batch(config, architecture, read // row_length, train_rows, row_length)
+        whole = max(1, sequences // micro_batches)
         batch_size = _batch_size_in_memory(config, architecture, whole, row_length, memory_bytes)
     accumulated = config.gradient_accumulation_steps * (whole // batch_size)
     micro_batches = replicas * accumulated
     tokens_per_step = batch_size * micro_batches * row_length
     steps = max(1, read // tokens_per_step)
     epochs = steps * tokens_per_step / corpus_tokens
-    settled = resolve_learning_rate(config.model_copy(update={"learning_rate": None}), architecture)
+    unsettled = config.model_copy(update={"learning_rate": None})
+    settled = resolve_learning_rate(unsettled, architecture, batch_size * micro_batches)
     assert settled.learning_rate is not None
     is_limited = read == allowed < wanted
     seen = _describe_token_budget(
-        architecture, read, wanted, hours, flops, epochs=read / corpus_tokens
+        architecture, read, wanted, hours, speeds[size], epochs=read / corpus_tokens
     )
     remarks = [_too_often(config, wanted, read)] if is_limited else _remarks(epochs, wanted, read)
     if wished not in held:
         remarks.append(_too_large(wished, memory_bytes))
     settings: dict[str, tuple[Any, str]] = {
         "size": (size, f"{seen}, of all sizes the nearest to {TOKENS_PER_PARAMETER}."),
-        "per_replica_batch_size": (batch_size, _why_batch(batch_size, replicas, accumulated)),
+        "per_replica_batch_size": (
+            batch_size,
+            _why_batch(config, architecture, batch_size, replicas, accumulated),
+        ),
         "num_train_steps": (
             steps,
             f"{read:,} tokens at {tokens_per_step:,} tokens per step.",
         ),
         "learning_rate": (
             settled.learning_rate,
-            f"Tuned for {config.optimizer} with a hidden size of {architecture.hidden_size} "
-            "(docs/recipe.md).",
+            _by_parameters(architecture)
+            if preset_of(config).learning_rate
+            else f"Tuned for {config.optimizer} with a hidden size of {architecture.hidden_size} "
+            f"and {batch_size * micro_batches} sequences a step (docs/recipe.md).",
         ),
         **_more_accumulation(config, accumulated, whole, memory_bytes),
         **_shorter_warmup(config, steps, given),
-        **_more_dropout(config, epochs),
+        **_by_tokens(config, architecture, read, tokens_per_step),
+        **_regularisation(config, architecture, epochs, corpus_tokens),
         **_separate_documents(config, rows),
     }
     if has_dimensions(config):
@@ -243,7 +268,7 @@ def stack_flops_per_token(config: TrainConfig, architecture: Architecture, lengt
     share = 1.0
     if architecture.kind == "encoder":
         share = predictions_per_sequence(config.mlm_probability, length) / length
-    weights = 6 * _body_parameters(architecture) / depth
+    weights = 6 * body_parameters(architecture) / depth
     attention = 12 * length * architecture.hidden_size
     # Keys and values are a sixth of a layer's weights.
     layers = depth * (weights + attention) - (1 - share) * (weights * 5 / 6 + attention)
@@ -256,7 +281,7 @@ def _encoder_decoder_flops(
     encoded, decoded = inputs.shards.max_seq_length, inputs.objective.predictions_per_sequence
     weights = sum(
         math.prod(tie.shape) * (decoded if _is_for_decoded(tie) else encoded)
-        for tie in _non_embedding_weights(architecture)
+        for tie in non_embedding_weights(architecture)
     )
     attention = architecture.num_hidden_layers * encoded**2
     attention += architecture.num_decoder_layers * decoded * (decoded + encoded)
@@ -303,13 +328,13 @@ def has_dimensions(config: TrainConfig) -> bool:
     return bool(config.checkpoint or config.model_config_path)
 
 
-def _check_budget(hours: float | None, tokens: int | None) -> None:
-    if (hours is None) == (tokens is None):
+def _check_budget(hours: float | None, has_tokens: bool) -> None:
+    if (hours is not None) == has_tokens:
         raise ConfigError(
-            "Give exactly one of --hours and --tokens",
-            expected="a budget in hours or in tokens",
+            "Give exactly one of --hours, --tokens and --dollars",
+            expected="a budget in hours, tokens or dollars",
             received="both" if hours is not None else "neither",
-            fix="give --hours or --tokens",
+            fix="give --hours, --tokens or --dollars",
         )
     if hours is not None and hours > _MOST_HOURS:
         raise ConfigError(
@@ -332,7 +357,7 @@ def _check_one_step_is_allowed(config: TrainConfig, allowed: int, fewest: int) -
         "One training step reads a source of the mixture too often",
         expected=f"at most {config.max_source_epochs:g} epochs of each source",
         received=f"a step of {fewest:,} tokens, of which the limit allows {allowed:,}",
-        fix="raise max_source_epochs, or add text to the smallest source",
+        fix="raise ⟬max_source_epochs⟭, or add text to the smallest source",
         field="max_source_epochs",
     )
 
@@ -366,44 +391,60 @@ def seconds_for(total_tokens: float, flops_per_token: float, flops: float) -> fl
     return total_tokens * flops_per_token / (_SHARE_OF_HOURS * flops)
 
 
+def expected_cpu_speed() -> float:
+    """Estimates the CPU's training FLOP/s beside what runs now."""
+    return measure_cpu_speed() * free_share()
+
+
 @functools.cache
 def measure_cpu_speed() -> float:
-    """Estimates the CPU's training FLOP/s without a backend."""
-    import numpy as np
-
-    # Short enough that some are not interrupted.
-    side = 384
+    """Estimates the training FLOP/s of an idle CPU without a backend."""
+    # So small that the library uses one thread: threads wait for each other on a busy machine.
+    side = 64
     matrix = np.ones((side, side), np.float32)
     seconds = []
-    for _ in range(40):
+    for _ in range(400):
         # The thread's own time on a processor: other programs don't count.
         began = time.thread_time()
         matrix @ matrix
         seconds.append(time.thread_time() - began)
-    return 2 * side**3 / min(seconds) * _SHARE_OF_PRODUCTS
+    cores = min(usable_cores(), psutil.cpu_count(logical=False) or 1)
+    return 2 * side**3 / min(seconds) * cores * _SHARE_OF_SMALL_PRODUCTS
 
 
 def _choose_size(budgets: Mapping[Size, int], inputs: Mapping[Size, PlannedInputs]) -> Size:
     def distance(size: Size) -> float:
-        per_parameter = max(1, budgets[size]) / _body_parameters(inputs[size].architecture)
+        per_parameter = max(1, budgets[size]) / body_parameters(inputs[size].architecture)
         return abs(math.log(per_parameter / TOKENS_PER_PARAMETER))
 
     return min(inputs, key=distance)
 
 
-def _choose_batch(rows: int, train_rows: int) -> int:
+def sequences_by_parameters(
+    config: TrainConfig, architecture: Architecture, row_length: int
+) -> int | None:
+    """Returns the sequences per step of all devices, if the preset derives them from the model."""
+    law = preset_of(config).tokens_per_step
+    if law is None or config.per_replica_batch_size:
+        return None
+    sequences = law(body_parameters(architecture)) / row_length
+    return max(1, round(sequences / _BATCHES[0])) * _BATCHES[0]
+
+
+def _choose_batch(
+    config: TrainConfig, architecture: Architecture, rows: int, train_rows: int, row_length: int
+) -> int:
+    """Returns the sequences per step of all devices.
+
+    Args:
+        rows: Sequences read in all, repetitions included.
+    """
+    if wanted := sequences_by_parameters(config, architecture, row_length):
+        return max(1, min(wanted, train_rows, rows))
     fitting = [
         batch for batch in _BATCHES if batch <= train_rows and rows // batch >= _FEWEST_STEPS
     ]
     return max(fitting, default=min(_BATCHES[0], train_rows, rows))
-
-
-def _body_parameters(architecture: Architecture) -> int:
-    return sum(math.prod(tie.shape) for tie in _non_embedding_weights(architecture))
-
-
-def _non_embedding_weights(architecture: Architecture) -> Iterator[WeightMapping]:
-    return (tie for tie in weight_mappings(architecture) if not tie.path.endswith("/table"))
 
 
 def _batch_size_in_memory(
@@ -435,7 +476,7 @@ def _fits_in_memory(
 def _too_large(size: Size, memory_bytes: int | None) -> str:
     return (
         f"By a rough estimate, a single sequence with {size} needs more than the "
-        f"{(memory_bytes or 0) / 2**30:.1f} GiB of a device. A preflight check measures it."
+        f"{byte_count(memory_bytes or 0)} of a device. A preflight check measures it."
     )
 
 
@@ -446,7 +487,7 @@ def _more_accumulation(
         return {}
     why = (
         f"By a rough estimate, {rows:,} sequences at once need more than the "
-        f"{(memory_bytes or 0) / 2**30:.1f} GiB of a device."
+        f"{byte_count(memory_bytes or 0)} of a device."
     )
     return {"gradient_accumulation_steps": (accumulated, why)}
 
@@ -461,11 +502,36 @@ def _shorter_warmup(
     return {"warmup_steps": (round(_WARMUP * steps), why)}
 
 
-def _more_dropout(config: TrainConfig, epochs: float) -> dict[str, tuple[Any, str]]:
-    if epochs <= EPOCHS_WITHOUT_DROPOUT:
-        return {}
-    why = "Many epochs of the same text cause overfitting; dropout reduces it."
-    return {name: (_DROPOUT, why) for name in DROPOUTS if (getattr(config, name) or 0) < _DROPOUT}
+def _by_tokens(
+    config: TrainConfig, architecture: Architecture, read: int, tokens_per_step: int
+) -> dict[str, tuple[Any, str]]:
+    settings: dict[str, tuple[Any, str]] = {}
+    if config.warmup_ratio is None and config.warmup_steps is None:
+        parameters = body_parameters(architecture)
+        ratio = float(f"{min(_MOST_WARMUP, parameters / read):.3g}")
+        why = f"A token for each of {parameters:,} parameters, at most a tenth of the steps."
+        settings["warmup_ratio"] = (ratio, why)
+    if config.adam_beta2 is None:
+        is_large = tokens_per_step >= _TOKENS_OF_A_LARGE_STEP
+        settings["adam_beta2"] = (0.95 if is_large else 0.99, f"{tokens_per_step:,} tokens a step.")
+    return settings
+
+
+def _by_parameters(architecture: Architecture) -> str:
+    return f"The preset's for {body_parameters(architecture):,} non-embedding parameters."
+
+
+def _regularisation(
+    config: TrainConfig, architecture: Architecture, epochs: float, corpus_tokens: int
+) -> dict[str, tuple[Any, str]]:
+    reads = f"The text is read {epochs:.3g} times"
+    if not is_learned_by_heart(epochs, corpus_tokens, architecture):
+        decay = _REPEATED_DECAY if epochs > _FRESH_EPOCHS else usual_value("weight_decay")
+        return {} if config.weight_decay is not None else {"weight_decay": (decay, f"{reads}.")}
+    why = f"{reads}, and has few tokens for the parameters: the model would learn it by heart."
+    few = [name for name in DROPOUTS if (getattr(config, name) or 0) < _DROPOUT]
+    decay = {} if config.weight_decay is not None else {"weight_decay": (_MOST_DECAY, why)}
+    return {**dict.fromkeys(few, (_DROPOUT, why)), **decay}
 
 
 def _separate_documents(config: TrainConfig, inputs: PlannedInputs) -> dict[str, tuple[Any, str]]:
@@ -482,24 +548,32 @@ def _describe_token_budget(
     read: int,
     wanted: int,
     hours: float | None,
-    flops: float | None,
+    flops: float,
     *,
     epochs: float,
 ) -> str:
-    body = _body_parameters(architecture)
+    body = body_parameters(architecture)
     seen = f"It trains on {read:,} tokens"
     if read < wanted:
         seen += f", {epochs:.3g} epochs of the text"
     elif hours is not None:
         time_budget = f"{hours:.3g} hours" if hours >= 1 else f"{60 * hours:.3g} minutes"
-        seen += f" in {time_budget} at about {(flops or 0) / 1e9:,.0f} GFLOP/s"
+        seen += f" in {time_budget} at about {flops / 1e9:,.0f} GFLOP/s"
     return f"{seen}: {read / body:,.0f} for each of its {body:,} non-embedding parameters"
 
 
-def _why_batch(batch_size: int, replicas: int, accumulated: int) -> str:
+def _why_batch(
+    config: TrainConfig,
+    architecture: Architecture,
+    batch_size: int,
+    replicas: int,
+    accumulated: int,
+) -> str:
     why = (
-        f"Largest batch ({_BATCHES[0]}–{_BATCHES[-1]}) with {_FEWEST_STEPS:,} or more steps, or "
-        "the smallest."
+        _by_parameters(architecture)
+        if preset_of(config).tokens_per_step
+        else f"Largest batch ({_BATCHES[0]}–{_BATCHES[-1]}) with {_FEWEST_STEPS:,} or more steps, "
+        "or the smallest."
     )
     if replicas * accumulated == 1:
         return why

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from core.architecture.architecture import Architecture
+from core.architecture.weight_mapping import WeightMapping
 from core.backends.schedule import LearningRateSchedule
 from core.config.options import settled
+from core.config.presets import TRAINING_PRESETS, Preset
 from core.config.train import TrainConfig, with_usual_values
 from core.errors import ConfigError
-from core.families import find_family
+from core.families import find_family, weight_mappings
 from core.models.constants import MAX_LOGITS_PER_CHUNK
 
 EVAL_MLM_PROBABILITY = 0.15
 
-# At 11 epochs, dropout costs more than it gains (benchmarks/trials.md); at 17 it lowers the
-# validation loss and helps fine-tuning (benchmarks/results.md).
-EPOCHS_WITHOUT_DROPOUT = 15
+# A model learns a text by heart that it reads more often and that has fewer tokens per
+# parameter, embeddings excluded. Other texts lose more by dropout than they gain
+# (benchmarks/trials.md).
+_EPOCHS_WITHOUT_DROPOUT = 15
+_FEW_TOKENS_PER_PARAMETER = 0.5
 
 _EVALUATIONS_IN_A_RUN = 20
 _LOGS_IN_A_RUN = 200
@@ -25,6 +30,9 @@ _LOGS_IN_A_RUN = 200
 # Float32 weights, gradients and AdamW's two slots.
 _BYTES_PER_PARAMETER = 4 * 4
 
+# Sequences per step with which Muon's learning rates were tuned, and how they fall below it
+# (benchmarks/trials.md).
+_TUNED_BATCH, _RATE_BY_BATCH = 32, 0.75
 # Peak learning rate, and the hidden size above which it scales as 1/hidden_size.
 _RATES: dict[str, tuple[float, int | None]] = {
     "muon": (8e-3, 160),
@@ -77,13 +85,25 @@ class Plan:
         return self.total_tokens / max(1, parameters)
 
 
-def dropout_hint(config: TrainConfig, epochs: float) -> str:
+def is_learned_by_heart(epochs: float, tokens: int, architecture: Architecture) -> bool:
+    """Returns whether a model probably overfits to a text.
+
+    Args:
+        tokens: The text's, not counting repetitions.
+    """
+    few = tokens < _FEW_TOKENS_PER_PARAMETER * body_parameters(architecture)
+    return few and epochs > _EPOCHS_WITHOUT_DROPOUT
+
+
+def dropout_hint(config: TrainConfig, plan: Plan, architecture: Architecture) -> str:
     """Returns advice for a run that reads its text often without dropout, or an empty text."""
-    if epochs <= EPOCHS_WITHOUT_DROPOUT or config.hidden_dropout_prob:
+    tokens = plan.train_rows * plan.row_length
+    epochs = plan.num_train_epochs
+    if config.hidden_dropout_prob or not is_learned_by_heart(epochs, tokens, architecture):
         return ""
     return (
-        f"The text is read {epochs:.3g} times without dropout. Beyond {EPOCHS_WITHOUT_DROPOUT} "
-        "times, hidden_dropout_prob and attention_probs_dropout_prob of 0.1 may help"
+        f"The text is read {epochs:.3g} times without dropout, and has few tokens for the "
+        "parameters: hidden_dropout_prob and attention_probs_dropout_prob of 0.05 may help"
     )
 
 
@@ -168,21 +188,35 @@ def with_planned_precision(config: TrainConfig, plan: Plan) -> TrainConfig:
     return config.model_copy(update={"dtype_policy": plan.dtype_policy})
 
 
-def resolve_learning_rate(config: TrainConfig, architecture: Architecture) -> TrainConfig:
+def resolve_learning_rate(
+    config: TrainConfig, architecture: Architecture, batch: int = _TUNED_BATCH
+) -> TrainConfig:
     """Returns the config with a peak learning rate.
 
     Adafactor's is relative to the weights, so independent of the hidden size.
 
     Source: https://arxiv.org/abs/2203.03466, table 3; values: benchmarks/trials.md.
+
+    Args:
+        batch: Sequences per step, on all devices.
     """
     if config.learning_rate is not None:
         return config
+    if law := preset_of(config).learning_rate:
+        rate = law(body_parameters(architecture))
+        return config.model_copy(update={"learning_rate": float(f"{rate:.3g}")})
     rate, up_to = _RATES[config.optimizer]
     if up_to is not None:
         rate *= min(1.0, up_to / architecture.hidden_size)
     if config.optimizer == "muon":
         rate *= find_family(architecture.model_type).learning_rate_factor
+        rate *= min(1.0, batch / _TUNED_BATCH) ** _RATE_BY_BATCH
     return config.model_copy(update={"learning_rate": rate})
+
+
+def preset_of(config: TrainConfig) -> Preset:
+    """Returns the preset that a config starts from; `custom` is an empty one."""
+    return TRAINING_PRESETS.get(config.preset, Preset({}))
 
 
 def learning_rate_schedule(config: TrainConfig, plan: Plan) -> LearningRateSchedule:
@@ -220,6 +254,16 @@ def _affordable_eval_steps(config: TrainConfig, batch: int, validation_rows: int
     """Assumes that validation takes a third of the training time."""
     rows = min(validation_rows, config.max_eval_examples or validation_rows)
     return -(-rows * 10 // (3 * batch))
+
+
+def body_parameters(architecture: Architecture) -> int:
+    """Counts the parameters, those of embeddings excluded."""
+    return sum(math.prod(tie.shape) for tie in non_embedding_weights(architecture))
+
+
+def non_embedding_weights(architecture: Architecture) -> Iterator[WeightMapping]:
+    """Yields the weights other than token and position embeddings."""
+    return (tie for tie in weight_mappings(architecture) if not tie.path.endswith("/table"))
 
 
 def predictions_per_sequence(mlm_probability: float | None, row_length: int) -> int:
@@ -262,7 +306,7 @@ def _every(config: TrainConfig, steps: int, times: int) -> int:
 def _warmup_steps(config: TrainConfig, steps: int) -> int:
     if config.warmup_steps is not None:
         return config.warmup_steps
-    return round(config.warmup_ratio * steps)
+    return round(settled(config.warmup_ratio) * steps)
 
 
 def _check_batch_fits(rows: int, batch: int, config: TrainConfig, replicas: int) -> None:
@@ -274,9 +318,9 @@ def _check_batch_fits(rows: int, batch: int, config: TrainConfig, replicas: int)
     most = rows // (replicas * accumulated)
     fixes = ["build shards from more text"]
     if most:
-        fixes.insert(0, f"set per_replica_batch_size to at most {most}")
+        fixes.insert(0, f"set ⟬per_replica_batch_size⟭ to at most {most}")
     elif accumulated > 1:
-        fixes.insert(0, "lower gradient_accumulation_steps")
+        fixes.insert(0, "lower ⟬gradient_accumulation_steps⟭")
     raise ConfigError(
         "There are fewer training sequences than one step needs",
         expected=f"at least {batch} sequences: a batch size of "

@@ -26,7 +26,6 @@ def check_nothing_is_lost(folder: Path) -> None:
         raise CheckpointError(
             f"The checkpoints of the run {folder.name} are missing",
             expected=f"the checkpoint of step {saved[-1]} in {folder}, or an earlier one",
-            received="none",
             fix="restore them from a copy, or start a new run",
         )
 
@@ -39,10 +38,10 @@ def check_same_run(state: TrainingState, config: TrainConfig, fingerprints: dict
     if names:
         raise CheckpointError(
             "This run was started with other settings",
-            expected=", ".join(f"{name}={before.get(name)!r}" for name in names),
-            received=", ".join(f"{name}={now.get(name)!r}" for name in names),
+            expected=", ".join(f"⟬{name}={before.get(name)!r}⟭" for name in names),
+            received=", ".join(f"⟬{name}={now.get(name)!r}⟭" for name in names),
             fix="resume with the original settings, or start a new run from the weights with "
-            "--checkpoint",
+            "⟬--checkpoint⟭",
             field=names[0] if names[0] in TrainConfig.model_fields else "",
         )
 
@@ -53,8 +52,8 @@ def resumed_plan(config: TrainConfig, plan: Plan, step: int) -> Plan:
     if wanted < plan.num_train_steps:
         raise CheckpointError(
             "A run can be extended, but not shortened",
-            expected=f"num_train_steps={plan.num_train_steps} or more",
-            received=f"num_train_steps={wanted}",
+            expected=f"⟬num_train_steps={plan.num_train_steps}⟭ or more",
+            received=f"⟬num_train_steps={wanted}⟭",
             fix="to end the run early, stop it: the best checkpoint is kept",
             field="num_train_steps",
         )

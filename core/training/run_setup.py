@@ -41,7 +41,9 @@ class RunSetup:
     @cached_property
     def first_state(self) -> TrainingState:
         """The state before the first step; measures once which precision is the faster."""
-        config = resolve_learning_rate(self.config, self.inputs.architecture)
+        config = resolve_learning_rate(
+            self.config, self.inputs.architecture, self.plan.global_batch_size
+        )
         return TrainingState(
             step=0,
             next_batch=0,

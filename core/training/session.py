@@ -14,6 +14,7 @@ from core.backends.processes import broadcast
 from core.config.train import TrainConfig
 from core.config.word_marks import parse_word_marks
 from core.models.registry import count_parameters
+from core.processes.cores import OtherPrograms
 from core.training import recipe
 from core.training.batches import THREADS, BatchPrefetcher, TrainBatches
 from core.training.inputs import tolerate_damage
@@ -40,6 +41,7 @@ class Session:
         saved: The state of the newest checkpoint.
         losses: On the device, since the last log line or checkpoint.
         started: Time of `time.perf_counter`.
+        others: Other programs, which take cores meanwhile.
     """
 
     setup: RunSetup
@@ -56,6 +58,7 @@ class Session:
     seconds_before: float
     losses: list[Any] = field(default_factory=list)
     started: float = field(default_factory=time.perf_counter)
+    others: OtherPrograms = field(default_factory=OtherPrograms)
 
     @property
     def step(self) -> int:

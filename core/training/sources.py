@@ -205,7 +205,7 @@ def check_epochs(config: TrainConfig, sources: TrainingSources, sequences: int) 
             received=describe_epochs(epochs, digits=6),
             fix="train for fewer steps, "
             + (f"lower the weight of {name}, " if sources.is_mixture else "")
-            + "or raise max_source_epochs",
+            + "or raise ⟬max_source_epochs⟭",
             field="max_source_epochs",
         )
 
@@ -297,7 +297,7 @@ def _check_is_alike(first: str, expected: Shards, name: str, shards: Shards) -> 
         ("sequence length", expected.row_length, shards.row_length),
         ("model sequence length", expected.max_seq_length, shards.max_seq_length),
         ("objective", expected.objective, shards.objective),
-        ("line_by_line", expected.line_by_line, shards.line_by_line),
+        ("⟬line_by_line⟭", expected.line_by_line, shards.line_by_line),
         ("masking settings", expected.noise, shards.noise),
     ):
         if wanted != received:
@@ -317,7 +317,7 @@ def _check_has_sequences(name: str, shards: Shards) -> None:
                 f"The source {name} of the mixture has no {split} sequences",
                 expected="at least one training and one validation sequence in each source",
                 received=f"0 {split} sequences",
-                fix=f"build {name} from more text or with a larger validation_percent, or leave "
+                fix=f"build {name} from more text or with a larger ⟬validation_percent⟭, or leave "
                 "it out",
                 field="mixture",
             )

@@ -19,6 +19,8 @@ _MOST_KEPT = 100
 _COMPARED = 5
 # Shorter runs mostly start and compile.
 _LEAST_SECONDS = 20.0
+# With less of the cores, a speed says little.
+_LEAST_SHARE = 0.2
 
 
 def record_speed(
@@ -30,14 +32,18 @@ def record_speed(
     flops: float,
     hidden_size: int,
     seconds: float,
+    others: float = 0.0,
 ) -> None:
     """Adds a run's mean speed over its steps, validations and checkpoints.
 
     Args:
         flops: FLOP/s of all devices.
+        others: Share of the cores that other programs took meanwhile.
     """
     if seconds < _LEAST_SECONDS or not flops > 0:
         return
+    if device == "cpu":
+        flops /= max(_LEAST_SHARE, 1 - others)
     entry = {
         "family": family, "device": device, "engine": engine, "flops": flops,
         "hidden_size": hidden_size,

@@ -47,6 +47,7 @@ def remember_speed(session: Session, workspace: Workspace) -> None:
         flops=steps * session.plan.tokens_per_step * per_token / seconds,
         hidden_size=setup.inputs.architecture.hidden_size,
         seconds=seconds,
+        others=session.others.share() if setup.devices.processes == 1 else 0.0,
     )
 
 

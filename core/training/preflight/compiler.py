@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from core.backends.base import BackendOptions
+from core.backends.jax import splash
 from core.backends.jax.tpu_compiler import (
     Costs,
     LoweredStep,
@@ -27,12 +28,13 @@ from core.config.preflight import PreflightConfig
 from core.config.topologies import Topology
 from core.models.building import create_model
 from core.models.kernels import count_chunks
+from core.training.preflight.roofline import add_up
 from core.training.preflight.subject import Subject
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """Figures per device; costs are None if the step doesn't fit."""
+    """Figures per device; costs and seconds are None if the step doesn't fit."""
 
     fits: bool
     bytes_per_core: float
@@ -41,6 +43,7 @@ class Compiled:
     bytes_accessed_per_step_per_core: float | None
     compile_seconds: float
     message: str = ""
+    step_seconds: float | None = None
 
     def repeat_micro_batches(self, micro_batches: int, update: Costs) -> Compiled:
         """Multiplies all costs but the `update` by the micro-batches."""
@@ -76,7 +79,8 @@ class Lowered:
         self, config: PreflightConfig, subject: Subject, topology: Topology, batch_size: int
     ) -> None:
         self._topology = topology
-        self.uncounted = _uncounted(subject, batch_size)
+        devices = describe_devices(topology.accelerator_type, topology.shape, topology.options)
+        self.uncounted = _uncounted(subject, batch_size, devices[0].device_kind)
         self.micro_batches = config.gradient_accumulation_steps
         # The values don't matter: they are constants of the program.
         schedule = LearningRateSchedule("linear", 1e-3, 100, 10_000)
@@ -89,7 +93,7 @@ class Lowered:
                 remat=config.remat,
             ),
             create_optimizer(config, schedule),
-            describe_devices(topology.accelerator_type, topology.shape, topology.options),
+            devices,
             BackendOptions.of(config),
             subject.example(1),
             batch_size,
@@ -109,7 +113,7 @@ class Lowered:
         """Compiles the step, in minutes; costs count one micro-batch."""
         started = time.perf_counter()
         try:
-            needed, costs = self._step.compile()
+            needed, costs, text = self._step.compile()
         except StepTooLargeError as refusal:
             return Compiled(
                 fits=False,
@@ -120,6 +124,7 @@ class Lowered:
                 compile_seconds=time.perf_counter() - started,
                 message=str(refusal),
             )
+        roofline = add_up(text, self._topology.chip)
         return Compiled(
             fits=True,
             bytes_per_core=needed,
@@ -127,19 +132,27 @@ class Lowered:
             flops_per_step_per_core=costs.flops,
             bytes_accessed_per_step_per_core=costs.bytes_accessed,
             compile_seconds=time.perf_counter() - started,
+            step_seconds=roofline.seconds if roofline else None,
         )
 
 
-def _uncounted(subject: Subject, batch_size: int) -> Costs:
-    """Computes the costs of all chunks of the logits but the first, which the compiler misses."""
-    architecture = subject.architecture
+def _uncounted(subject: Subject, batch_size: int, device_kind: str) -> Costs:
+    """Computes the costs that the compiler misses: attention's kernel, chunks of logits."""
+    architecture, dropout = subject.architecture, subject.architecture.attention_probs_dropout_prob
+    length = subject.example(1)["input_ids"].shape[1]
+    attention = 0.0
+    kernel = splash.fits(length) and splash.has_kernel(device_kind)
+    if architecture.kind == "decoder" and not dropout and kernel:
+        size = architecture.num_attention_heads * architecture.head_size
+        layers = batch_size * architecture.num_hidden_layers
+        attention = layers * splash.flops(length, size)
     pieces = count_chunks(batch_size, subject.predictions, architecture.vocab_size)
     table = architecture.vocab_size * architecture.hidden_size
     tokens = batch_size * -(-subject.predictions // pieces)
     # Three matmuls; bfloat16 matrix read twice, float32 gradient accumulated; softmax and logits'
     # gradient written and read.
     flops, accessed = 6.0 * tokens * table, 12.0 * table + 16.0 * tokens * architecture.vocab_size
-    return Costs((pieces - 1) * flops, (pieces - 1) * accessed)
+    return Costs(attention + (pieces - 1) * flops, (pieces - 1) * accessed)
 
 
 def _repeated(counted: float, once: float, micro_batches: int) -> float:

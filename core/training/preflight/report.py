@@ -7,14 +7,13 @@ from typing import Any
 
 from core.architecture.architecture import Architecture
 from core.config.options import settled
-from core.config.topologies import Topology
+from core.config.topologies import UTILISATION, Topology
 from core.config.train import TrainConfig
 from core.models.registry import count_parameters
 from core.training import recipe
 
-# Shares of peak FLOP/s: PaLM reached 46 %, GPT-3 21 % (https://arxiv.org/abs/2204.02311, table 3),
-# small models less.
-UTILISATION = (0.2, 0.55)
+# How much faster or slower published runs may be than a compiled program (benchmarks/trials.md).
+SPREAD = 1.3
 
 INSTALL_LIBTPU = "pip install -r requirements-preflight.txt"
 
@@ -25,7 +24,8 @@ class Report:
 
     Attributes:
         estimated: True if formulas replace the compiler.
-        utilisation: Assumed shares of peak, [worst, best].
+        utilisation: Shares of peak, [worst, best].
+        expected_step_seconds: The compiler's estimate; None if formulas replace it.
         tokens_per_second: [worst, best].
         hours: Without validation and saving.
         cached: All results came from the cache.
@@ -50,6 +50,7 @@ class Report:
     flops_per_step_per_core: float | None
     bytes_accessed_per_step_per_core: float | None
     utilisation: list[float]
+    expected_step_seconds: float | None
     step_seconds: list[float] | None
     tokens_per_second: list[float] | None
     num_train_steps: int | None

@@ -13,7 +13,7 @@ from core.backends.devices import Devices
 from core.backends.selection import select_backend
 from core.config.options import settled
 from core.config.preflight import PreflightConfig
-from core.config.topologies import Topology, find_topology
+from core.config.topologies import UTILISATION, Topology, find_topology
 from core.config.train import with_usual_values
 from core.errors import ConfigError
 from core.models.registry import count_parameters
@@ -23,7 +23,7 @@ from core.training.batches import THREADS, BatchPrefetcher, TrainBatches
 from core.training.export import checkpoint_disk_bytes
 from core.training.preflight.report import (
     INSTALL_LIBTPU,
-    UTILISATION,
+    SPREAD,
     Report,
     estimate_bytes_per_core,
     estimate_flops_per_core,
@@ -55,7 +55,7 @@ _INPUT_SECONDS = 2.0
 def run(
     config: PreflightConfig, workspace: Workspace, reporter: Reporter | None = None
 ) -> Artifact:
-    """Estimates a run's needs on a TPU, and tries it here.
+    """Estimates a run's needs on a TPU or GPU, and tries it here.
 
     Returns:
         A `Report` as counts, with `input` and `trial`.
@@ -84,9 +84,7 @@ def check(
     if config.engine == "tensorflow":
         raise ConfigError(
             "TensorFlow can't compile a step for a TPU that isn't attached",
-            expected="engine jax or auto",
-            received="engine tensorflow",
-            fix="set engine to auto, which selects JAX on a TPU",
+            fix="set ⟬engine⟭ to auto, which selects JAX on a TPU",
             field="engine",
         )
     subject = open_subject(config, workspace, reporter or Reporter())
@@ -101,7 +99,8 @@ def settled_for(config: PreflightConfig, workspace: Workspace) -> PreflightConfi
     topology = find_topology(config.topology)
     chip = topology.chip
     flops = chip.flops_per_second * topology.chips * sum(UTILISATION) / len(UTILISATION)
-    device = automatic.Device("tpu", flops, topology.cores, int(chip.memory_bytes_per_core))
+    kind = "gpu" if topology.is_gpu else "tpu"
+    device = automatic.Device(kind, flops, topology.cores, int(chip.memory_bytes_per_core))
     return automatic.explain(config, workspace, device)[0]
 
 
@@ -164,7 +163,13 @@ class _Preflight:
         return values
 
     def _compile_wanted(self) -> tuple[Compiled | None, dict[int, Compiled]]:
-        """Compiles the configured batch; nothing if libtpu isn't installed."""
+        """Compiles the configured batch; nothing for GPUs, or if libtpu isn't installed."""
+        if self._topology.is_gpu:
+            self._reporter.warn(
+                "Nothing compiles for a GPU that isn't attached: memory and time are estimated by "
+                "formulas, time for 20 to 55 % of the peak"
+            )
+            return None, {}
         from core.backends.jax.tpu_compiler import libtpu_version  # Imports JAX.
 
         if libtpu_version() is None:
@@ -188,7 +193,9 @@ class _Preflight:
         self._state_bytes = lowered.state_bytes_per_core
         path = self._cache / f"{lowered.fingerprint}.json"
         if path.is_file():
-            return Compiled(**json.loads(path.read_text("utf-8")))
+            stored = Compiled(**json.loads(path.read_text("utf-8")))
+            if stored.step_seconds or not stored.fits:  # Earlier versions have no time.
+                return stored
         self._cached = False
         compiled: Compiled = self._watch(lowered.compile, f"compiling {what}")
         if compiled.fits:
@@ -242,7 +249,13 @@ class _Preflight:
             flops = estimate_flops_per_core(architecture, config, length, predictions)
         fits = wanted.fits if wanted else needed <= available
         rows = settled(config.per_replica_batch_size) * cores * config.gradient_accumulation_steps
+        expected = wanted.step_seconds if wanted else None
         seconds = step_seconds(topology, flops, accessed)
+        utilisation = list(UTILISATION)
+        if flops and expected:
+            seconds = [expected / SPREAD, expected * SPREAD]
+            peak = topology.chip.flops_per_second / topology.chip.cores
+            utilisation = [flops / (peak * limit) for limit in reversed(seconds)]
         steps, epochs = self._length(rows)
         hours = (
             [seconds_per_step * steps / 3600 for seconds_per_step in seconds]
@@ -256,7 +269,7 @@ class _Preflight:
             chips=topology.chips,
             cores=cores,
             estimated=wanted is None,
-            advice=self._advice(fits, wanted is None, largest),
+            advice=self._advice(fits, wanted is None and not topology.is_gpu, largest),
             fits=fits,
             bytes_per_core=needed,
             bytes_available_per_core=available,
@@ -277,7 +290,8 @@ class _Preflight:
             tokens_per_step=rows * length,
             flops_per_step_per_core=flops,
             bytes_accessed_per_step_per_core=accessed,
-            utilisation=list(UTILISATION),
+            utilisation=utilisation,
+            expected_step_seconds=expected,
             step_seconds=seconds,
             tokens_per_second=[
                 rows * length / seconds_per_step for seconds_per_step in reversed(seconds)
@@ -315,7 +329,7 @@ class _Preflight:
         spread = "" if self._config.sharding == "fsdp" else "set sharding to fsdp, "
         smaller = "" if self._config.largest_batch else "lower per_replica_batch_size, "
         verdict = "No batch size fits: " if self._config.largest_batch else ""
-        advice = f"{verdict}{smaller}{spread}set remat, or choose a TPU with more memory"
+        advice = f"{verdict}{smaller}{spread}set remat, or choose a topology with more memory"
         return advice[0].upper() + advice[1:]
 
     def _say(self, report: Report) -> None:
@@ -325,6 +339,7 @@ class _Preflight:
             f"{verdict}, {about}: {report.bytes_per_core / 2**30:.2f} of "
             f"{report.bytes_available_per_core / 2**30:.2f} GiB per core on {report.topology}"
             + (f". {report.advice}" if report.advice else "")
+            + _describe_step(report)
         )
 
     def _time_input(self, report: Report) -> dict[str, Any]:
@@ -393,6 +408,15 @@ class _Preflight:
     def _check_stop(self) -> None:
         if self._reporter.stop_requested():
             raise RunStopped("abort")
+
+
+def _describe_step(report: Report) -> str:
+    if report.step_seconds is None:
+        return ""
+    best, worst = report.step_seconds
+    expected = report.expected_step_seconds
+    about = f"{expected:.3g} s, and at least" if expected else "at least"
+    return f". A step takes {about} {best:.3g}, at most {worst:.3g} s"
 
 
 def next_guess(

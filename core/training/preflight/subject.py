@@ -77,9 +77,8 @@ def open_subject(config: PreflightConfig, workspace: Workspace, reporter: Report
     if config.vocab_size is None or config.max_seq_length is None:
         raise ConfigError(
             "The check needs shards, or a vocabulary size and a sequence length",
-            expected="shards, or both vocab_size and max_seq_length",
-            received="neither",
-            fix="set shards, or set vocab_size and max_seq_length",
+            expected="⟬shards⟭, or both ⟬vocab_size⟭ and ⟬max_seq_length⟭",
+            fix="set ⟬shards⟭, or set ⟬vocab_size⟭ and ⟬max_seq_length⟭",
             field="max_seq_length" if config.vocab_size else "vocab_size",
         )
     return _without_shards(config, config.vocab_size, config.max_seq_length)

@@ -69,7 +69,7 @@ def try_steps(
             "The loss of the trial steps is NaN or infinite",
             expected="finite numbers",
             received=", ".join(map(str, losses)),
-            fix="lower learning_rate, or raise warmup_steps",
+            fix="lower ⟬learning_rate⟭, or raise ⟬warmup_steps⟭",
         )
     report("saving and reading back")
     with tempfile.TemporaryDirectory() as folder:

@@ -72,6 +72,25 @@ def test_all_cores_are_usable_without_a_quota(tmp_path: Path) -> None:
     assert thread_settings(tmp_path) == {}
 
 
+def test_what_others_take_only_for_a_moment_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shares = iter([0.9, 0.5, 0.8])
+    monkeypatch.setattr(cores.OtherPrograms, "share", lambda _: next(shares))
+    cores._free_share.cache_clear()
+    assert cores.free_share() == pytest.approx(1 / 1.5)
+    assert cores.free_share() == pytest.approx(1 / 1.5)
+    cores._free_share.cache_clear()
+
+
+def test_share_of_other_programs_leaves_out_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = iter([(100.0, 50.0, 20.0), (110.0, 65.0, 30.0)])
+    monkeypatch.setattr(cores, "_times", lambda: next(moments))
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    # In 10 seconds, two cores worked for 15, and 10 of these were for this program.
+    assert cores.OtherPrograms().share() == pytest.approx(0.25)
+
+
 @pytest.mark.slow(2)
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
 @pytest.mark.parametrize("engine", OFTEN)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -120,3 +123,26 @@ def test_worker_has_neither_the_apps_secrets_nor_unknown_ones(
     assert found["AWS_SECRET_ACCESS_KEY"] == "x1"
     assert not {"STUDIO_AUTH", "OAUTH_CLIENT_SECRET", "SSH_AUTH_SOCK"} & found.keys()
     assert child_environment().keys() >= {"HF_TOKEN", "PYTHONPATH"}
+
+
+_IMPORT_AND_WAIT = """
+import time
+import core
+import onnxruntime
+time.sleep(10)
+"""
+
+
+@pytest.mark.slow(11)
+@pytest.mark.long
+def test_no_library_reports_its_use_to_its_maker() -> None:
+    """It would within seconds, through the proxy that the environment names."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.1)
+        proxy = f"http://127.0.0.1:{server.getsockname()[1]}"
+        names = ("https_proxy", "HTTPS_PROXY", "http_proxy", "HTTP_PROXY")
+        environment = {**os.environ, **dict.fromkeys(names, proxy)}
+        environment.pop("ORT_DISABLE_TELEMETRY", None)
+        subprocess.run([sys.executable, "-c", _IMPORT_AND_WAIT], env=environment, check=True)
+        with pytest.raises(TimeoutError):
+            server.accept()

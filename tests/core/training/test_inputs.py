@@ -162,6 +162,16 @@ def test_gpt2_continues_with_a_tokenizer_without_padding(
     assert inputs.architecture.pad_token_id == tokenizer.sep_id
 
 
+def test_decoder_takes_the_padding_of_the_tokenizer(workspace: Workspace, tmp_path: Path) -> None:
+    """Published decoders name none, and never attend to it."""
+    tokenizer = load("words", workspace)
+    checkpoint = write_writer(tmp_path / "llama", tokenizer, "llama")
+    config = json.loads((checkpoint / "config.json").read_text("utf-8"))
+    (checkpoint / "config.json").write_text(json.dumps({**config, "pad_token_id": None}), "utf-8")
+    inputs = opened(workspace, checkpoint, family="llama")
+    assert inputs.architecture.pad_token_id == tokenizer.pad_id != tokenizer.sep_id
+
+
 def test_model_of_another_family_is_refused(workspace: Workspace, tmp_path: Path) -> None:
     """The family may be a default; runs that started this way may resume."""
     gpt2 = write_writer(tmp_path / "gpt2", load("words", workspace), "gpt2")

@@ -19,7 +19,8 @@ from core.config.train import TrainConfig
 from core.errors import ConfigError
 from core.models.registry import count_parameters, resolve_architecture
 from core.training import planner, recipe
-from core.training.planner import _body_parameters, flops_per_token, open_sizes, sizes_of, suggest
+from core.training.planner import flops_per_token, open_sizes, sizes_of, suggest
+from core.training.recipe import body_parameters
 from core.training.sources import TrainingSources
 from tests.core.training.test_trainer import make_inputs
 
@@ -79,16 +80,45 @@ def test_token_budget_determines_size_and_steps() -> None:
         assert values["num_train_steps"] >= 2000
 
 
+@pytest.mark.parametrize(
+    ("size", "rate", "tokens_per_step"), [("135m", 2.36e-3, 324_000), ("1.7b", 9.5e-4, 2_000_000)]
+)
+def test_ladder_follows_from_the_parameters(size: Size, rate: float, tokens_per_step: int) -> None:
+    """SmolLM2 has 106 and 1,611 million parameters without embeddings."""
+    config = TrainConfig(preset="olmo-ladder", family="llama", size=size)
+    inputs = {size: Inputs(architecture_of(config), range(10**9), name="clm")}
+    parameters = body_parameters(inputs[size].architecture)
+    values = suggest(config, inputs, tokens=20 * parameters, replicas=4).values
+    assert values["learning_rate"] == pytest.approx(rate, rel=0.01)
+    assert values["per_replica_batch_size"] * 4 * LENGTH == pytest.approx(tokens_per_step, rel=0.02)
+    assert values["warmup_ratio"] == pytest.approx(1 / 20, rel=0.01)
+    assert values["adam_beta2"] == (0.95 if size == "1.7b" else 0.99)
+
+
+def test_warm_up_of_the_ladder_is_at_most_a_tenth_and_a_set_value_wins() -> None:
+    inputs = {"tiny": inputs_of(10**5, "llama")["tiny"]}
+    config = TrainConfig(preset="olmo-ladder", family="llama", size="tiny")
+    assert suggest(config, inputs, tokens=10**6).values["warmup_ratio"] == 0.1
+    chosen = TrainConfig(
+        preset="olmo-ladder", family="llama", size="tiny",
+        warmup_steps=7, adam_beta2=0.9, per_replica_batch_size=4,
+    )  # fmt: skip
+    given = ("warmup_steps", "adam_beta2", "per_replica_batch_size")
+    values = suggest(chosen, inputs, tokens=10**6, given=given).values
+    assert not {"warmup_ratio", "warmup_steps", "adam_beta2"} & set(values)
+    assert values["per_replica_batch_size"] == 4
+
+
 def test_size_that_does_not_fit_in_memory_is_not_suggested() -> None:
     inputs, tokens = inputs_of(10**7), 2 * 10**9
     assert suggest(TrainConfig(), inputs, tokens=tokens).values["size"] == "base"
     found = suggest(TrainConfig(), inputs, tokens=tokens, memory_bytes=2**30)
     assert sizes_of("roberta").index(found.values["size"]) < sizes_of("roberta").index("base")
     assert any(
-        "a single sequence with base needs more than the 1.0 GiB" in one for one in found.remarks
+        "a single sequence with base needs more than the 1.07 GB" in one for one in found.remarks
     )
     found = suggest(TrainConfig(), inputs, tokens=tokens, memory_bytes=2**20)
-    assert any("needs more than the 0.0 GiB" in one for one in found.remarks)
+    assert any("needs more than the 1.05 MB" in one for one in found.remarks)
 
 
 def test_hour_budget_is_converted_to_tokens_by_the_measured_speed() -> None:
@@ -117,7 +147,7 @@ def test_small_corpus_is_read_for_at_most_40_epochs() -> None:
     found = suggest(TrainConfig(), inputs_of(1000), tokens=10**9)
     read = found.values["num_train_steps"] * found.values["per_replica_batch_size"]
     assert read <= 40 * 1000
-    assert found.values["hidden_dropout_prob"] == 0.1
+    assert (found.values["hidden_dropout_prob"], found.values["weight_decay"]) == (0.05, 0.3)
     assert any("more text helps" in remark for remark in found.remarks)
 
 
@@ -129,14 +159,14 @@ def test_size_follows_from_the_tokens_that_are_read() -> None:
 
 @pytest.mark.parametrize("family", ["roberta", "modernbert", "gpt2", "t5", "bart"])
 @pytest.mark.parametrize("positions", [None, 8192])
-def test_embeddings_do_not_count_as_body_parameters(family: str, positions: int | None) -> None:
+def test_embeddings_do_not_count_asbody_parameters(family: str, positions: int | None) -> None:
     config = TrainConfig(family=family, size="base", max_position_embeddings=positions)
     one, other = (
-        _body_parameters(architecture_of(config, vocab_size)) for vocab_size in (10_000, 50_000)
+        body_parameters(architecture_of(config, vocab_size)) for vocab_size in (10_000, 50_000)
     )
     assert other - one in (0, 40_000)  # the head's bias
     without = architecture_of(config.model_copy(update={"max_position_embeddings": None}))
-    assert one == _body_parameters(without) > 50_000_000
+    assert one == body_parameters(without) > 50_000_000
 
 
 def test_encoder_and_decoder_flops_count_their_own_tokens() -> None:
@@ -145,7 +175,7 @@ def test_encoder_and_decoder_flops_count_their_own_tokens() -> None:
         flops_per_token(TrainConfig(family="t5"), Inputs(architecture, range(10), LENGTH, *lengths))
         for lengths in ((LENGTH, LENGTH), (LENGTH, LENGTH // 4), (LENGTH // 4, LENGTH))
     )
-    both = 6 * (_body_parameters(architecture) + 10_000 * 768)
+    both = 6 * (body_parameters(architecture) + 10_000 * 768)
     assert both < whole < 1.1 * both
     assert 0.25 * whole < fewer_targets < fewer_inputs < whole  # The decoder is larger.
     assert fewer_targets + fewer_inputs == pytest.approx(1.25 * whole, rel=0.01)
@@ -182,7 +212,7 @@ def test_batch_too_large_for_memory_is_accumulated() -> None:
         suggest(config, inputs, **budget, memory_bytes=gibibytes * 2**30) for gibibytes in (1000, 4)
     )
     assert "gradient_accumulation_steps" not in ample.values
-    assert "4.0 GiB" in scarce.reasons["gradient_accumulation_steps"]
+    assert "4.29 GB" in scarce.reasons["gradient_accumulation_steps"]
     asked = config.model_copy(update=scarce.values)
     assert asked.num_train_steps == ample.values["num_train_steps"]
     rows = asked.per_replica_batch_size * asked.gradient_accumulation_steps
@@ -208,7 +238,7 @@ def test_larger_models_have_a_lower_learning_rate() -> None:
 
 @pytest.mark.parametrize("budget", [{}, {"hours": 1.0, "tokens": 5}])
 def test_budget_must_be_either_hours_or_tokens(budget: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="a budget in hours or in tokens"):
+    with pytest.raises(ConfigError, match="a budget in hours, tokens or dollars"):
         suggest(TrainConfig(), inputs_of(10), **budget)
 
 
@@ -265,9 +295,13 @@ def test_short_documents_are_separated(documents: float, name: str, is_suggested
     assert "intra_document_masking" not in kept.values
 
 
-def test_higher_dropout_is_kept() -> None:
-    values = suggest(TrainConfig(hidden_dropout_prob=0.3), inputs_of(1000), tokens=10**9).values
-    assert "hidden_dropout_prob" not in values and values["attention_probs_dropout_prob"] == 0.1
+def test_higher_dropout_and_a_weight_decay_that_is_set_are_kept() -> None:
+    config = TrainConfig(hidden_dropout_prob=0.3, weight_decay=0.02)
+    values = suggest(config, inputs_of(1000), tokens=10**9).values
+    assert "hidden_dropout_prob" not in values and values["attention_probs_dropout_prob"] == 0.05
+    assert "weight_decay" not in values
+    values = suggest(TrainConfig(weight_decay=0.0), inputs_of(1000), tokens=10**9).values
+    assert "weight_decay" not in values
 
 
 def test_starting_checkpoint_determines_the_size() -> None:

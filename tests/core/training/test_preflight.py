@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from core.config.preflight import PreflightConfig
-from core.config.topologies import TOPOLOGIES, find_topology
+from core.config.topologies import TOPOLOGIES, UTILISATION, find_topology
 from core.errors import ConfigError
-from core.training.preflight.report import UTILISATION, step_seconds
+from core.training.preflight.report import SPREAD, step_seconds
 from core.training.preflight.stage import next_guess, settled_for
 from core.workspace.workspace import Workspace
 from tests.core.training.test_trainer import make_inputs
@@ -99,7 +99,9 @@ def test_compiler_reports_memory_flops_time_and_cost_of_a_step(
     assert report["bytes_missing_per_core"] == 0
     assert report["flops_per_step_per_core"] > 6 * report["tokens_per_step"] / 4
     best, worst = report["step_seconds"]
-    assert 0 < best < worst
+    assert best * SPREAD == pytest.approx(report["expected_step_seconds"])
+    assert worst == pytest.approx(report["expected_step_seconds"] * SPREAD)
+    assert 0 < report["utilisation"][0] < report["utilisation"][1] < 1
     assert report["hours"] == pytest.approx([best * 100 / 3600, worst * 100 / 3600])
     assert report["cost"] == pytest.approx([one * 4 * 2.0 for one in report["hours"]])
     assert report["num_train_epochs"] > 0
@@ -159,7 +161,9 @@ def test_optimizer_cost_counts_once_with_gradient_accumulation(tmp_path: Path) -
         for report in (one, two)
     )
     assert 1.5 * counted[0] < twice[0] < 2 * counted[0]
+    twice_seconds = two["expected_step_seconds"]
     assert counted[1] < twice[1] < 1.5 * counted[1]
+    assert 1.5 < twice_seconds / one["expected_step_seconds"] < 2.1
 
 
 @needs_libtpu
@@ -195,6 +199,8 @@ def test_needs_are_estimated_and_marked_as_such_without_the_compiler(tmp_path: P
     assert "requirements-preflight.txt" in report["advice"]
     assert report["fits"] and report["bytes_per_core"] > report["parameters"] * 12
     assert report["step_seconds"] and report["trial"]["losses"]
+    assert report["expected_step_seconds"] is None
+    assert report["utilisation"] == list(UTILISATION)
     assert report["largest_per_replica_batch_size"] is None
 
 
@@ -205,6 +211,16 @@ def test_estimate_reports_a_batch_that_does_not_fit(tmp_path: Path) -> None:
     (report,) = say(tmp_path, values, before=_WITHOUT_LIBTPU)
     assert not report["fits"]
     assert report["bytes_missing_per_core"] > 0
+
+
+@pytest.mark.slow(12)
+def test_needs_on_gpus_are_estimated_by_formulas(tmp_path: Path) -> None:
+    values = {**_NUMBERS, "topology": "h100x8", "trial": False, "price_per_chip_hour": 2.0}
+    (report,) = say(tmp_path, values, before=_WITHOUT_TIMING)
+    assert report["estimated"] and report["fits"] and not report["advice"]
+    assert (report["chips"], report["cores"]) == (8, 8)
+    assert report["utilisation"] == list(UTILISATION)
+    assert report["cost"] == pytest.approx([16.0 * hours for hours in report["hours"]])
 
 
 def test_missing_shards_and_dimensions_are_an_error(tmp_path: Path) -> None:
@@ -269,6 +285,22 @@ def test_topology_table_has_the_compilers_device_counts() -> None:
     for generation in ("v3-8", "v4-8", "v5e-16", "v5p-8", "v6e-4"):
         found, tabulated = run_on("jax", code, generation)
         assert found == tabulated
+
+
+@needs_libtpu
+@pytest.mark.slow(60)
+@pytest.mark.parametrize("topology", ["v3-8", "v5p-8"])
+def test_decoder_with_long_sequences_compiles_with_and_without_the_attention_kernel(
+    tmp_path: Path, topology: str
+) -> None:
+    numbers = {"vocab_size": 512, "max_seq_length": 1024, "num_hidden_layers": 1}
+    values = {**numbers, "family": "gpt2", "topology": topology, "sharding": "fsdp"}
+    (report,) = say(
+        tmp_path,
+        {**values, "per_replica_batch_size": 2, "trial": False},
+        before=_WITHOUT_TIMING,
+    )
+    assert report["fits"] and report["expected_step_seconds"] > 0
 
 
 def test_every_topology_of_the_form_is_in_the_table() -> None:

@@ -244,6 +244,10 @@ def test_default_learning_rate_follows_from_optimizer_family_and_hidden_size(
     config = TrainConfig(**values, hidden_size=width)
     settled = recipe.resolve_learning_rate(config, _architecture(config))
     assert settled.learning_rate == pytest.approx(rate)
+    assert recipe.resolve_learning_rate(config, _architecture(config), 128) == settled
+    small = recipe.resolve_learning_rate(config, _architecture(config), 8).learning_rate
+    is_scaled = config.optimizer == "muon" and "learning_rate" not in values
+    assert small == pytest.approx(rate / 8**0.5 if is_scaled else rate)
     wider = config.model_copy(update={"hidden_size": 4 * width})
     assert recipe.resolve_learning_rate(settled, _architecture(wider)) == settled
 
@@ -270,7 +274,13 @@ def test_memory_estimate_grows_with_length_and_shrinks_with_bfloat16() -> None:
 
 
 def test_run_that_often_repeats_its_text_without_dropout_is_advised_to_use_it() -> None:
-    config = TrainConfig(preset="fast")
-    assert "17.3 times" in recipe.dropout_hint(config, 17.3)
-    assert not recipe.dropout_hint(config, 15)
-    assert not recipe.dropout_hint(TrainConfig(hidden_dropout_prob=0.1), 17.3)
+    config = _config(size="tiny", num_train_epochs=17.3, per_replica_batch_size=8)
+    architecture = _architecture(config)
+
+    def hint(config: TrainConfig, rows: int) -> str:
+        return recipe.dropout_hint(config, recipe.plan(config, rows, 64), architecture)
+
+    assert "17.3 times" in hint(config, 1000)
+    assert not hint(config, 100_000)
+    assert not hint(config.model_copy(update={"num_train_epochs": 15.0}), 1000)
+    assert not hint(config.model_copy(update={"hidden_dropout_prob": 0.1}), 1000)

@@ -16,7 +16,8 @@ from core.publishing.card_notes import CardNotes
 from core.publishing.cards import model_card
 from core.publishing.facts import gather_facts
 from core.records.folder import RunFolder
-from core.report import list_settings, report_page
+from core.report.page import report_page
+from core.report.settings import list_settings
 from core.runs.client import config_of
 from core.runs.duration import run_seconds
 from core.store import Store
