@@ -109,9 +109,5 @@ def _check_name(workspace: Workspace, stage: str, config: StageConfig, *, is_las
     except ConfigError as error:
         if is_last:
             raise
-        raise ConfigError(
-            f"{stage.capitalize()}: {error.problem}",
-            expected=error.expected,
-            received=error.received,
-            fix=error.fix,
-        ) from error
+        problem = f"{stage.capitalize()}: {error.texts['problem']}"
+        raise ConfigError.like(error, problem=problem, field="") from error

@@ -56,9 +56,7 @@ def queue_run(
         **known: Fields of the RunRecord, such as the id of a run that may be queued already.
     """
     if target := getattr(config, "target", ""):
-        from core.targets.target import open_target
-
-        open_target(target)  # Checks the address.
+        _check_addresses(target)
     if target or getattr(config, "mirror", ""):
         _check_no_secrets(config)
     fields: dict[str, Any] = {
@@ -219,8 +217,7 @@ def resume_run(
         raise RunError(
             f"The run {row.id} is done and can't be resumed",
             expected="an unfinished run, or more steps than planned",
-            received="a run that is done",
-            fix="extend it with --num-train-steps, or start a new run",
+            fix="extend it with ⟬--num-train-steps⟭, or start a new run",
         )
     if changes:
         parse_stage_config(row.stage, {**row.config, **changes})
@@ -232,12 +229,16 @@ def resume_run(
     return row.id
 
 
-def _check_new_target(row: RunRow, target: str) -> None:
-    from core.targets.target import open_target
+def _check_addresses(target: str) -> None:
+    from core.targets.target import open_targets
 
+    open_targets(target)
+
+
+def _check_new_target(row: RunRow, target: str) -> None:
     if not row.config.get("target"):
         raise _no_target(row.id)
-    open_target(target)  # Checks the address.
+    _check_addresses(target)
 
 
 def _no_target(run: str) -> RunError:

@@ -19,20 +19,22 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy.exc import OperationalError
 
+from core.config.targets import members_of, place_of_target
 from core.errors import RunError, StudioError
 from core.messages.redaction import hide_secrets_in_output
 from core.network.outbound import distrust_callers
 from core.records.annotations import checked, read_annotations
 from core.records.events import StopMode, read_attempts, read_events, read_last_events, read_stop
-from core.records.folder import RunFolder, RunRecord, log_tail_line
+from core.records.folder import EXIT_UNUSABLE, RunFolder, RunRecord, log_tail_line
 from core.runs.disk_usage import delete_artifact
 from core.runs.execute import ADVICE
+from core.runs.pools import choose_member
 from core.runs.slots import default_slots, get_slots, set_slots
 from core.runs.start import start_in_own_session, worker_lock
 from core.stages.registry import STAGES, load_further_stages, parse_stage_config
@@ -63,6 +65,11 @@ _LOCK_POLL_SECONDS = 0.02
 # A supervisor or follower ends within this time after it has written the run's exit.
 _ENDING_SECONDS = 10.0
 _RETRY_SECONDS = 1.0
+# A member of a pool that can't be used gets no run for so long. It refuses until a run is done
+# there, or it isn't asked for some time; a run that all members refuse fails.
+_SKIPPED_SECONDS = 60.0
+_ASKED_AGAIN_SECONDS = 900.0
+_MOST_REFUSING_SECONDS = 3600.0
 # Libraries may print a long stack trace after their message.
 _SIGN_LINES = 40
 
@@ -76,6 +83,8 @@ class Worker:
         self.store = Store.open(workspace)
         self._unreadable: set[str] = set()
         self._supervisors: dict[str, subprocess.Popen[bytes]] = {}
+        # Members of pools that could not be used, by their addresses.
+        self._refusals: dict[str, _Refusal] = {}
 
     def work(self) -> bool:
         """Does one round; returns whether any run is active or queued."""
@@ -163,6 +172,14 @@ class Worker:
             folder = RunFolder.of(self.workspace, row.id)
             if folder.is_there():
                 folder.request_stop("abort")
+            members = members_of(str(row.config.get("target") or ""))
+            if len(members) > 1 and row.remote.get("launch"):
+                # A follower ends what members that the run has left still do for it.
+                is_own = row.remote["target"] in members
+                row.remote = row.remote if is_own else {**row.remote, "target": members[0]}
+                if self._start(row):
+                    self.store.update_run(row.id, state="stopping")
+                return
             self.store.update_run(row.id, state="stopped", reason="cancelled", ended=time.time())
         elif row.state in ACTIVE_STATES:
             mode: StopMode = "abort" if payload.get("mode") == "abort" else "save"
@@ -249,8 +266,32 @@ class Worker:
             self._end(row, folder, finished, exited, started=started)
 
     def _follow_again(self, row: RunRow, folder: RunFolder) -> None:
+        process = self._supervisors.get(row.id)
+        if process is not None and process.poll() == EXIT_UNUSABLE:
+            del self._supervisors[row.id]
+            # A stop is left to another follower.
+            if read_stop(folder.stop_file) is None:
+                self._skip_member(row, folder)
+                return
         if not self._is_starting_or_failed(row, folder.follower_log):
             self._supervisors[row.id] = _start_process(folder, is_remote=True)
+
+    def _skip_member(self, row: RunRow, folder: RunFolder) -> None:
+        """Requeues a run whose member of a pool can't be used; fails one that all refuse."""
+        record = folder.read_record()
+        now, words = time.monotonic(), log_tail_line(folder.follower_log)
+        before = self._refusals.get(record.target)
+        since = before.since if before and before.is_recent(now) else now
+        self._refusals[record.target] = _Refusal(since, now, words)
+        members = members_of(str(row.config["target"]))
+        refusals = [self._refusals.get(member) for member in members]
+        if all(refusal and refusal.is_lasting(now) for refusal in refusals):
+            self._fail(row, "target", _refused_by_all(members, words))
+            return
+        record = replace(record, machine="")
+        remote = {**row.remote, **_remote_of(record)}
+        self.store.update_run(row.id, state="queued", started=None, remote=remote)
+        folder.write_record(record)
 
     def _ingest(self, row: RunRow, folder: RunFolder) -> tuple[dict[str, Any] | None, bool]:
         """Ingests new events; returns the last one if it ends the run, and whether none is left.
@@ -314,6 +355,8 @@ class Worker:
             self.store.requeue(row.id, reason="preempted")
             return
         values = _ending(finished, exited, folder)
+        if values["state"] == "done":
+            self._refusals.pop(str(row.remote.get("target")), None)
         ended = (exited or finished or {}).get("time") or (finished or {}).get("t")
         ended = ended or _last_heard(row, folder)
         self.store.update_run(row.id, ended=ended, eta_seconds=None, **values)
@@ -344,18 +387,54 @@ class Worker:
         # Remote runs take no slot.
         free = get_slots(self.store, self.slots) - sum(not row.remote for row in active)
         for row in queued:
-            awaited = [self.store.get_run(run_id) for run_id in row.after]
-            failed = [
-                awaited_row
-                for awaited_row in awaited
-                if awaited_row is None or _is_ended_badly(awaited_row)
-            ]
-            if failed:
-                self._fail_dependent(row, failed[0])
-            elif all(awaited_row and awaited_row.state == "done" for awaited_row in awaited) and (
-                free > 0 or row.remote or (free == 0 and self._skips_queue(row))
-            ):
-                free -= self._start(row) and not row.remote
+            with self._apart(row):
+                free -= self._start_if_due(row, active, free) and not row.remote
+
+    def _start_if_due(self, row: RunRow, active: list[RunRow], free: int) -> bool:
+        """Starts a queued run if nothing holds it back; returns whether it was started."""
+        awaited = [self.store.get_run(run_id) for run_id in row.after]
+        failed = [
+            awaited_row
+            for awaited_row in awaited
+            if awaited_row is None or (awaited_row.has_ended and awaited_row.state != "done")
+        ]
+        if failed:
+            self._fail_dependent(row, failed[0])
+            return False
+        return (
+            all(awaited_row and awaited_row.state == "done" for awaited_row in awaited)
+            and bool(free > 0 or row.remote or (free == 0 and self._skips_queue(row)))
+            and self._has_machine(row, active)
+            and self._start(row)
+        )
+
+    def _has_machine(self, row: RunRow, active: list[RunRow]) -> bool:
+        """Returns False for a run that waits for a pool; gives one that does not its member."""
+        target = str(row.config.get("target") or "")
+        if len(members_of(target)) < 2 or not row.remote.get("target"):
+            return True
+        now = time.monotonic()
+        skipped = {
+            member: refusal.words
+            for member, refusal in self._refusals.items()
+            if now - refusal.last < _SKIPPED_SECONDS
+        }
+        member, users = choose_member(row, active, skipped)
+        if member:
+            row.remote = {**row.remote, "target": member}
+            active.append(row)
+        elif not row.note.endswith(f": {users}"):
+            note = f"waiting for a free machine{self._of_pool(target)}: {users}"
+            self.store.update_run(row.id, note=note)
+        return bool(member)
+
+    def _of_pool(self, target: str) -> str:
+        from core.targets.saved import machine_at
+
+        with suppress(StudioError):  # The name is only for people.
+            if pool := machine_at(self.workspace, target):
+                return f" of {pool.name}"
+        return ""
 
     def _skips_queue(self, row: RunRow) -> bool:
         """Returns whether a run may start beside those in slots; one at a time does."""
@@ -389,14 +468,33 @@ class Worker:
             self._fail(row, "data_missing", _folder_gone())
             return False
         try:
-            folder.read_record()
+            record = folder.read_record()
         except RunError as error:
             self._fail(row, "data_missing", error)
             return False
+        if (machine := str(row.remote.get("target", ""))) != record.target:
+            folder.write_record(replace(record, machine=machine))
         # A marked run that isn't running is requeued; an unmarked one would start twice.
-        self.store.update_run(row.id, state="running", reason="", started=time.time())
+        self.store.update_run(
+            row.id, state="running", reason="", note="", started=time.time(), remote=row.remote
+        )
         self._supervisors[row.id] = _start_process(folder, is_remote=bool(row.remote))
         return True
+
+
+@dataclass(frozen=True)
+class _Refusal:
+    """A member of a pool that could not be used, in seconds of the monotonic clock."""
+
+    since: float
+    last: float
+    words: str
+
+    def is_recent(self, now: float) -> bool:
+        return now - self.last < _ASKED_AGAIN_SECONDS
+
+    def is_lasting(self, now: float) -> bool:
+        return self.is_recent(now) and now - self.since > _MOST_REFUSING_SECONDS
 
 
 class _Ingestion:
@@ -554,7 +652,7 @@ def _row_of(record: RunRecord, state: str) -> RunRow:
 
 def _remote_of(record: RunRecord) -> dict[str, Any]:
     """Returns the place of a run on another machine; {} for one of this machine."""
-    places = {"mirror": record.follows, "target": record.config.get("target", "")}
+    places = {"mirror": record.follows, "target": record.target}
     return {name: place for name, place in places.items() if place}
 
 
@@ -671,6 +769,16 @@ def _lost() -> RunError:
     )
 
 
+def _refused_by_all(members: list[str], words: str) -> RunError:
+    return RunError(
+        "No machine of the pool can be used",
+        expected=f"one of {place_of_target(' '.join(members))} that is ready within "
+        f"{_MOST_REFUSING_SECONDS / 60:.0f} minutes",
+        received=words or "an error in the log",
+        fix="read the log, correct the cause, then resume the run",
+    )
+
+
 def _folder_gone() -> RunError:
     return RunError(
         "The run's folder is missing",
@@ -710,10 +818,6 @@ def _unreadable(error: Exception) -> StudioError:
 
 def _by_position(row: RunRow) -> int:
     return row.position
-
-
-def _is_ended_badly(row: RunRow) -> bool:
-    return row.has_ended and row.state != "done"
 
 
 def _was_started(row: RunRow, folder: RunFolder) -> bool:

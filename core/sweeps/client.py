@@ -15,7 +15,7 @@ from core.artifacts.finding import with_family
 from core.config.base import StageConfig
 from core.config.options import field_extra
 from core.config.sweep import SweepConfig
-from core.config.toml_file import TomlFileError, parse_toml, read_toml
+from core.config.toml_file import parse_toml, read_toml
 from core.config.train import TrainConfig
 from core.errors import ConfigError, RunError, StudioError
 from core.messages.redaction import HIDDEN, redact_forms
@@ -47,18 +47,14 @@ def load_sweep(path: str | Path) -> SweepConfig:
         ConfigError: With the file and the key.
     """
     file = Path(path)
-    try:
-        return _parsed(read_toml(file), str(file), file.stem)
-    except TomlFileError as error:
-        raise _file_error(str(file), error) from error
+    values = read_toml(file, "The file of the sweep", field="config")
+    return _parsed(values, str(file), file.stem)
 
 
 def parse_sweep(text: str) -> SweepConfig:
     """Parses a sweep's TOML text; raises ConfigError."""
-    try:
-        return _parsed(parse_toml(text.encode("utf-8", "replace")), "", "sweep")
-    except TomlFileError as error:
-        raise _file_error("", error) from error
+    values = parse_toml(text.encode("utf-8", "replace"), "The sweep", field="config")
+    return _parsed(values, "", "sweep")
 
 
 def create_sweep(workspace: Workspace, config: SweepConfig) -> SweepFolder:
@@ -178,7 +174,6 @@ def resume_sweep(
         raise RunError(
             f"The sweep {name} is running",
             expected="a sweep that has ended or was stopped, to change its limits",
-            received="one that is running",
             fix=f"stop it first: studio sweep stop {name}",
         )
     if changes is not None and not folder.is_driven():
@@ -204,10 +199,10 @@ def _check_room(config: SweepConfig, folder: SweepFolder) -> None:
     if name:
         used = {"max_runs": spent.runs, "max_hours": spent.hours, "max_cost": spent.cost}[name]
         raise ConfigError(
-            f"The sweep {folder.name} has used up {name}",
+            f"The sweep {folder.name} has used up ⟬{name}⟭",
             expected=f"more than {used:g}, which its trials have used",
             received=f"{getattr(config, name):g}",
-            fix=f"raise {name}",
+            fix=f"raise ⟬{name}⟭",
             field=name,
         )
 
@@ -252,16 +247,6 @@ def _parsed(values: dict[str, Any], file: str, name: str) -> SweepConfig:
         return config
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-._")[:64] or "sweep"
     return config.model_copy(update={"name": plain})
-
-
-def _file_error(file: str, error: TomlFileError) -> ConfigError:
-    return ConfigError(
-        f"The file of the sweep {file} {error.problem}" if file else "The sweep " + error.problem,
-        expected=error.expected,
-        received=error.received,
-        fix=error.fix,
-        field="config",
-    )
 
 
 def _not_started(folder: SweepFolder, process: subprocess.Popen[bytes]) -> RunError:

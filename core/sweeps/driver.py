@@ -18,6 +18,7 @@ from sqlalchemy.exc import OperationalError
 
 from core.config.base import StageConfig
 from core.config.sweep import SweepConfig
+from core.config.targets import members_of
 from core.errors import RunError, StudioError
 from core.messages.redaction import hide_secrets_in_output
 from core.network.outbound import distrust_callers
@@ -290,7 +291,7 @@ class Driver:
     def _parallel(self) -> int:
         if self.config.parallel:
             return self.config.parallel
-        return 1 if self.config.base.get("target") else get_slots(self.store)
+        return len(members_of(self.config.base.get("target", ""))) or get_slots(self.store)
 
     def _suggest(self) -> tuple[Settings, dict[str, Any]] | None:
         """Returns the next trial's settings and sampler state; None if all were tried."""

@@ -33,6 +33,11 @@ _MOST_JSON_BYTES = 4 << 20
 # A trial goes on: its run is queued, running, or was interrupted.
 OPEN_STATES = ("active", "paused")
 
+_DERIVED_BESIDE = {
+    "hidden_dropout_prob", "attention_probs_dropout_prob", "intra_document_masking",
+}  # fmt: skip
+_EARLIER_WEIGHT_DECAY = 0.01
+
 
 @dataclass
 class Trial:
@@ -95,6 +100,19 @@ class SweepRecord:
     created: float
     cwd: str
     environment: dict[str, str]
+
+
+def _with_earlier_values(config: SweepConfig) -> SweepConfig:
+    """Adds the weight decay that versions without an automatic one derived the others beside."""
+    base = config.base
+    if (
+        config.stage != "train"
+        or base.get("preset", "fast") != "fast"
+        or not base.keys() >= _DERIVED_BESIDE
+        or "weight_decay" in {*base, *config.options}
+    ):
+        return config
+    return config.model_copy(update={"base": {**base, "weight_decay": _EARLIER_WEIGHT_DECAY}})
 
 
 class SweepFolder:
@@ -160,7 +178,7 @@ class SweepFolder:
         """Reads `sweep.json`; raises RunError if it is damaged."""
         values = _read_json(self.path / "sweep.json")
         try:
-            config = SweepConfig.parse(values["config"])
+            config = _with_earlier_values(SweepConfig.parse(values["config"]))
             environment = pop_environment(self.path, values)
             return SweepRecord(config, float(values["created"]), str(values["cwd"]), environment)
         except (KeyError, TypeError, ValueError, OverflowError) as error:

@@ -119,7 +119,7 @@ def _shown(metric: str, known: Sequence[str]) -> str:
 
 def _error(config: SweepConfig, expected: str) -> ConfigError:
     is_training = config.stage == "train" and not _evaluates(config)
-    hint = ", or evaluate_every in base for figures of evaluations" if is_training else ""
+    hint = ", or ⟬evaluate_every⟭ in base for figures of evaluations" if is_training else ""
     return ConfigError(
         f"The stage {config.stage} doesn't measure {config.metric}, the metric of the sweep",
         expected=expected,

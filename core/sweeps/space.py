@@ -304,10 +304,8 @@ def example_trial(
         except ConfigError as error:
             last_error = error
     key = f"base.{last_error.field}" if last_error.field in base else last_error.field or "base"
-    raise ConfigError(
-        f"No trial of the sweep would be valid: {last_error.problem}", expected=last_error.expected,
-        received=last_error.received, fix=last_error.fix, field=key,
-    ) from last_error  # fmt: skip
+    problem = f"No trial of the sweep would be valid: {last_error.texts['problem']}"
+    raise ConfigError.like(last_error, problem=problem, field=key) from last_error
 
 
 def _bounds(dimension: Dimension) -> list[tuple[str, Any]]:

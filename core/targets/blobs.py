@@ -11,19 +11,26 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from core.artifacts.finding import find_here
+from core.artifacts.locating import find_run_checkpoint
+from core.artifacts.subject import is_of_model
+from core.config.evaluate import EvaluateConfig
+from core.config.finetune import FinetuneConfig
 from core.config.mixture import MixtureSource, format_mixture, parse_mixture
+from core.config.remote import RemoteConfig
 from core.config.train import TrainConfig
 from core.corpus.finding import find_files
 from core.errors import ConfigError, StudioError
+from core.finetuning.file_kinds import holds_tables
 from core.foreign_files import files_inside
 from core.targets.code import CodeArchive
 from core.targets.errors import MirrorError, NoRoomError
-from core.targets.schema import EVALUATION_PATHS, Input, InputFile
+from core.targets.schema import DATA_FIELDS, MOST_FILES, Input, InputFile
 from core.targets.store import ObjectStore
 from core.workspace.atomic import commit_folder
 from core.workspace.kinds import artifact_kinds
 from core.workspace.manifests import MANIFEST_FILE, hash_file, read_manifest
-from core.workspace.names import expand_path, flaw_of_names, path_inside
+from core.workspace.names import expand_path, flaw_of_names, name_from, path_inside
 from core.workspace.places import make_folder
 from core.workspace.workspace import Workspace
 
@@ -49,24 +56,29 @@ class Inputs:
         manifest = read_manifest(folder) if (folder / MANIFEST_FILE).is_file() else None
         is_artifact = manifest is not None and manifest.kind == kind
         known = manifest.files if manifest and is_artifact else {}
-        files = []
-        for path in files_inside(folder):
-            relative = path.relative_to(folder).as_posix()
-            if not any(part.startswith(".") for part in relative.split("/")):
-                files.append(self._describe(path, relative, known.get(relative)))
-        title = manifest.name if manifest and is_artifact else name
+        relatives = {path.relative_to(folder).as_posix(): path for path in files_inside(folder)}
+        paths = {
+            relative: path
+            for relative, path in relatives.items()
+            if not any(part.startswith(".") for part in relative.split("/"))
+        }
+        _check_count(name, len(paths))
+        files = [self._describe(path, file, known.get(file)) for file, path in paths.items()]
+        title = manifest.name if manifest and is_artifact else name_from(folder.name, fallback=name)
         self.inputs.append(
             Input(field=name, kind=kind if is_artifact else "", name=title, files=tuple(files))
         )
 
-    def add_files(self, name: str, paths: Mapping[str, Path]) -> None:
+    def add_files(self, name: str, paths: Mapping[str, Path], title: str = "") -> None:
         """Adds files that aren't of an artifact.
 
         Args:
             paths: A file for each name that it has on the machine.
+            title: Name of their folder there; "": the field's.
         """
-        files = [self._describe(path, title, None) for title, path in paths.items()]
-        self.inputs.append(Input(field=name, name=name, files=tuple(files)))
+        _check_count(name, len(paths))
+        files = [self._describe(path, file_name, None) for file_name, path in paths.items()]
+        self.inputs.append(Input(field=name, name=title or name, files=tuple(files)))
 
     def _describe(self, path: Path, name: str, known: Mapping[str, Any] | None) -> InputFile:
         sha256 = known["sha256"] if known else hash_file(path)
@@ -75,25 +87,75 @@ class Inputs:
         return InputFile(name=name, bytes=path.stat().st_size, sha256=sha256)
 
 
-def collect_inputs(config: TrainConfig, workspace: Workspace) -> Inputs:
-    """Finds the local files that a training run reads.
+def _check_count(name: str, count: int) -> None:
+    """Raises ConfigError, before anything is hashed, for more files than a description names."""
+    if count > MOST_FILES:
+        raise ConfigError(
+            "There are too many files to send to another machine",
+            expected=f"at most {MOST_FILES:,} files",
+            received=f"{count:,}",
+            fix="pack them into one archive or into JSON lines",
+            field=name,
+        )
 
-    Shards at an address or on the Hub are none of them: the machine reads them itself.
+
+def collect_inputs(config: RemoteConfig, workspace: Workspace) -> Inputs:
+    """Finds the local files that a run reads.
+
+    What is at an address or on the Hub is none of them: the machine reads it itself.
     """
-    from core.artifacts.finding import find_here
-
     inputs = Inputs()
+    if isinstance(config, TrainConfig):
+        _add_of_training(inputs, config, workspace)
+    for name, kind in (("tokenizer", "tokenizer"), ("checkpoint", "model"), ("model", "model")):
+        if reference := getattr(config, name, ""):
+            _add_artifact(inputs, name, kind, reference, workspace)
+    for name, file_format in _formats(config).items():
+        if pattern := getattr(config, name):
+            inputs.add_files(name, _files_of(pattern, name, file_format))
+    return inputs
+
+
+def _formats(config: RemoteConfig) -> dict[str, str]:
+    """Returns the fields that name data which the run reads, each with the format of its files."""
+    if isinstance(config, FinetuneConfig):
+        has_tags = config.task == "token_classification"
+        names = ("train_path", "validation_path", "test_path")
+        paths = {name: path for name in names if (path := getattr(config, name))}
+        return {
+            name: "text" if has_tags and not holds_tables(path, name) else "auto"
+            for name, path in paths.items()
+        }
+    if isinstance(config, EvaluateConfig):
+        return {"path": config.file_format}
+    if isinstance(config, TrainConfig) and config.evaluate_every:
+        text_format = config.evaluate_file_format
+        return {"evaluate_pairs_path": "auto", "evaluate_text_path": text_format}
+    return {}
+
+
+def _add_artifact(
+    inputs: Inputs, name: str, kind: str, reference: str, workspace: Workspace
+) -> None:
+    """Adds the folder that a field names, or of a run's checkpoint the model alone."""
+    folder = workspace.folder(kind) / reference
+    if folder.is_dir():
+        inputs.add_folder(name, kind, folder)
+    elif name == "model" and (checkpoint := find_run_checkpoint(reference, workspace)):
+        title = f"{checkpoint.run}-{checkpoint.label}"
+        files = {path.name: path for path in checkpoint.folder.iterdir() if is_of_model(path.name)}
+        inputs.add_files(name, files, title)
+    else:
+        folder = find_here(reference, workspace) or expand_path(reference, field=name)
+        if folder.is_dir():
+            inputs.add_folder(name, kind, folder)
+
+
+def _add_of_training(inputs: Inputs, config: TrainConfig, workspace: Workspace) -> None:
     if config.mixture:
         _add_mixture(inputs, config.mixture, workspace)
     else:
         _add_shards(inputs, config.shards, workspace)
-    for name, kind in (("tokenizer", "tokenizer"), ("checkpoint", "model")):
-        reference = getattr(config, name)
-        folder = workspace.folder(kind) / reference
-        if reference and not folder.is_dir():
-            folder = find_here(reference, workspace) or expand_path(reference, field=name)
-        if reference and folder.is_dir():
-            inputs.add_folder(name, kind, folder)
     if config.model_config_path:
         path = expand_path(config.model_config_path, field="model_config_path")
         if not path.is_file():
@@ -105,10 +167,6 @@ def collect_inputs(config: TrainConfig, workspace: Workspace) -> Inputs:
                 field="model_config_path",
             )
         inputs.add_files("model_config_path", {"file.json": path})
-    for name in EVALUATION_PATHS if config.evaluate_every else ():
-        if pattern := getattr(config, name):
-            inputs.add_files(name, _files_of(pattern, name))
-    return inputs
 
 
 def upload_inputs(
@@ -171,21 +229,21 @@ def place_inputs(
 
 def _reference(run_input: Input, folder: Path) -> str:
     """Returns the value of a field for a placed input without a kind."""
-    is_evaluation = run_input.field in EVALUATION_PATHS
-    if run_input.field == "model_config_path" or (is_evaluation and len(run_input.files) == 1):
+    is_data = run_input.field in DATA_FIELDS
+    if run_input.field == "model_config_path" or (is_data and len(run_input.files) == 1):
         return str(folder / run_input.files[0].name)
     # A folder alone would leave out some formats.
-    return f"{glob.escape(str(folder))}/**/*" if is_evaluation else str(folder)
+    return f"{glob.escape(str(folder))}/**/*" if is_data else str(folder)
 
 
 def _place_of(run_input: Input, workspace: Workspace) -> Path:
-    """Returns an input's folder; that of a nameless one is named by its content, too."""
+    """Returns an input's folder; that of no artifact lies in one that its content names."""
     if run_input.kind:
         return path_inside(
             workspace.folder(run_input.kind), run_input.name, "The run's description"
         )
     listed = "\n".join(f"{file.sha256} {file.name}" for file in run_input.files)
-    name = f"{run_input.name}-{hashlib.sha256(listed.encode()).hexdigest()[:16]}"
+    name = f"{hashlib.sha256(listed.encode()).hexdigest()[:16]}/{run_input.name}"
     return path_inside(workspace.root / "inputs", name, "The run's description")
 
 
@@ -225,9 +283,10 @@ def _check_manifests(run_input: Input, folder: Path) -> None:
         raise _strange(f"{run_input.kind} without a manifest")
 
 
-def _files_of(pattern: str, field: str) -> dict[str, Path]:
+def _files_of(pattern: str, field: str, file_format: str) -> dict[str, Path]:
     """Returns the files of a path or pattern by their names within the folder that has them all."""
-    paths = list(dict.fromkeys(file.path for file in find_files(pattern, field=field).files))
+    files = find_files(pattern, field=field, file_format=file_format).files
+    paths = list(dict.fromkeys(file.path for file in files))
     root = os.path.commonpath([path.parent for path in paths])
     paths_by_name = {path.relative_to(root).as_posix(): path for path in paths}
     if flaw := flaw_of_names(paths_by_name):

@@ -37,8 +37,8 @@ GRACE_SECONDS = 300
 EXIT_AGAIN = 75
 SUPPORTED_PYTHON = ">=3.11,<3.14"
 UV = "uv>=0.8,<1"
-# A machine only trains: it shows no page and serves no model.
-UNUSED_PACKAGES = ("gradio", "openvino")
+# A machine shows no page.
+UNUSED_PACKAGES = ("gradio",)
 TIMEOUT_SECONDS = 60
 TRIES = 5
 
@@ -74,8 +74,11 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--host", type=int, default=0)
     parser.add_argument("--hosts", type=int, default=1)
     parser.add_argument("--coordinator", default="")
+    parser.add_argument("--restart", type=int, default=0, help="restarts of this launch before")
     parser.add_argument("--folder", default="", help="receives the process and the exit code")
     parser.add_argument("--secrets-from-stdin", action="store_true")
+    parser.add_argument("--notebook", default="", help="the accelerator that it must have, or any")
+    parser.add_argument("--prepare", action="store_true", help="only installs")
     return parser.parse_args()
 
 
@@ -86,6 +89,11 @@ def read_secrets(data: bytes) -> dict[str, str]:
 
 
 def run(options: argparse.Namespace, home: str, environment: dict[str, str], started: float) -> int:
+    if options.notebook not in ("", "any", device()):
+        sys.exit(
+            f"error: this notebook has no {options.notebook.upper()}: choose one as the runtime's "
+            "accelerator, and run it again"
+        )
     if options.seconds:
         # Downloads may hang, and not every target ends a machine at its limit.
         signal.signal(signal.SIGALRM, end_installation)
@@ -95,22 +103,32 @@ def run(options: argparse.Namespace, home: str, environment: dict[str, str], sta
     say("installing")
     python = os.environ.get("STUDIO_MACHINE_PYTHON") or install(folder, home, options.mirror)
     signal.setitimer(signal.ITIMER_REAL, 0)
+    if options.prepare:
+        say("prepared")
+        return 0
     say("starting the program")
     environment.update(
         PYTHONPATH=folder, PYTHONSAFEPATH="1", STUDIO_MACHINE_HOME=home, PYTHONUNBUFFERED="1"
     )
     command = [python, "-P", "-m", "core.targets.machine"]
-    for name in ("mirror", "run", "launch", "spec", "host", "hosts", "coordinator"):
+    for name in ("mirror", "run", "launch", "spec", "host", "hosts", "coordinator", "restart"):
         command += [f"--{name}", str(getattr(options, name))]
     seconds = 0.0
     if options.seconds:
         seconds = max(1.0, options.seconds - (time.monotonic() - started))
         command += ["--seconds", f"{seconds:.0f}"]
+    # Slurm's srun kills its tasks at SIGTERM, and sends SIGUSR1 to all processes of a task: only
+    # this one must not ignore it.
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell's background job ignores it: the run would interrupt itself with SIGUSR1 then.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     # The working directory must hold no package that hides one of Python's.
     child = subprocess.Popen(
         command, env=environment, cwd=folder, stdin=subprocess.DEVNULL, start_new_session=True
     )
-    signal.signal(signal.SIGTERM, lambda *_: child.send_signal(signal.SIGTERM))
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, lambda *_: child.send_signal(signal.SIGTERM))
     try:
         code = child.wait(seconds + GRACE_SECONDS if seconds else None)
     except subprocess.TimeoutExpired:
@@ -122,7 +140,7 @@ def run(options: argparse.Namespace, home: str, environment: dict[str, str], sta
 
 
 def end_installation(*_: object) -> None:
-    sys.exit("error: the limit of time was reached before the training began")
+    sys.exit("error: the limit of time was reached before the run began")
 
 
 # The code.
@@ -140,7 +158,8 @@ def unpack_code(options: argparse.Namespace, home: str, environment: Mapping[str
     draft = tempfile.mkdtemp(dir=os.path.dirname(folder), prefix=".")
     try:
         archive = os.path.join(draft, "code.tar.gz")
-        retrying(lambda: fetch(options.mirror, f"blobs/{sha256}", archive, environment))
+        read = fetch_in_notebook if options.notebook else fetch
+        retrying(lambda: read(options.mirror, f"blobs/{sha256}", archive, environment))
         if sha256_of(archive) != sha256:
             sys.exit("error: the code in the mirror isn't that of this run: its hash differs")
         unpacked = os.path.join(draft, "code")
@@ -174,6 +193,17 @@ def fetch(mirror: str, name: str, path: str, environment: Mapping[str, str]) -> 
         sys.exit("error: the code in the mirror is larger than any of this program")
     with open(path, "wb") as file:
         file.write(data)
+
+
+def fetch_in_notebook(mirror: str, name: str, path: str, environment: Mapping[str, str]) -> None:
+    """Fetches from a cloud's bucket as its own packages do, which the notebook has."""
+    if not mirror.startswith(("gs://", "s3://")):
+        fetch(mirror, name, path, environment)
+        return
+    import fsspec
+
+    with fsspec.open(f"{mirror}/{name}", "rb") as source, open(path, "wb") as file:
+        shutil.copyfileobj(source, file)
 
 
 def google_request(

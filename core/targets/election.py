@@ -166,7 +166,6 @@ class _Election:
             raise UnavailableError(
                 f"{self._path} can't be created",
                 expected="a listing that shows what was just written",
-                received="one without it",
                 fix="it is tried again",
             )
         return entries

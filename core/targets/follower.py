@@ -26,6 +26,7 @@ from core.artifacts.checkpoint import (
     checkpoint_steps,
     words_name,
 )
+from core.config.targets import place_of_target
 from core.config.train import TrainConfig
 from core.config.word_marks import parse_word_marks
 from core.errors import StudioError
@@ -33,16 +34,29 @@ from core.messages.redaction import hide_secrets_in_output
 from core.network.outbound import distrust_callers
 from core.processes.interruption import interrupted_by
 from core.records.events import LIMIT, EventLog, StopMode, iterate_events, read_phases, read_stop
-from core.records.folder import RunFolder
+from core.records.folder import EXIT_UNUSABLE, RunFolder
 from core.records.process import ProcessIdentity
 from core.reporting.start import start_reporters_of
-from core.stages.registry import artifact_kind_of, load_further_stages, parse_stage_config
+from core.stages.registry import (
+    artifact_kind_of,
+    load_further_stages,
+    parse_stage_config,
+    title_of_stage,
+)
 from core.targets.errors import MirrorError, NoRoomError, TargetError, UnavailableError
 from core.targets.mirror import Listing, RunMirror, exit_name, heartbeat_name, log_name
 from core.targets.phases import CHECKING, MOST_UNREACHABLE_SECONDS, UPLOADING, limit_of, name_of
 from core.targets.received import is_hub_name
-from core.targets.schema import AGAIN, MOST_EVENTS_BYTES, Exit, StopRequest, parse_events
+from core.targets.schema import (
+    AGAIN,
+    INPUT_FIELDS,
+    MOST_EVENTS_BYTES,
+    Exit,
+    StopRequest,
+    parse_events,
+)
 from core.workspace.atomic import write_atomically
+from core.workspace.kinds import EVALUATION
 from core.workspace.manifests import Artifact
 from core.workspace.places import (
     WorkspaceMovedError,
@@ -89,8 +103,9 @@ class Follower:
         self._workspace = workspace
         self._record = folder.read_record()
         self._known_mirror = mirror
+        self._work = title_of_stage(self._record.stage).lower()
         # A run that is only followed never launches a machine, whatever its config says.
-        is_launched = bool(self._record.config.get("target")) and not self._record.follows
+        is_launched = bool(self._record.target) and not self._record.follows
         self._incarnation, self._segment, self._line = _position(folder)
         self._events = EventLog(folder.events)
         self._held: list[dict[str, Any]] = []
@@ -109,8 +124,8 @@ class Follower:
         self._round_began = self._failing_since = 0.0
         self._is_finishing = False
 
-    def follow(self) -> None:
-        """Copies until the run has ended.
+    def follow(self) -> int:
+        """Copies until the run has ended; returns EXIT_UNUSABLE if another machine is to go on.
 
         A target or mirror that can't be reached is waited for as long as a machine may be at work,
         else for some minutes.
@@ -130,6 +145,9 @@ class Follower:
                 break
             except StudioError as error:
                 self._failing_since = self._failing_since or self._round_began
+                if self._is_unusable(error):
+                    self._events.close()
+                    return EXIT_UNUSABLE
                 if not self._may_wait(error):
                     self._refuse(error)
                     break
@@ -146,6 +164,32 @@ class Follower:
                 problem, wait = str(error), min(2 * wait, _MOST_RETRY_SECONDS)
             self._pause(wait)
         self._events.close()
+        return 0
+
+    def _is_unusable(self, error: StudioError) -> bool:
+        """Returns whether the run leaves its machine, which is said then."""
+        launcher = self._launcher
+        is_early = self._known_mirror is None or (launcher and launcher.state.current)
+        if launcher is None or not is_early or read_stop(self._folder.stop_file):
+            return False
+        if not launcher.is_unusable(error, time.monotonic() - self._failing_since):
+            return False
+        launcher.leave()
+        self._tell(error)
+        return True
+
+    def _check_reachable(self) -> None:
+        """Raises the target's error if the mirror doesn't show either that the machine works."""
+        if self._launcher and not read_stop(self._folder.stop_file):
+            self._launcher.check_reachable()
+
+    def _restart(self) -> None:
+        """Begins to copy another mirror; what was copied before doesn't count."""
+        message = f"The run starts over on {place_of_target(self._record.target)}: its checkpoints "
+        self._events.append("warning", message=f"{message}lie on a machine that can't be used")
+        self._incarnation = self._segment = self._line = 0
+        self._held = []
+        self._append({"kind": "resumed", "t": time.time(), "step": _BEFORE_THE_FIRST_STEP}, (0, -1))
 
     def _interrupt(self) -> None:
         """Ends a call that blocks, if nothing is launched: at a stop, and after some minutes."""
@@ -161,7 +205,7 @@ class Follower:
             waited = time.monotonic() - max(self._round_began, self._reported_at)
         limit = limit_of(phase)
         if phase in (CHECKING, UPLOADING) and limit and waited > limit:
-            raise _no_answer(str(self._record.config.get("target")), phase, limit)
+            raise _no_answer(self._record.target, phase, limit)
 
     def _pause(self, seconds: float) -> None:
         """Waits, until a stop is requested."""
@@ -201,7 +245,8 @@ class Follower:
         if isinstance(error, UnavailableError | NoRoomError):
             waited = time.monotonic() - self._failing_since
             is_early = self._launcher is not None and self._launcher.state.current is None
-            return not is_early or waited < MOST_UNREACHABLE_SECONDS
+            patience = self._launcher.patience if self._launcher else 0.0
+            return not is_early or waited < max(MOST_UNREACHABLE_SECONDS, patience)
         is_refused = isinstance(error, TargetError) and not isinstance(error, MirrorError)
         return is_refused and self._launcher is not None and self._launcher.has_machine
 
@@ -223,6 +268,7 @@ class Follower:
             self._enter,
             self._report,
             self._phase_began,
+            self._restart,
             self._phase[0],
         )
 
@@ -263,6 +309,7 @@ class Follower:
             self._fetch_checkpoint(listing)
             return self._stop_without_machine(why)
         if not newest:
+            self._check_reachable()
             self._enter(launcher.phase() if launcher else "waiting for the machine", 0)
             return self._is_given_up(0)
         # The exit comes after all events, but the listing may have been made in between.
@@ -278,10 +325,14 @@ class Follower:
         if ended and ended.reason not in AGAIN:
             self._end(listing, ended)
             return True
-        if ended or (launcher and launcher.incarnations_before >= newest):
+        has_exited = ended is not None or bool(launcher and launcher.waits_after(newest))
+        if has_exited or (launcher and launcher.incarnations_before >= newest):
+            self._check_reachable()
             self._enter_between(newest, preempted=ended is not None)
-            return self._is_given_up(newest)
+            return self._is_given_up(newest, has_exited=has_exited)
         self._watch_heartbeat(listing)
+        if self._is_silent:
+            self._check_reachable()
         if time.monotonic() - self._fetched_at > _FETCH_EVERY_SECONDS:
             self._fetch_checkpoint(listing)
         return (self._is_silent or launcher is not None) and self._is_given_up(newest)
@@ -309,7 +360,9 @@ class Follower:
     def _enter_between(self, newest: int, *, preempted: bool) -> None:
         """Reports the phase between two incarnations."""
         launcher = self._launcher
-        if launcher is None or (preempted and launcher.incarnations_before < newest):
+        if launcher is not None and launcher.waits_after(newest):
+            self._enter(launcher.phase(), newest + 1)
+        elif launcher is None or (preempted and launcher.incarnations_before < newest):
             self._enter("preempted", newest)
         else:
             self._enter(launcher.phase(), newest + 1)
@@ -364,7 +417,6 @@ class Follower:
             raise MirrorError(
                 f"{self._mirror.address} has too many events",
                 expected=f"at most {MOST_EVENTS_BYTES:,} bytes",
-                received="more",
                 fix="don't follow this run: this program writes less",
             )
         events = parse_events(data, f"segment {number} of incarnation {incarnation}")
@@ -389,7 +441,11 @@ class Follower:
             event = {**event, "path": str(self._checkpoints / words_name(event["words"]))}
         self._append(event, (segment, line))
         if kind == "progress" and self._stop_sent is None:
-            self._enter(_phase_of(str(event.get("note", ""))), self._incarnation)
+            is_compiling = str(event.get("note", "")).startswith("compiling")
+            phase = "compiling" if is_compiling else self._work
+            self._enter(
+                self._launcher.with_place(phase) if self._launcher else phase, self._incarnation
+            )
 
     def _append(self, event: dict[str, Any], place: tuple[int, int]) -> None:
         self._events.append_copy({**event, "from": [self._incarnation, *place]})
@@ -443,6 +499,14 @@ class Follower:
                 alert="silent",
             )
             self._enter("lost", self._incarnation)
+        self._update_place()
+
+    def _update_place(self) -> None:
+        """Reports the phase again if its machine's place has changed, such as its end."""
+        phase, incarnation = name_of(self._phase[0]), self._phase[1]
+        is_at_work = phase in ("compiling", self._work, "lost")
+        if self._launcher and is_at_work and incarnation == self._incarnation:
+            self._enter(self._launcher.with_place(phase), incarnation)
 
     def _pass_on_stop(self, newest: int) -> None:
         mode = read_stop(self._folder.stop_file)
@@ -451,18 +515,24 @@ class Follower:
             self._stop_sent, self._stop_sent_at = mode, time.monotonic()
             self._enter("stopping", newest)
 
-    def _is_given_up(self, newest: int) -> bool:
-        """Ends the run here if it is to be stopped and no machine is there to do so."""
+    def _is_given_up(self, newest: int, *, has_exited: bool = False) -> bool:
+        """Ends the run here if it is to be stopped and no machine is there to do so.
+
+        Args:
+            has_exited: Whether the newest incarnation has ended, and another one is to follow.
+        """
         mode = read_stop(self._folder.stop_file)
+        is_between = self._is_between(newest) or (has_exited and self._launcher is not None)
         is_waited_for = (
             self._launcher is not None
+            and not has_exited
             and self._launcher.incarnations_before < newest
             and time.monotonic() - self._stop_sent_at < _ABORT_WITHIN_SECONDS
         )
-        if mode is None or is_waited_for or (mode == "save" and not self._is_between(newest)):
+        if mode is None or is_waited_for or (mode == "save" and not is_between):
             return False
         # A machine that hasn't claimed yet must not begin; a later resumption may.
-        most = newest + 1 if self._is_between(newest) else max(newest, 1)
+        most = newest + 1 if is_between else max(newest, 1)
         self._mirror.write_stop(StopRequest(mode=mode, up_to_incarnation=most))
         return self._stop_without_machine("saved" if mode == "save" and newest else "")
 
@@ -500,6 +570,7 @@ class Follower:
             self._launcher.delete_machine()
         self._enter("fetching", self._incarnation)
         self._fetch_checkpoint(listing)
+        is_aborted = read_stop(self._folder.stop_file) == "abort"
         for event in self._held:
             kind, place = event["kind"], (event["from"][1], event["from"][2])
             if kind == "artifact" and event.get("made", True):
@@ -509,6 +580,9 @@ class Follower:
                 event = {**event, "artifact": {**event["artifact"], "path": ""}}
             if kind == "finished" and ended.reason == LIMIT:
                 event = {**event, "reason": LIMIT}
+            elif kind == "finished" and event.get("state") == "stopped" and is_aborted:
+                # A machine that is deleted meanwhile may still save.
+                event = {**event, "reason": "aborted"}
             self._append(event, place)
         self._held = []
         if self._launcher:
@@ -527,7 +601,7 @@ class Follower:
                 f"{self._mirror.address} lacks what the run has made",
                 expected=f"a {kind}, complete with its manifest",
                 received=f"a {described['kind']}" if files else "no artifact",
-                fix="look on the machine that trained it; its checkpoint is here",
+                fix="look on the machine that made it; its checkpoint, if it has one, is here",
             )
         if made := self._fetched_before(kind):
             self._copy_to_output(made)
@@ -540,6 +614,13 @@ class Follower:
             draft.fingerprint, draft.counts = manifest.fingerprint, manifest.counts
             draft.config, draft.inputs = manifest.config, manifest.inputs
             draft.run = self._record.id
+            if self._launcher:
+                # The names that the inputs have here.
+                own = {*INPUT_FIELDS, "name"} & self._record.config.keys()
+                draft.config |= {field: self._record.config[field] for field in own}
+            elif kind == EVALUATION.name:
+                # Figures from elsewhere must not be taken for those of a model that is here.
+                draft.inputs = {}
         assert draft.artifact is not None
         self._copy_to_output(draft.artifact)
         return describe_artifact(draft.artifact)
@@ -585,7 +666,6 @@ def _no_answer(target: str, phase: str, limit: float) -> UnavailableError:
     return UnavailableError(
         f"{target} or its mirror doesn't answer ({phase})",
         expected=f"an answer within {limit / 60:.0f} minutes",
-        received="none",
         fix="check the address, the network and whether the machine is on; then resume the run",
     )
 
@@ -608,10 +688,6 @@ def _last_phase(folder: RunFolder) -> tuple[tuple[str, int], float]:
     return (phases[-1]["phase"], phases[-1]["incarnation"]), phases[-1]["since"]
 
 
-def _phase_of(note: str) -> str:
-    return "compiling" if note.startswith("compiling") else "training"
-
-
 def main(arguments: list[str] | None = None) -> int:
     folder = RunFolder(Path((arguments or sys.argv[1:])[0]).absolute())
     load_further_stages()
@@ -629,7 +705,7 @@ def _follow(folder: RunFolder, workspace: Workspace) -> int:
         # It includes the place of the Hub's login, for example.
         os.environ.update(folder.read_record().environment)
         start_reporters_of(folder, folder.read_record())
-        Follower(folder, workspace).follow()
+        return Follower(folder, workspace).follow()
     except WorkspaceMovedError as error:
         # A follower in the new place goes on.
         print(error, file=sys.stderr, flush=True)

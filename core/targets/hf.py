@@ -61,6 +61,7 @@ class JobsTarget:
 
     creates_machines = True
     carries_secrets = True
+    hosts = 1
 
     def __init__(self, address: str) -> None:
         parts = urlsplit(address)

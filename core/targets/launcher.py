@@ -11,20 +11,24 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from core.config.options import split_references
+from core.config.remote import RemoteConfig
+from core.config.targets import members_of
 from core.config.train import TrainConfig
 from core.errors import ConfigError, RunError, StudioError
 from core.foreign_files import parse_bounded_json, read_regular
+from core.hub.client import parse_hub_id
 from core.processes.environment import RUN_KEY_VARIABLE
 from core.records.events import LIMIT
 from core.records.folder import RunFolder, RunRecord
-from core.stages.registry import parse_stage_config
+from core.stages.registry import find_stage, is_resumable, parse_stage_config
 from core.targets.blobs import collect_inputs, upload_inputs
 from core.targets.code import pack_code
-from core.targets.errors import TargetError
+from core.targets.errors import MirrorError, TargetError, UnavailableError
 from core.targets.mirror import RunMirror
 from core.targets.opening import open_store
 from core.targets.phases import (
@@ -43,6 +47,10 @@ from core.workspace.workspace import Workspace
 
 REMOTE_FILE = "remote.json"
 POLL_SECONDS = 10.0
+# A member of a pool that can't be reached for so long is lost; one that has worked for longer is
+# waited for as long again, at most an hour.
+LOST_AFTER_SECONDS = 90.0
+_MOST_LOST_SECONDS = 3600.0
 # Launches in a row that gave no checkpoint.
 MOST_FRUITLESS_LAUNCHES = 3
 # A machine that is still there so long after its limit is deleted from here.
@@ -77,6 +85,8 @@ class Launch:
         incarnations, checkpoints: Numbers of them that the mirror had before.
         detail: Why it ended, in the target's words.
         price_per_hour: In US dollars; None if unknown.
+        counted: Seconds of its work, if the target counts them.
+        is_left: Whether it may go on, on a member of a pool that couldn't be reached.
     """
 
     number: int
@@ -90,10 +100,14 @@ class Launch:
     detail: str = ""
     attempt: int = 0
     price_per_hour: float | None = None
+    counted: float | None = None
+    is_left: bool = False
 
     @property
     def seconds(self) -> float:
         """The time that is paid for."""
+        if self.counted is not None:
+            return self.counted
         return (self.ended or time.time()) - self.billed_from if self.billed_from else 0.0
 
     @property
@@ -186,6 +200,7 @@ class Launcher:
     Args:
         enter: Reports a phase.
         began: Returns when the reported phase began, or now for another one, in Unix seconds.
+        restart: Forgets what was copied from the mirror; another member of a pool has its own.
         phase: The newest reported phase, perhaps by an earlier process.
     """
 
@@ -197,10 +212,11 @@ class Launcher:
         enter: Callable[[str], None],
         report: Callable[[int, int], None],
         began: Callable[[str], float],
+        restart: Callable[[], None],
         phase: str = "",
     ) -> None:
         config = parse_stage_config(record.stage, record.config)
-        assert isinstance(config, TrainConfig)
+        assert isinstance(config, RemoteConfig)
         self._config = config
         self._folder = folder
         self._workspace = workspace
@@ -208,12 +224,18 @@ class Launcher:
         self._enter = enter
         self._report = report
         self._began = began
-        self._target: Target = open_target(config.target)
+        self._restart = restart
+        self._target: Target = open_target(record.target)
         self.state = RemoteState.read(folder)
         self._polled = 0.0
         self._phase = phase
-        self._problem = ""
+        self._problem: TargetError | None = None
         self._is_ending = False
+        self._is_cancelled = False
+        self._has_answered = False
+        self._waits_after: int | None = None
+        self._place = ""
+        self._incarnations = 0
         self._seen_written = 0.0
 
     # Before the first launch.
@@ -235,7 +257,10 @@ class Launcher:
 
     def _check(self) -> None:
         answer = self._target.check()
+        self._has_answered = True
         print(answer, flush=True)
+        if self._is_pooled:
+            self._end_left_launches()
         roots = self._target.mirror_root(self._config.mirror)
         self._check_same_mirror(roots.here)
         self.state.here, self.state.there = roots.here, roots.there
@@ -245,21 +270,29 @@ class Launcher:
             raise ConfigError(
                 "The limit of costs can't be kept",
                 expected="the price of the machine per hour",
-                received=f"none: {self._config.target} doesn't tell it",
+                received=f"none: {self._record.target} doesn't tell it",
                 fix="set the price per hour too",
                 field="price_per_hour",
             )
-        if self._config.push_to_hub and not self._target.carries_secrets:
+        if getattr(self._config, "push_to_hub", False) and not self._target.carries_secrets:
             raise ConfigError(
                 "A machine of this target can't publish",
                 expected="a target that a token can be sent to",
-                received=f"push_to_hub with {self._config.target}",
+                received=f"⟬push_to_hub⟭ with {self._record.target}",
                 fix="switch it off, and publish the finished model from here",
                 field="push_to_hub",
             )
         if self.seconds_left() == 0:
             raise _limit_is_used_up(self._config)
-        if not self.state.launches:
+        if not isinstance(self._config, TrainConfig) and self._target.hosts > 1:
+            raise ConfigError(
+                f"The stage {self._record.stage} runs on one host",
+                expected="a target with one host",
+                received=f"{self._target.hosts} hosts: {self._record.target}",
+                fix="choose a smaller machine, or one node",
+                field="target",
+            )
+        if isinstance(self._config, TrainConfig) and not self.state.launches:
             from core.training.export import check_output
 
             with self._record.in_cwd():
@@ -271,14 +304,91 @@ class Launcher:
         is_same = not machines or machines[-1].get("target") == self._target.address
         if is_same or here == self.state.here:
             return
+        if self._is_pooled:
+            self._start_over()
+            return
         raise ConfigError(
             "This target can't continue the run",
             expected=f"a target whose machines reach the mirror {self.state.here}",
-            received=f"{self._config.target}, which keeps its mirror in {here}",
+            received=f"{self._record.target}, which keeps its mirror in {here}",
             fix="resume the run on its earlier target; or from the mirror's address, here: "
             f"runs resume {self.state.here}/runs/{self._record.id}",
             field="target",
         )
+
+    # Members of a pool.
+
+    @property
+    def _is_pooled(self) -> bool:
+        return len(members_of(self._config.target)) > 1
+
+    def _end_left_launches(self) -> None:
+        """Ends what runs have left on this machine while it couldn't be reached."""
+        for machine in self._target.list_machines():
+            with suppress(RunError):
+                state = RemoteState.read(RunFolder.of(self._workspace, machine.run_id))
+                left = [launch.number for launch in state.launches if launch.is_left]
+                if machine.launch in left:
+                    self._target.cancel(machine)
+
+    def _start_over(self) -> None:
+        """Begins anew in the mirror of another member."""
+        self._restart()
+        self.state.signed_from = min(self.state.signed_from, 1)
+        for launch in self.state.launches:
+            launch.attempt = 0
+
+    def is_unusable(self, error: StudioError, waited: float) -> bool:
+        """Returns whether the run is to go on on another member of its pool.
+
+        Args:
+            waited: Seconds since this machine began to fail.
+        """
+        launch = self.state.current
+        is_refused = isinstance(error, TargetError) and not isinstance(error, MirrorError)
+        if not self._is_pooled or not is_refused:
+            return False
+        is_passing = isinstance(error, UnavailableError)
+        if launch is None and not self.patience:
+            # The error is that of a check or an upload; a mirror that refuses all members is none.
+            is_of_mirror = self._has_answered and bool(self._config.mirror) and not is_passing
+            return not is_of_mirror and (not self.state.launches or self._another_answers())
+        may_leave = is_passing and (launch is None or not self._target.creates_machines)
+        is_lost = waited > max(self.patience, LOST_AFTER_SECONDS)
+        return is_lost and may_leave and self._another_answers()
+
+    @property
+    def patience(self) -> float:
+        """Seconds for which a member with the run's checkpoints is waited for; 0: none has them.
+
+        It is as long as it would have worked for nothing if the run started over.
+        """
+        last = next((launch for launch in reversed(self.state.launches) if launch.machine), None)
+        is_here = last and (last.machine or {}).get("target") == self._target.address
+        if last is None or not is_here or self._config.mirror or not self._is_pooled:
+            return 0.0
+        return min(max(last.seen - last.billed_from, LOST_AFTER_SECONDS), _MOST_LOST_SECONDS)
+
+    def _another_answers(self) -> bool:
+        """Returns whether another member answers, so that the network here isn't at fault."""
+        for address in members_of(self._config.target):
+            if address != self._record.target:
+                with suppress(StudioError):
+                    open_target(address).check()
+                    return True
+        return False
+
+    def check_reachable(self) -> None:
+        """Raises the target's error if the last question for the machine of a pool failed."""
+        if self._is_pooled and self._problem:
+            raise self._problem
+
+    def leave(self) -> None:
+        """Counts the current machine, which can't be reached, as ended, though it may go on."""
+        if launch := self.state.current:
+            launch.ended, launch.is_left = launch.seen or time.time(), True
+            launch.detail = "it couldn't be reached"
+            self.state.write(self._folder)
 
     def _upload(self) -> None:
         self._enter(UPLOADING)
@@ -287,8 +397,10 @@ class Launcher:
         with self._record.in_cwd():
             inputs = collect_inputs(self._config, self._workspace)
         config = {**self._record.config, **inputs.values}
-        for name in _LOCAL_FIELDS:
-            config[name] = type(self._config).model_fields[name].default
+        fields = type(self._config).model_fields
+        config |= {name: fields[name].default for name in _LOCAL_FIELDS if name in fields}
+        # The paths there give another name.
+        config["name"] = config["name"] or find_stage(self._record.stage).derive_name(self._config)
         code = pack_code()
         upload_inputs(mirror.store, inputs, code, self._report)
         spec = RunSpec(
@@ -328,13 +440,17 @@ class Launcher:
             incarnations, checkpoints: Numbers of them in the mirror.
 
         Returns:
-            Why the run has ended without a machine: LIMIT, or "" while it goes on.
+            Why the run has ended without a machine: LIMIT, "cancelled" by somebody at the target,
+            or "" while it goes on.
 
         Raises:
             TargetError: The target refuses, or launch after launch gives no checkpoint.
         """
+        self._incarnations = incarnations
         launch = self.state.current
         if launch is None:
+            if self._is_cancelled:
+                return "cancelled"
             if self.seconds_left() == 0:
                 return LIMIT
             self._check_fruitful(checkpoints)
@@ -364,6 +480,14 @@ class Launcher:
         """Returns what the machine does before it reports to the mirror."""
         return self._phase or CAPACITY
 
+    def waits_after(self, incarnations: int) -> bool:
+        """Returns whether the current machine waits to start again after so many incarnations."""
+        return self._waits_after == incarnations
+
+    def with_place(self, phase: str) -> str:
+        """Adds where the machine runs and until when, if its target tells."""
+        return f"{phase} ({self._place})" if self._place else phase
+
     def _launch(self, launch: Launch) -> None:
         machine = self._target.find(self._record.id, launch.number)
         if machine is None:
@@ -376,6 +500,7 @@ class Launcher:
                 spec=self.state.spec,
                 seconds=left,
                 secrets=self._secrets(),
+                folder=str(self._folder.path),
             )
             machine = self._target.launch(job)
         launch.machine = machine.to_json()
@@ -386,11 +511,11 @@ class Launcher:
         """Asks for the machine's state; it goes on if the target can't tell now."""
         try:
             self._look(launch)
-            self._problem = ""
+            self._problem = None
         except TargetError as error:
-            if str(error) != self._problem:
+            if str(error) != str(self._problem):
                 print(error, flush=True)
-            self._problem = str(error)
+            self._problem = error
 
     def _look(self, launch: Launch) -> None:
         machine = Machine.from_json(launch.machine or {})
@@ -398,11 +523,16 @@ class Launcher:
         if status.state in ("starting", "running", "ended") and not launch.billed_from:
             launch.billed_from = time.time()
             self.state.write(self._folder)
+        if status.seconds is not None:
+            launch.counted = status.seconds
+        self._place = status.place
+        self._waits_after = self._incarnations if status.state == "waiting" else None
         self._phase = self._phase_of(machine, status)
         if status.state in ("starting", "running"):
             self._see(launch)
         # One more round of the follower reads what the machine wrote last.
         if status.state == "ended" and self._is_ending:
+            self._is_cancelled = status.is_cancelled
             self.end_machine(status.detail)
         self._is_ending = status.state == "ended"
         if self._is_ending:
@@ -420,14 +550,17 @@ class Launcher:
         if limit is None or time.time() - self._began(self._phase) < limit:
             return
         name = name_of(self._phase)
+        if name == CAPACITY and not self._target.creates_machines:
+            # A queue costs nothing, and gives up no place in it.
+            return
         if name != CAPACITY:
             self.end_machine(f"{name} took more than {limit / 60:.0f} minutes")
             return
         raise RunError(
-            f"{self._config.target} has given no machine",
+            f"{self._record.target} has given no machine",
             expected=f"one within {limit / _SECONDS_PER_HOUR:.0f} hours",
             received=self._phase,
-            fix="resume the run on another place, zone or type of machine (--target)",
+            fix="resume the run on another place, zone or type of machine (⟬--target⟭)",
         )
 
     def _see(self, launch: Launch) -> None:
@@ -440,7 +573,7 @@ class Launcher:
             self.state.write(self._folder)
 
     def _phase_of(self, machine: Machine, status: Status) -> str:
-        if status.state == "waiting":
+        if status.state in ("waiting", "unseen"):
             why = printable(status.detail[:200])
             return f"{CAPACITY} ({why})" if why else CAPACITY
         if status.state not in ("starting", "running"):
@@ -450,7 +583,7 @@ class Launcher:
         except TargetError:
             return self._phase
         phases = [line.removeprefix("studio: ") for line in lines if line.startswith("studio: ")]
-        return printable(phases[-1][:100]) if phases else STARTING_MACHINE
+        return self.with_place(printable(phases[-1][:100]) if phases else STARTING_MACHINE)
 
     def delete_machine(self) -> None:
         """Deletes the current machine, if there is one. Raises UnavailableError; try again then."""
@@ -498,6 +631,17 @@ class Launcher:
         self.state.ended_attempt = self._folder.count_attempts()
         self.state.exit_code = exit_code
         self.end_machine("the run has ended")
+        self._cancel_left()
+
+    def _cancel_left(self) -> None:
+        """Cancels what members that the run has left still do for it, if they can be reached."""
+        for launch in self.state.launches:
+            if launch.is_left and launch.machine:
+                machine = Machine.from_json(launch.machine)
+                with suppress(StudioError):
+                    self._target_of(machine).cancel(machine)
+                    launch.is_left = False
+        self.state.write(self._folder)
 
     @property
     def has_machine(self) -> bool:
@@ -554,13 +698,16 @@ class Launcher:
             return
         lines = [line for line in self.machine_log().splitlines() if line.strip()]
         last_lines = [*filter(None, [recent[-1].detail]), *lines[-3:]]
+        saves = is_resumable(self._record.stage)
         raise TargetError(
-            f"{self._config.target} has ended {MOST_FRUITLESS_LAUNCHES} machines in a row without "
-            "a new checkpoint",
-            expected="a machine that trains at least until its first checkpoint",
+            f"{self._record.target} has ended {MOST_FRUITLESS_LAUNCHES} machines in a row without "
+            + ("a new checkpoint" if saves else "a result"),
+            expected="a machine that works until "
+            + ("its first checkpoint" if saves else "the run's end"),
             received=" / ".join(last_lines)[-600:] or "no output of the machine",
-            fix="read the log; save more often (save_steps) if machines are taken away early; "
-            "then resume the run",
+            fix="read the log; "
+            + ("save more often (⟬save_steps⟭)" if saves else "choose machines that stay longer")
+            + " if machines are taken away early; then resume the run",
         )
 
     def seconds_left(self) -> float | None:
@@ -601,18 +748,17 @@ def _known(model: type[Launch | RemoteState], values: dict[str, Any]) -> dict[st
     return {name: value for name, value in values.items() if name in names}
 
 
-def _needs_hub(config: TrainConfig, mirror: str) -> bool:
-    from core.hub.client import parse_hub_id
-
-    shards = [config.shards, *split_references(config.mixture)]
+def _needs_hub(config: RemoteConfig, mirror: str) -> bool:
+    references = [str(getattr(config, name, "")) for name in ("shards", "checkpoint", "model")]
+    references += split_references(str(getattr(config, "mixture", "")))
     return (
-        config.push_to_hub
-        or any(address.startswith("hf://") for address in (mirror, *shards))
-        or any(parse_hub_id(reference) is not None for reference in (config.checkpoint, *shards))
+        any(getattr(config, name, "") for name in ("push_to_hub", "glue", "dataset_name"))
+        or any(address.startswith("hf://") for address in (mirror, *references))
+        or any(parse_hub_id(reference) is not None for reference in references)
     )
 
 
-def _limit_is_used_up(config: TrainConfig) -> ConfigError:
+def _limit_is_used_up(config: RemoteConfig) -> ConfigError:
     name = "max_hours" if config.max_hours is not None else "max_cost"
     return ConfigError(
         "The limit of the run is used up",

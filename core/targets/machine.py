@@ -30,15 +30,15 @@ from types import FrameType
 from typing import TypeVar
 
 from core.artifacts.checkpoint import CHECKPOINTS_FOLDER
-from core.config.base import StageConfig
+from core.config.remote import RemoteConfig
 from core.errors import ConfigError, StudioError
 from core.messages.redaction import hide_secrets_in_output
 from core.processes.children import module_command, with_module_paths
 from core.records.events import read_events
 from core.records.folder import RunFolder, RunRecord
-from core.stages.registry import parse_stage_config
+from core.stages.registry import parse_stage_config, title_of_stage
 from core.targets.blobs import place_inputs
-from core.targets.errors import MirrorError, UnavailableError
+from core.targets.errors import MirrorError, TargetError, UnavailableError
 from core.targets.mirror import Listing, RunMirror, StoredCheckpoint
 from core.targets.opening import open_store
 from core.targets.publisher import STATE_FILE, ending_reason
@@ -57,6 +57,8 @@ _SAVING_SHARE = 0.1
 _MOST_SAVING_SECONDS = 300.0
 _CLAIM_WITHIN_SECONDS = 1800.0
 _POLL_SECONDS = 2.0
+# A job that requeues itself at its limit of time would do so for ever.
+_MOST_FRUITLESS_RESTARTS = 3
 _TRIES = 30
 
 
@@ -87,6 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--host", type=int, default=0)
     parser.add_argument("--hosts", type=int, default=1)
     parser.add_argument("--coordinator", default="")
+    parser.add_argument("--restart", type=int, default=0, help="restarts of this launch before")
     parser.add_argument("--seconds", type=float, default=0.0, help="limit; 0: none")
     return parser
 
@@ -112,21 +115,22 @@ def _execute(options: argparse.Namespace, workspace: Workspace, cache: Path, sta
         "signed_from": mirror.signed_from,
     }  # fmt: skip
     write_atomically(folder.path / STATE_FILE, json.dumps(state) + "\n")
-    print("studio: training", flush=True)
+    print(f"studio: {title_of_stage(spec.stage).lower()}", flush=True)
     _supervise(folder, options.seconds - (time.monotonic() - started) if options.seconds else 0.0)
     return _exit_code(folder)
 
 
-def _config(spec: RunSpec, inputs: dict[str, object]) -> StageConfig:
-    """Returns the config for this machine; raises ConfigError for a stage that isn't training."""
-    if spec.stage != "train":
-        raise ConfigError(
-            "The run can't be executed on this machine",
-            expected="a training run",
-            received=f"a run of the stage {spec.stage}",
-            fix="run this stage where its corpus is",
-        )
-    return parse_stage_config(spec.stage, {**spec.config, **inputs})
+def _config(spec: RunSpec, inputs: dict[str, object]) -> RemoteConfig:
+    """Returns the config for this machine; raises ConfigError for a stage that stays at home."""
+    config = parse_stage_config(spec.stage, {**spec.config, **inputs})
+    if isinstance(config, RemoteConfig):
+        return config
+    raise ConfigError(
+        "The run can't be executed on this machine",
+        expected="a run of a stage with the option ⟬target⟭",
+        received=f"a run of the stage {spec.stage}",
+        fix="run this stage where its corpus is",
+    )
 
 
 def _several_hosts(options: argparse.Namespace) -> dict[str, object]:
@@ -145,7 +149,7 @@ def _several_hosts(options: argparse.Namespace) -> dict[str, object]:
 def _claim(mirror: RunMirror, folder: RunFolder, options: argparse.Namespace) -> Claim:
     """Claims the next incarnation, or waits for host 0's claim; restores its checkpoint."""
     if options.host:
-        claim = _wait_for_claim(mirror, options.launch)
+        claim = _wait_for_claim(mirror, options.launch, options.restart)
         if claim.continues:
             listing = _patiently(mirror.look)
             wanted = claim.continues
@@ -163,9 +167,14 @@ def _claim(mirror: RunMirror, folder: RunFolder, options: argparse.Namespace) ->
     continues = restored and CheckpointReference(
         incarnation=restored.incarnation, step=restored.step
     )
+    if options.restart:
+        _check_fruitful(mirror, listing, options.launch, restored.step if restored else -1)
     return _patiently(
         lambda: mirror.claim(
-            continues or None, machine=socket.gethostname()[:200], launch=options.launch
+            continues or None,
+            machine=socket.gethostname()[:200],
+            launch=options.launch,
+            restart=options.restart,
         )
     )
 
@@ -176,6 +185,21 @@ def _refuse_second_start(mirror: RunMirror, listing: Listing, launch: int) -> No
         claim = _patiently(partial(mirror.read_claim, listing.newest))
         if claim.launch >= launch:
             raise mirror.superseded(f"a claim of launch {claim.launch}; this is launch {launch}")
+
+
+def _check_fruitful(mirror: RunMirror, listing: Listing, launch: int, step: int) -> None:
+    """Raises TargetError if restart after restart of this launch gives no checkpoint."""
+    numbers = range(listing.newest, max(0, listing.newest - _MOST_FRUITLESS_RESTARTS), -1)
+    claims = [_patiently(partial(mirror.read_claim, number)) for number in numbers]
+    begun = [claim.continues.step if claim.continues else -1 for claim in claims]
+    is_fruitless = all(claim.launch == launch for claim in claims) and set(begun) == {step}
+    if len(claims) == _MOST_FRUITLESS_RESTARTS and is_fruitless:
+        raise TargetError(
+            f"{_MOST_FRUITLESS_RESTARTS} jobs in a row have given no new checkpoint",
+            expected="a job that trains at least until its first checkpoint",
+            received=f"step {max(step, 0)} after each of them",
+            fix="give each job more time, or save more often (⟬save_steps⟭)",
+        )
 
 
 def _restore(
@@ -195,22 +219,21 @@ def _restore(
     return None
 
 
-def _wait_for_claim(mirror: RunMirror, launch: int) -> Claim:
-    """Waits until host 0 of this launch has claimed an incarnation."""
+def _wait_for_claim(mirror: RunMirror, launch: int, restart: int) -> Claim:
+    """Waits until host 0 of this launch, or of its restart, has claimed an incarnation."""
     deadline = time.monotonic() + _CLAIM_WITHIN_SECONDS
     while time.monotonic() < deadline:
         listing: Listing = _patiently(mirror.look)
         if listing.newest:
             claim = _patiently(partial(mirror.read_claim, listing.newest))
-            if claim.launch == launch:
+            if (claim.launch, claim.restart) == (launch, restart):
                 return claim
-            if claim.launch > launch:
+            if (claim.launch, claim.restart) > (launch, restart):
                 raise mirror.superseded(f"launch {claim.launch}")
         time.sleep(_POLL_SECONDS)
     raise UnavailableError(
         "The first host of this slice has not started",
         expected=f"its claim within {_CLAIM_WITHIN_SECONDS / 60:.0f} minutes",
-        received="none",
         fix="read the log of host 0; the run is launched again",
     )
 

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from core.config.targets import TARGETS, members_of
 from core.errors import ConfigError, StudioError
 from core.store import USED_TARGETS, Store
 from core.targets.target import Machine, open_target, printable
@@ -111,7 +112,10 @@ def _only(machines: Sequence[ListedMachine], workspace: Workspace) -> ListedMach
 
 
 def _has_launched(workspace: Workspace, machine: ListedMachine) -> bool:
-    """Returns whether a run of this workspace has launched a machine, which its target names."""
+    """Returns whether a run of this workspace has launched a machine, which its target names.
+
+    One that a run has left doesn't count: the run goes on elsewhere.
+    """
     from core.records.folder import RunFolder
     from core.targets.launcher import RemoteState
 
@@ -119,7 +123,11 @@ def _has_launched(workspace: Workspace, machine: ListedMachine) -> bool:
         launches = RemoteState.read(RunFolder.of(workspace, machine.run_id)).launches
     except StudioError:
         return False
-    known = [Machine.from_json(launch.machine) for launch in launches if launch.machine]
+    known = [
+        Machine.from_json(launch.machine)
+        for launch in launches
+        if launch.machine and not launch.is_left
+    ]
     lister = _lister_of(machine.target)
     return any(
         known_machine.id == machine.id and _lister_of(known_machine.target) == lister
@@ -133,10 +141,11 @@ def _lister_of(target: str) -> str:
     A host's options, such as its Python, don't make it another one.
     """
     try:
-        is_service = open_target(target).creates_machines
+        creates_machines = open_target(target).creates_machines
     except StudioError:
         return target
     parts = urlsplit(target)
+    is_service = creates_machines or not TARGETS[parts.scheme].is_host
     return parts.scheme if is_service else parts._replace(query="").geturl()
 
 
@@ -167,7 +176,7 @@ def known_targets(workspace: Workspace) -> list[str]:
         used = store.get_setting(USED_TARGETS).split()
     finally:
         store.close()
-    return sorted({*used, *(str(target) for row in rows if (target := row.remote.get("target")))})
+    return sorted({*used, *(m for row in rows for m in members_of(row.remote.get("target", "")))})
 
 
 def _list(target: str) -> list[ListedMachine]:

@@ -259,7 +259,6 @@ class RunMirror:
             raise MirrorError(
                 f"The description of the run at {self.address} was changed",
                 expected=f"the one with the hash {sha256[:16]}…, which was launched",
-                received="another one",
                 fix="see who else may write to the mirror, then resume the run",
             )
         return self._parse_spec(data)
@@ -269,7 +268,6 @@ class RunMirror:
             raise MirrorError(
                 f"There is no run at {self.address}",
                 expected="a run.json, which the start of a run writes there",
-                received="none",
                 fix="check the address; runs that were deleted can't be followed",
             )
         spec = parse_document(RunSpec, data, self._name(_SPEC))

@@ -26,7 +26,7 @@ from core.artifacts.checkpoint import (
     checkpoint_words,
     words_name,
 )
-from core.config.train import TrainConfig
+from core.config.remote import RemoteConfig
 from core.errors import StudioError
 from core.foreign_files import read_object
 from core.messages.system_errors import suppressed_if_full
@@ -346,10 +346,9 @@ class Publisher:
 
 
 def _find_inputs(folder: RunFolder, record: RunRecord) -> Inputs:
-    """Finds the inputs of a training run; none if they can't be read, which the run reports."""
+    """Finds a run's inputs; none if they can't be read, which the run reports."""
     config = parse_stage_config(record.stage, record.config)
-    if not isinstance(config, TrainConfig):
-        return Inputs()
+    assert isinstance(config, RemoteConfig)
     try:
         with record.in_cwd():
             return collect_inputs(config, Workspace(folder.path.parent.parent))

@@ -13,7 +13,7 @@ from core.config.options import split_references
 from core.errors import StudioError
 from core.stages.registry import STAGES, parse_stage_config
 from core.targets.errors import MirrorError
-from core.targets.schema import INPUT_FIELDS, Input, RunSpec
+from core.targets.schema import DATA_FIELDS, INPUT_FIELDS, Input, RunSpec
 from core.workspace.names import expand_path
 from core.workspace.workspace import Workspace
 
@@ -44,7 +44,10 @@ _LOCAL_FIELDS = (
 _HUB_NAME = re.compile(
     "(albert|bert|camembert|ctrl|distil|gpt2|openai|roberta|t5|transfo|xlm|xlnet)", re.IGNORECASE
 )
-_KINDS = {"shards": "shards", "mixture": "shards", "tokenizer": "tokenizer", "checkpoint": "model"}
+_KINDS = {
+    "shards": "shards", "mixture": "shards", "tokenizer": "tokenizer", "checkpoint": "model",
+    "model": "model",
+}  # fmt: skip
 _PUBLIC_SCHEMES = ("gs", "gcs", "s3", "s3a", "az", "abfs", "abfss", "oci", "hf", "https")
 
 
@@ -97,6 +100,8 @@ def check_brought(config: StageConfig, inputs: Sequence[Input]) -> None:
 
 
 def _is_local(name: str, value: str, workspace: Workspace) -> bool:
+    if name in DATA_FIELDS:  # Perhaps a pattern.
+        return True
     if "://" in value or "::" in value:
         return "::" in value or urlsplit(value).scheme not in _PUBLIC_SCHEMES
     kind = _KINDS.get(name, "")
@@ -110,7 +115,7 @@ def _is_local(name: str, value: str, workspace: Workspace) -> bool:
 def _refused(received: str) -> MirrorError:
     return MirrorError(
         "The run can't be executed or shown here",
-        expected="a training run with the files that its description lists",
+        expected="a run with a mirror, and with the files that its description lists",
         received=received,
         fix="check the mirror's address; if it is right, ask who wrote there",
     )

@@ -9,19 +9,21 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from core.config.options import TARGET_PATTERN
+from core.config import targets
+from core.config.targets import place_of_target
 from core.errors import ConfigError, StudioError
 from core.foreign_files import parse_bounded_json, read_regular
 from core.messages.redaction import has_password, redact_forms
 from core.messages.suggestions import did_you_mean
-from core.targets.target import open_target, place_of_target, printable
+from core.targets.target import Target, open_targets, printable
 from core.workspace.atomic import write_atomically
 from core.workspace.locks import file_lock
 from core.workspace.names import check_name
@@ -32,9 +34,10 @@ MACHINES_FILE = "machines.json"
 CHECK_HOLDS_SECONDS = 24 * 3600.0
 _MOST_FILE_BYTES = 1 << 20
 _MOST_MACHINES = 200
-_LONGEST_ADDRESS = 1000
+_LONGEST_ADDRESS = 4000
 _LONGEST_ANSWER = 500
 _MOST_DOLLARS = 100_000
+_MOST_AT_ONCE = 8
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 
 Price = Annotated[float, Field(ge=0, le=_MOST_DOLLARS, allow_inf_nan=False)]
@@ -67,7 +70,9 @@ class SavedMachine(_Stored):
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$")]
-    target: Annotated[str, Field(pattern=TARGET_PATTERN, min_length=1, max_length=_LONGEST_ADDRESS)]
+    target: Annotated[
+        str, Field(pattern=targets.PATTERN, min_length=1, max_length=_LONGEST_ADDRESS)
+    ]
     price_per_hour: Price | None = None
     check: MachineCheck | None = None
 
@@ -212,7 +217,6 @@ def save_machine(
             raise ConfigError(
                 "There are too many saved machines",
                 expected=f"at most {_MOST_MACHINES}",
-                received="one more",
                 fix="remove one: studio machines remove NAME",
             )
         check = before.check if before and before.target == target else None
@@ -238,36 +242,55 @@ def check_address(target: str) -> None:
             fix="log in instead (a key of ssh, hf auth login, gcloud auth), and leave it out",
             field="target",
         )
-    if not re.fullmatch(TARGET_PATTERN, target) or len(target) > _LONGEST_ADDRESS or not target:
+    if not re.fullmatch(targets.PATTERN, target) or len(target) > _LONGEST_ADDRESS or not target:
         raise ConfigError(
             "That can't be the address of a machine",
-            expected="ssh://host, hf://flavor, tpu://type?zone=…&project=… or sky://resources",
+            expected=targets.EXPECTED,
             received=target[:200],
             fix="see docs/remote.md for the addresses",
             field="target",
         )
-    open_target(target)
+    open_targets(target)
 
 
-def check_target(workspace: Workspace, target: str, ask: Callable[[], str] | None = None) -> str:
+def check_target(workspace: Workspace, target: str, mirror: str | None = None) -> str:
     """Asks a target for its machine, and keeps the answer with the machines that have its address.
 
     Args:
-        ask: Asks for more than the target itself does.
+        mirror: Asks for the mirror too; "": the default one.
 
     Returns:
-        A line about the machine.
+        A line about the machine, or each member of a pool.
 
     Raises:
-        StudioError: The machine refuses, or can't be reached.
+        StudioError: The machine refuses, or can't be reached; no member of a pool answers.
     """
     check_address(target)
     try:
-        answer = (ask or open_target(target).check)()
+        answer = _ask(open_targets(target), mirror)
     except StudioError as error:
-        _keep(workspace, target, f"{error.problem}: {error.received}", passed=False)
+        answer = ": ".join(filter(None, (error.problem, error.received)))
+        _keep(workspace, target, answer, passed=False)
         raise
     _keep(workspace, target, answer, passed=True)
+    return answer
+
+
+def _ask(members: Sequence[Target], mirror: str | None) -> str:
+    with ThreadPoolExecutor(_MOST_AT_ONCE) as pool:
+        questions = [pool.submit(_ask_member, member, mirror) for member in members]
+    if len(members) == 1 or all(question.exception() for question in questions):
+        return questions[0].result()
+    return "; ".join(
+        f"{place_of_target(member.address)}: {question.exception() or question.result()}"
+        for member, question in zip(members, questions, strict=True)
+    )
+
+
+def _ask_member(target: Target, mirror: str | None) -> str:
+    answer = target.check()
+    if mirror is not None:
+        target.mirror_root(mirror)
     return answer
 
 

@@ -33,14 +33,18 @@ MOST_EVENTS_BYTES = 512 << 20
 MOST_LOG_BYTES = 256 << 10
 # Reasons of an exit after which another machine can go on.
 AGAIN = ("preempted", "process_lost")
-EVALUATION_PATHS = ("evaluate_pairs_path", "evaluate_text_path")
+# Fields of a config that name files: a path, a folder or a pattern.
+DATA_FIELDS = (
+    "evaluate_pairs_path", "evaluate_text_path", "path", "train_path", "validation_path",
+    "test_path",
+)  # fmt: skip
 # Fields of a config that can name an input.
 INPUT_FIELDS = (
-    "shards", "mixture", "tokenizer", "checkpoint", "model_config_path", *EVALUATION_PATHS
+    "shards", "mixture", "tokenizer", "checkpoint", "model", "model_config_path", *DATA_FIELDS
 )  # fmt: skip
 # Machines of this run get no key.
 NEVER_SIGNED = 10**6 + 1
-_MOST_FILES = 20_000
+MOST_FILES = 20_000
 _MOST_DEPTH = 24
 _MOST_STEP = (1 << 53) - 1
 _SEGMENT = re.compile(r"(\d{6})\.jsonl")
@@ -81,7 +85,7 @@ class Input(_Document):
     field: Annotated[str, Field(pattern=rf"^({'|'.join(INPUT_FIELDS)})$")]
     kind: Annotated[str, Field(pattern=r"^[a-z_]{0,32}$")] = ""
     name: Word
-    files: Annotated[tuple[InputFile, ...], Field(max_length=_MOST_FILES)]
+    files: Annotated[tuple[InputFile, ...], Field(max_length=MOST_FILES)]
 
 
 class RunSpec(_Document):
@@ -115,6 +119,7 @@ class Claim(_Document):
             a process that is restarted on the same machine do.
         machine: A label for people.
         launch: The launch that made it; 0 for a run that was started by hand.
+        restart: How often its target had restarted this launch.
     """
 
     incarnation: int = Field(ge=1, le=10**6)
@@ -123,6 +128,7 @@ class Claim(_Document):
     keeps_events: bool = False
     machine: Annotated[str, Field(max_length=200)] = ""
     launch: int = Field(0, ge=0, le=10**6)
+    restart: int = Field(0, ge=0, le=10**6)
 
 
 class Heartbeat(_Document):
@@ -239,6 +245,7 @@ class _Error(BaseModel):
     received: Text = ""
     fix: Text = ""
     field: Text = ""
+    marked: Annotated[dict[Word, Text], Field(max_length=4)] = {}
 
 
 class _Finished(_EventFields):

@@ -161,6 +161,7 @@ class SkyTarget:
     def __init__(self, address: str) -> None:
         self.address = address
         self._asked = SkyAddress.parse(address)
+        self.hosts = int(self._asked.parameters.get("nodes", "1"))
         self._sky = Sky()
 
     def check(self) -> str:
@@ -210,7 +211,7 @@ class SkyTarget:
         )
         return {
             "name": job_name(job.run_id, job.launch),
-            "num_nodes": int(self._asked.parameters.get("nodes", "1")),
+            "num_nodes": self.hosts,
             "resources": self._asked.resources,
             "run": script,
         }
@@ -287,7 +288,7 @@ def _mirror_is_needed(asked: str) -> ConfigError:
         "A run through SkyPilot needs a mirror that its machine can read",
         expected="gs://bucket/folder on Google Cloud, or hf://buckets/OWNER/NAME",
         received=asked[:200] or "no mirror",
-        fix="give the address of a bucket; --mirror hf://buckets/OWNER/NAME suits every cloud",
+        fix="give the address of a bucket; ⟬--mirror⟭ hf://buckets/OWNER/NAME suits every cloud",
         field="mirror",
     )
 

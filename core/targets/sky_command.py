@@ -132,9 +132,7 @@ class Sky:
                 return []
             if must_answer:
                 raise
-            raise UnavailableError(
-                error.problem, expected=error.expected, received=error.received, fix=error.fix
-            ) from error
+            raise UnavailableError.like(error) from error
         return _parse_jobs(text)
 
     def _call(
@@ -210,7 +208,6 @@ class Sky:
             raise UnavailableError(
                 "SkyPilot doesn't answer",
                 expected=f"an answer within {seconds:.0f} seconds",
-                received="none",
                 fix="see whether its server works: sky api status; it is tried again",
             ) from None
         finally:

@@ -100,7 +100,6 @@ class Host:
             raise ConfigError(
                 "No machine is named yet",
                 expected="a host, as for the ssh command",
-                received="nothing",
                 fix="enter user@host or an alias of ~/.ssh/config",
             )
         if not is_valid:
@@ -137,6 +136,7 @@ class Ssh:
         port = ["-p", str(host.port)] if host.port else []
         options = [part for option in (*_OPTIONS, _control_path()) for part in ("-o", option)]
         self._command = [*ssh_command(), *options, *user, *port]
+        self._environment: dict[str, str] | None = None
 
     def run(
         self,
@@ -162,7 +162,7 @@ class Ssh:
             TargetError: Another exit status.
             MirrorError: A longer output.
         """
-        command = [*self._command, "--", self.host.name, f"exec sh -c {shlex.quote(script)}"]
+        command = self._command_of(script)
         output = stdout or io.BytesIO()
         try:
             code, error_output = self._exchange(command, stdin, output, most_bytes, seconds)
@@ -184,6 +184,9 @@ class Ssh:
             )
         return code, output.getvalue() if isinstance(output, io.BytesIO) else b""
 
+    def _command_of(self, script: str) -> list[str]:
+        return [*self._command, "--", self.host.name, f"exec sh -c {shlex.quote(script)}"]
+
     def _exchange(
         self,
         command: list[str],
@@ -199,7 +202,9 @@ class Ssh:
         source = subprocess.PIPE if isinstance(stdin, bytes) else stdin
         errors: list[bytes] = []
         with (
-            subprocess.Popen(command, stdin=source, stdout=_PIPE, stderr=_PIPE) as process,
+            subprocess.Popen(
+                command, stdin=source, stdout=_PIPE, stderr=_PIPE, env=self._environment
+            ) as process,
             _ended_after(process, seconds) as is_late,
         ):
             assert process.stdout and process.stderr
@@ -242,6 +247,24 @@ class Ssh:
             received=received or "no answer",
             fix=fix,
         )
+
+
+class Local(Ssh):
+    """Runs commands on this machine, with no more of this program's environment than a login's."""
+
+    _OF_A_LOGIN = ("HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "TMPDIR", "SLURM_CONF")
+
+    def __init__(self) -> None:
+        self.host = Host("localhost")
+        self._environment = {
+            name: os.environ[name] for name in self._OF_A_LOGIN if name in os.environ
+        }
+
+    def _command_of(self, script: str) -> list[str]:
+        return ["sh", "-c", script]
+
+    def _drop_connection(self) -> None:
+        return
 
 
 class SshStore:

@@ -12,6 +12,7 @@ import time
 from urllib.parse import parse_qs, quote, urlsplit
 
 from core.errors import ConfigError
+from core.messages.values import byte_count
 from core.targets.code import bootstrap_source
 from core.targets.errors import TargetError
 from core.targets.opening import open_store
@@ -24,6 +25,7 @@ _LOG_BYTES = 64_000
 _MOST_LISTING_BYTES = 4 << 20
 _NO_PYTHON, _EXISTS, _NO_PIP = 46, 47, 48
 _LAUNCH_SECONDS = 60.0
+_GPUS = re.compile("([0-9]{1,4}(,[0-9]{1,4})*)?")
 # A broken driver blocks it.
 _LIST_GPUS = "timeout 10 nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null"
 # Prints one word; `process` has pid, start time and boot id, and is the first thing that a launch
@@ -49,27 +51,33 @@ state() {
 
 
 class SshTarget:
-    """`ssh://[user@]host[:port][?python=PATH]`.
+    """`ssh://[user@]host[:port][?gpu=NUMBER&python=PATH]`.
 
-    With `python`, an interpreter that has all packages, nothing is installed on the machine.
+    With `gpu`, runs use these GPUs only. With `python`, an interpreter that has all packages,
+    nothing is installed on the machine.
     """
 
     creates_machines = False
     carries_secrets = True
+    hosts = 1
 
     def __init__(self, address: str) -> None:
         host = Host.parse(address)
         query = parse_qs(urlsplit(address).query, keep_blank_values=True)
-        if urlsplit(address).path.strip("/") or set(query) - {"python"}:
+        gpu = query.get("gpu", [""])[0]
+        is_valid = _GPUS.fullmatch(gpu) and not set(query) - {"gpu", "python"}
+        if urlsplit(address).path.strip("/") or not is_valid:
             raise ConfigError(
                 "That can't be the address of a machine",
-                expected="ssh://[user@]host[:port], perhaps with ?python=/path/to/python",
+                expected="ssh://[user@]host[:port], perhaps with ?gpu=0 or ?gpu=0,1, and with "
+                "?python=/path/to/python",
                 received=address[:200],
                 fix="remove the folder or the unknown part; a folder belongs into mirror",
                 field="target",
             )
         self.address = address
         self._host = host
+        self._gpu = gpu
         self._python = query.get("python", [""])[0]
         self._ssh = Ssh(host)
 
@@ -88,10 +96,10 @@ class SshTarget:
         if code:
             raise self._unprepared("python3" if code == _NO_PYTHON else "pip")
         name, free, version, *gpus = [*output.decode("utf-8", "replace").splitlines(), "", "", ""]
-        gigabytes = int(free) / 1e6 if free.isdecimal() else 0.0
+        free_bytes = 1024 * int(free) if free.isdecimal() else 0
         return printable(
             f"{name[:100]}, Python {version[:20]}, {_describe_gpus(gpus)}, "
-            f"{gigabytes:.0f} GB of disk free"
+            f"{byte_count(free_bytes)} of disk free"
         )
 
     def _unprepared(self, missing: str) -> TargetError:
@@ -109,9 +117,8 @@ class SshTarget:
             _, output = self._ssh.run(f"mkdir -p {_HOME} && cd {_HOME} && pwd")
             folder = quote(_absolute_path(output, self._host))
             return MirrorRoot(f"{self._host.address}{folder}/mirror", f"file://{folder}/mirror")
-        if asked.startswith("ssh://") and Host.parse(asked) == self._host:
-            return MirrorRoot(asked, f"file://{urlsplit(asked).path}")
-        if not asked.startswith("hf://"):
+        root = find_mirror(asked, self._host)
+        if root is None:
             raise ConfigError(
                 "The machine can't fetch its code from this mirror",
                 expected="nothing, a folder on the machine (ssh://…), or hf://buckets/owner/name",
@@ -119,8 +126,7 @@ class SshTarget:
                 fix="leave it empty: a folder on the machine is used",
                 field="mirror",
             )
-        open_store(asked)
-        return MirrorRoot(asked, asked)
+        return root
 
     def price_per_hour(self) -> float | None:
         return None
@@ -129,7 +135,10 @@ class SshTarget:
         source = bootstrap_source().encode()
         secrets = "".join(f"{name}={value}\n" for name, value in job.secrets.items()).encode()
         folder = f"{_HOME}/launches/{shlex.quote(job.name)}"
-        variables = f"STUDIO_MACHINE_PYTHON={shlex.quote(self._python)} " if self._python else ""
+        values = {"CUDA_VISIBLE_DEVICES": self._gpu, "STUDIO_MACHINE_PYTHON": self._python}
+        variables = "".join(
+            f"{name}={shlex.quote(value)} " for name, value in values.items() if value
+        )
         # The secrets are the rest of the standard input: no command line and no file has them.
         # `~` must be expanded on the machine, so the arguments are quoted one by one.
         python = shlex.quote(self._python) if self._python else "python3"
@@ -156,7 +165,6 @@ class SshTarget:
             raise TargetError(
                 f"The launch {job.name} is on {self._host.name} already",
                 expected="a new launch",
-                received="a folder of this name",
                 fix="resume the run",
             )
         return self._machine(job.run_id, job.launch, time.time())
@@ -240,6 +248,16 @@ class SshTarget:
         return f"{_HOME}/launches/{shlex.quote(name)}"
 
 
+def find_mirror(asked: str, host: Host) -> MirrorRoot | None:
+    """Returns a mirror in a folder of the host or on the Hub; None: the host can't use it."""
+    if asked.startswith("ssh://") and Host.parse(asked) == host:
+        return MirrorRoot(asked, f"file://{urlsplit(asked).path}")
+    if not asked.startswith("hf://"):
+        return None
+    open_store(asked)
+    return MirrorRoot(asked, asked)
+
+
 def _describe_gpus(lines: list[str]) -> str:
     names = [line.strip()[:60] for line in lines if line.strip()]
     if not names:
@@ -258,6 +276,6 @@ def _absolute_path(output: bytes, host: Host) -> str:
             f"The home folder of the account on {host.name} can't be used",
             expected="an absolute path of printable characters, as `pwd` prints it",
             received=ascii(path)[:100],
-            fix="correct the account's home folder, or name a folder with --mirror",
+            fix="correct the account's home folder, or name a folder with ⟬--mirror⟭",
         )
     return path

@@ -94,7 +94,7 @@ class FolderStore:
         objects: dict[str, StoredObject] = {}
         if not (self.root / prefix).is_dir() or self._is_link(prefix):
             return objects
-        with _explaining(self.address):
+        with explaining(self.address):
             for folder, _, files in os.walk(self.root / prefix if prefix else self.root):
                 for file in files:
                     path = Path(folder, file)
@@ -109,7 +109,7 @@ class FolderStore:
         return objects
 
     def read(self, name: str, most_bytes: int) -> bytes | None:
-        with _explaining(self.address):
+        with explaining(self.address):
             file = self._open(name)
             if file is None:
                 return None
@@ -119,13 +119,13 @@ class FolderStore:
         return data
 
     def write(self, name: str, data: bytes) -> None:
-        with _explaining(self.address), self._drafting(name) as (folder, draft, last):
+        with explaining(self.address), self._drafting(name) as (folder, draft, last):
             with _new_file(folder, draft) as file:
                 file.write(data)
             os.replace(draft, last, src_dir_fd=folder, dst_dir_fd=folder)
 
     def create(self, name: str, data: bytes) -> bool:
-        with _explaining(self.address), self._drafting(name) as (folder, draft, last):
+        with explaining(self.address), self._drafting(name) as (folder, draft, last):
             with _new_file(folder, draft) as file:
                 file.write(data)
             try:
@@ -135,13 +135,13 @@ class FolderStore:
         return True
 
     def upload(self, path: Path, name: str) -> None:
-        with _explaining(self.address), self._drafting(name) as (folder, draft, last):
+        with explaining(self.address), self._drafting(name) as (folder, draft, last):
             with path.open("rb") as source, _new_file(folder, draft) as file:
                 shutil.copyfileobj(source, file, _PIECE_BYTES)
             os.replace(draft, last, src_dir_fd=folder, dst_dir_fd=folder)
 
     def download(self, name: str, path: Path, most_bytes: int) -> None:
-        with _explaining(self.address):
+        with explaining(self.address):
             source = self._open(name)
             if source is None:
                 raise missing(f"{self.address}/{name}")
@@ -154,7 +154,7 @@ class FolderStore:
                     file.write(piece)
 
     def remove(self, names: Iterable[str]) -> None:
-        with _explaining(self.address):
+        with explaining(self.address):
             for name in names:
                 with self._folder_of(name) as (folder, last):
                     if folder is not None:
@@ -276,7 +276,6 @@ def check_number(listing: Sized, address: str) -> None:
         raise MirrorError(
             f"The mirror {address} has too many objects",
             expected=f"at most {_MOST_OBJECTS:,}",
-            received="more",
             fix="name the folder of one run, or don't use this mirror",
         )
 
@@ -287,7 +286,6 @@ def check_size(name: str, size: int, most_bytes: int) -> None:
         raise MirrorError(
             f"{name} is too large",
             expected=f"at most {most_bytes:,} bytes",
-            received="more",
             fix="don't use this mirror: this program writes no such objects",
         )
 
@@ -296,7 +294,6 @@ def missing(name: str) -> MirrorError:
     return MirrorError(
         f"{name} is missing",
         expected="an object that the mirror lists or names",
-        received="none",
         fix="check the address; if the object was deleted, start the run again",
     )
 
@@ -307,7 +304,7 @@ def _path_of(address: str) -> str:
 
 
 @contextmanager
-def _explaining(address: str) -> Iterator[None]:
+def explaining(address: str) -> Iterator[None]:
     """Converts an OSError of a folder into UnavailableError."""
     try:
         yield
@@ -317,6 +314,7 @@ def _explaining(address: str) -> Iterator[None]:
             expected="a folder that this account may write to, with room on its disk",
             received=error.strerror or str(error),
             fix="check the folder; it is tried again",
+            knows_cause=True,
         ) from error
 
 

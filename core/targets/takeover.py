@@ -25,7 +25,7 @@ from core.targets.launcher import RemoteState
 from core.targets.mirror import RunMirror, exit_name, run_address
 from core.targets.publisher import write_signed_from
 from core.targets.received import check_brought, check_references, parse_received
-from core.targets.schema import Input, RunSpec
+from core.targets.schema import DATA_FIELDS, Input, RunSpec
 from core.targets.signing import description_keys, run_keys
 from core.workspace.manifests import MANIFEST_FILE, read_manifest
 from core.workspace.workspace import Workspace
@@ -36,7 +36,8 @@ _KINDS = {
     "mixture": ("shards",),
     "tokenizer": ("tokenizer", ""),
     "checkpoint": ("model", ""),
-    "model_config_path": ("",),
+    "model": ("model", ""),
+    **dict.fromkeys(("model_config_path", *DATA_FIELDS), ("",)),
 }
 
 
@@ -222,7 +223,6 @@ def _foreign(address: str) -> ForeignMirrorError:
     return ForeignMirrorError(
         f"Another workspace has made the run at {address}",
         expected="a run that this workspace's key has signed",
-        received="the signature of another key",
         fix="if that workspace is yours, print its key there with `studio mirror key`, and import "
         f"it here with `studio mirror key --import`; otherwise {_AS_STRANGER}",
     )

@@ -12,9 +12,10 @@ from importlib import import_module
 from typing import Any, Literal, Protocol
 from urllib.parse import urlsplit
 
+from core.config.targets import TARGETS, members_of
 from core.errors import ConfigError
 
-State = Literal["waiting", "starting", "running", "ended", "unknown"]
+State = Literal["waiting", "starting", "running", "ended", "unknown", "unseen"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Job:
         spec: SHA-256 of the run's description in the mirror; "": not verified.
         seconds: Limit of the machine's life, installation included; None: no limit.
         secrets: Environment variables that must not be stored or shown anywhere.
+        folder: The run's folder here, for what a target keeps of a launch.
     """
 
     run_id: str
@@ -38,6 +40,7 @@ class Job:
     spec: str = ""
     seconds: float | None = None
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    folder: str = ""
 
     @property
     def name(self) -> str:
@@ -89,12 +92,20 @@ class Machine:
 class Status:
     """A machine's state in the words of its target.
 
-    `ended` means that it will never run again: it finished, was preempted, or is gone. `detail` has
-    the target's own words.
+    Attributes:
+        state: `ended` means that it will never run again: it finished, was preempted, or is gone.
+            `unseen` means that only the mirror tells whether it runs.
+        detail: The target's own words.
+        place: The job, its nodes and its end, for people.
+        seconds: Time that it has run, if the target counts it; waits between are none.
+        is_cancelled: Whether somebody has ended it on purpose, at the target.
     """
 
     state: State
     detail: str = ""
+    place: str = ""
+    seconds: float | None = None
+    is_cancelled: bool = False
 
 
 @dataclass(frozen=True)
@@ -115,11 +126,13 @@ class Target(Protocol):
         address: The user's text.
         creates_machines: Whether a launch creates a machine that costs money until it is deleted.
         carries_secrets: Whether a launch can carry secrets, such as the Hub's token.
+        hosts: Computers that share a run.
     """
 
     address: str
     creates_machines: bool
     carries_secrets: bool
+    hosts: int
 
     def check(self) -> str:
         """Verifies login, rights and room; returns a line about the machine for people."""
@@ -158,25 +171,13 @@ def printable(text: str) -> str:
 
 
 # Scheme, module and class; each is imported when it is needed.
-_TARGETS = {
-    "ssh": "core.targets.ssh_target:SshTarget",
-    "hf": "core.targets.hf:JobsTarget",
-    "tpu": "core.targets.tpu:TpuTarget",
-    "sky": "core.targets.sky:SkyTarget",
-}
+_TARGETS = {scheme: kind.opener for scheme, kind in TARGETS.items()}
+LABELS = {scheme: kind.title for scheme, kind in TARGETS.items()}
 
 
-LABELS = {
-    "ssh": "SSH machine",
-    "hf": "Hugging Face Jobs",
-    "tpu": "Cloud TPU",
-    "sky": "Other cloud (SkyPilot)",
-}
-
-
-def place_of_target(address: str) -> str:
-    """Returns the host, flavor or type in an address, without a user: gpu-box, a100-large."""
-    return urlsplit(address).netloc.rpartition("@")[2]
+def open_targets(addresses: str) -> list[Target]:
+    """Opens a target, or the members of a pool; raises ConfigError as `open_target` does."""
+    return [open_target(address) for address in members_of(addresses)]
 
 
 def open_target(address: str) -> Target:

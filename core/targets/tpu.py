@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
-from core.config.topologies import TOPOLOGIES, accelerator_type, runtime_version
+from core.config.topologies import TOPOLOGIES, Topology, accelerator_type, runtime_version
 from core.errors import ConfigError
 from core.targets.code import bootstrap_source
 from core.targets.errors import TargetError, UnavailableError
@@ -113,8 +113,13 @@ class TpuAddress:
         spot = values.pop("spot", "1") in ("1", "true")
         return cls(kind, spot=spot, **{"runtime": runtime_version(kind), **values})
 
+    @property
+    def topology(self) -> Topology | None:
+        """The type's chips and hosts, if they are known."""
+        return next((t for t in TOPOLOGIES.values() if t.accelerator_type == self.type), None)
+
     def describe(self) -> str:
-        known = next((t for t in TOPOLOGIES.values() if t.accelerator_type == self.type), None)
+        known = self.topology
         size = f" (chips: {known.chips}, hosts: {known.hosts})" if known else ""
         return f"{self.type}{size}, {'spot' if self.spot else 'on demand'}, in {self.zone}"
 
@@ -129,6 +134,7 @@ class TpuTarget:
     def __init__(self, address: str) -> None:
         self.address = address
         self._asked = TpuAddress.parse(address)
+        self.hosts = self._asked.topology.hosts if self._asked.topology else 1
         self._api = GoogleApi(os.environ.get(ENDPOINT_VARIABLE) or _ENDPOINT)
         self._mirror = ""
 
@@ -182,7 +188,6 @@ class TpuTarget:
             raise TargetError(
                 f"The queued resource {id} exists but isn't this run's",
                 expected=f"a resource that this program made for {run_id}",
-                received="another one",
                 fix="delete it in the console if nobody needs it",
             )
         return machine
@@ -247,7 +252,6 @@ class TpuTarget:
             raise ConfigError(
                 "The project of the TPU is unknown",
                 expected="a project in the target's address or in gcloud's configuration",
-                received="none",
                 fix="add &project=PROJECT to the target's address",
                 field="target",
             )
@@ -412,7 +416,7 @@ def _split_bucket(mirror: str) -> tuple[str, str]:
             "A run on a Cloud TPU needs a mirror in Google Cloud Storage",
             expected="gs://bucket/folder, best in the TPU's region",
             received=mirror[:200] or "no mirror",
-            fix="give the address of a bucket: --mirror gs://bucket/folder",
+            fix="give the address of a bucket: ⟬--mirror⟭ gs://bucket/folder",
             field="mirror",
         )
     return bucket, unquote(folder)

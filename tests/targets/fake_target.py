@@ -38,6 +38,7 @@ class FakeTarget:
 
     creates_machines = True
     carries_secrets = False
+    hosts = 1
 
     def __init__(self, address: str) -> None:
         self.address = address

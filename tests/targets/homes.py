@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -42,12 +42,14 @@ def ssh_machine(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SshSe
         monkeypatch.setenv("STUDIO_SSH_COMMAND", server.command)
         yield server
         for one in machine_processes(folder):
-            one.kill()
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
 
 
 def kill_followers(workspace: Workspace) -> None:
     for one in processes_with(b"core.targets.follower\0" + str(workspace.root).encode()):
-        os.kill(one.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # It may end by itself.
+            os.kill(one.pid, signal.SIGKILL)
 
 
 def machine_processes(folder: Path) -> list[psutil.Process]:

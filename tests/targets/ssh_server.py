@@ -39,8 +39,12 @@ class SshServer:
 
 
 @contextmanager
-def running_ssh_server(folder: Path) -> Iterator[SshServer]:
-    """Runs a server that accepts one key; skips the test without OpenSSH's server."""
+def running_ssh_server(folder: Path, **environment: object) -> Iterator[SshServer]:
+    """Runs a server that accepts one key; skips the test without OpenSSH's server.
+
+    Args:
+        environment: Of the commands that it runs.
+    """
     if not Path(SSHD).exists() or not shutil.which("ssh"):
         pytest.skip("OpenSSH's server isn't installed")
     folder.mkdir(parents=True, exist_ok=True)
@@ -52,11 +56,13 @@ def running_ssh_server(folder: Path) -> Iterator[SshServer]:
     port = free_port()
     (folder / "home").mkdir()
     shutil.copy(folder / "user_key.pub", folder / "authorized_keys")
+    variables = {"HOME": folder / "home", **environment}
+    settings = " ".join(f"{name}={value}" for name, value in variables.items())
     (folder / "sshd_config").write_text(
         f"Port {port}\nListenAddress 127.0.0.1\nHostKey {folder}/host_key\n"
         f"AuthorizedKeysFile {folder}/authorized_keys\nUsePAM no\nStrictModes no\n"
         # The start-up files of the user's shell may be slow, and hang after a kill.
-        f"SetEnv HOME={folder}/home\nPasswordAuthentication no\n"
+        f"SetEnv {settings}\nPasswordAuthentication no\n"
         f"PidFile {folder}/pid\nPermitRootLogin prohibit-password\n"
     )
     host_key = (folder / "host_key.pub").read_text().split()

@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 
 from core import TrainConfig, Workspace
-from core.errors import StudioError
+from core.errors import ConfigError, StudioError
 from core.records.events import EventLog, read_events, read_phases
 from core.records.folder import RunFolder, RunRecord
 from core.records.process import ProcessIdentity
 from core.runs import client
 from core.runs.worker import Worker
+from core.targets import blobs, phases
 from core.targets import follower as follower_module
 from core.targets import launcher as launcher_module
-from core.targets import phases
 from core.targets import target as target_module
 from core.targets.errors import TargetError, UnavailableError
 from core.targets.follower import Follower
@@ -605,3 +605,11 @@ def test_relative_paths_are_those_of_the_folder_in_which_the_run_was_started(
     Follower(folder, workspace)._round()
     assert [one.field for one in mirror_of(place).read_spec().inputs] == ["model_config_path"]
     assert len(place.jobs) == 1
+
+
+def test_too_many_files_are_refused_before_any_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blobs, "MOST_FILES", 1)
+    missing = {name: Path(name) for name in ("a.txt", "b.txt")}
+    with pytest.raises(ConfigError, match="one archive") as raised:
+        blobs.Inputs().add_files("train_path", missing)
+    assert raised.value.field == "train_path"

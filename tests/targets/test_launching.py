@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from tests.core.runs.support import (
     wait_until_ended,
 )
 from tests.core.training.test_trainer import make_inputs
-from tests.targets.homes import copied_workspace, kill_followers, machine_processes, ssh_machine
+from tests.targets.homes import kill_followers, machine_processes
 from tests.targets.ssh_server import SshServer
 from tests.targets.test_following import weights
 from tests.texts import sentences
@@ -47,18 +46,6 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def settings_that_do_not_travel(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tests' own compiler flags would change the last bits of a local run only."""
     monkeypatch.delenv("XLA_FLAGS", raising=False)
-
-
-@pytest.fixture
-def home(inputs: Path, tmp_path: Path) -> Iterator[Workspace]:
-    with copied_workspace(inputs, tmp_path / "home") as workspace:
-        yield workspace
-
-
-@pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SshServer]:
-    with ssh_machine(tmp_path, monkeypatch) as server:
-        yield server
 
 
 def config(target: str, name: str, **fields: object) -> TrainConfig:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +15,20 @@ from core.corpus.finding import find_files
 from core.errors import ConfigError, RunError, StudioError
 from core.records.events import read_events
 from core.records.folder import RunFolder, RunRecord
-from core.report import report_page
+from core.report.page import report_page
 from core.runs import client
 from core.runs.worker import Worker
+from core.stages.registry import STAGES, summarize_results
 from core.targets import follower as follower_module
 from core.targets.blobs import BLOBS, Inputs, collect_inputs, place_inputs, upload_inputs
 from core.targets.follower import Follower
 from core.targets.mirror import RunMirror
 from core.targets.opening import open_store
 from core.targets.schema import Exit, Input, InputFile, RunSpec, parse_document
-from core.targets.takeover import take_over
+from core.targets.takeover import take_over, take_over_as_stranger
 from core.workspace.manifests import Manifest, describe_files, hash_file, write_manifest
 from tests.targets.test_mirror import RUN, event, lines, metrics
+from ui.parts.results import finetuning_headline, headline, results_of
 
 HOSTILE = {
     "target": "tpu://v5litepod-8?zone=us-west4-a",
@@ -114,6 +117,55 @@ def test_files_that_a_run_did_not_bring_are_refused(
         take_over(workspace, mirror.address, {}, adopt=True)
     assert field in caught.value.received
     assert not RunFolder.of(workspace, RUN).is_there()
+
+
+@pytest.mark.parametrize(
+    ("stage", "field"), [("evaluate", "path"), ("evaluate", "model"), ("finetune", "train_path"),
+                         ("finetune", "validation_path"), ("finetune", "test_path")],
+)  # fmt: skip
+@pytest.mark.parametrize("form", ["{path}", "{path}*", "file://{path}", "private"])
+def test_data_that_a_run_did_not_bring_are_refused(
+    mirror: RunMirror, tmp_path: Path, stage: str, field: str, form: str
+) -> None:
+    workspace = Workspace(tmp_path / "home")
+    (workspace.folder("model") / "private").mkdir(parents=True)
+    (tmp_path / "private").write_text("a secret")
+    if (field, form) == ("model", "{path}*"):
+        form = "{path}"
+    config = STAGES[stage].config.parse({field: form.format(path=tmp_path / "private")})
+    values = config.model_dump(mode="json")
+    mirror.write_spec(RunSpec(id=RUN, stage=stage, config=values, created=1.0))
+    for action in (partial(take_over, adopt=True), take_over_as_stranger):
+        with pytest.raises(StudioError) as caught:
+            action(workspace, mirror.address, {})
+        assert field in caught.value.received
+    assert not list(workspace.runs.glob("*/run.json"))
+
+
+def test_figures_of_a_followed_run_are_not_taken_for_those_of_a_model_that_is_here(
+    mirror: RunMirror, tmp_path: Path
+) -> None:
+    workspace = Workspace(tmp_path / "home")
+    mirror.write_spec(RunSpec(id=RUN, stage="evaluate", config={}, created=1.0))
+    mirror.claim(None)
+    folder = tmp_path / "evaluation"
+    folder.mkdir()
+    (folder / "evaluation.json").write_text("{}")
+    manifest = Manifest(
+        "evaluation", "blimp", "0" * 16, inputs={"model": "1" * 16}, counts={"accuracy": 1.0},
+        files=describe_files(folder),
+    )  # fmt: skip
+    write_manifest(folder, manifest)
+    mirror.upload_artifact(folder, 1)
+    described = {"kind": "evaluation", "name": "blimp", "path": "/etc"}
+    events = [event("artifact", artifact=described), event("finished", state="done", reason="")]
+    mirror.create_segment(1, 0, lines(*events))
+    mirror.write_exit(1, Exit(code=0, time=9.0))
+    run = RunFolder.of(workspace, RUN)
+    run.write_record(RunRecord(id=RUN, stage="evaluate", config={}, follows=mirror.address))
+    Follower(run, workspace).follow()
+    (evaluation,) = workspace.list("evaluation")
+    assert (evaluation.manifest.counts, evaluation.manifest.inputs) == ({"accuracy": 1.0}, {})
 
 
 def test_artifact_of_the_same_sizes_is_not_taken_for_the_input(
@@ -290,27 +342,35 @@ def test_event_of_another_type_is_refused(
     assert (last["kind"], last["reason"]) == ("finished", "mirror")
 
 
+@pytest.mark.parametrize("stage", ["train", "finetune", "evaluate"])
 @pytest.mark.parametrize("value", ["<script>", None, [], {"a": 1}, 1e300, True, -1, "x" * 5000])
-def test_results_of_any_type_can_be_shown(mirror: RunMirror, tmp_path: Path, value: Any) -> None:
+def test_results_of_any_type_can_be_shown(
+    mirror: RunMirror, tmp_path: Path, value: Any, stage: str
+) -> None:
     describe(mirror)
     mirror.claim(None)
-    names = ("eval_loss", "frequency_baseline_loss", "loss", "eval_accuracy", "perplexity")
+    names = (
+        "eval_loss", "frequency_baseline_loss", "loss", "eval_accuracy", "perplexity", "accuracy",
+        "per_seed", "by_source", "by_paradigm", "interval", "pairs", "learning_rate", "model",
+        "test_examples", "majority_accuracy", "accuracy_std", "seconds", "step", "baselines",
+    )  # fmt: skip
     settings = dict.fromkeys(("engine", "learning_rate", "per_replica_batch_size"), value)
     elsewhere = {"kind": "model", "name": "x", "path": "/etc"}
+    results = {**dict.fromkeys(names, value), "task": "text"}
     events = [
         event("started", process={"pid": 1}),
         {**event("resolved", settings=settings), "t": 1.9e11},
         event("progress", done=1e300, total=-5, unit="steps", note="<b>", eta_seconds=1e11),
         event("metrics", step=1, values={"loss": 1e300, "__proto__": 1.0}),
         event("artifact", artifact=elsewhere, made=False),
-        event("finished", state="done", reason="<i>", results=dict.fromkeys(names, value)),
+        event("finished", state="done", reason="<i>", results=results),
     ]
     mirror.create_segment(1, 0, lines(*events))
     mirror.write_exit(1, Exit(code=0, time=9.0))
     workspace = Workspace(tmp_path / "home")
     worker = Worker(workspace)
-    config = TrainConfig(shards="owner/rows").model_dump(mode="json")
-    record = RunRecord(id=RUN, stage="train", config=config, created=1.0, follows=mirror.address)
+    config = STAGES[stage].config().model_dump(mode="json")
+    record = RunRecord(id=RUN, stage=stage, config=config, created=1.0, follows=mirror.address)
     worker._submit(vars(record))
     worker.store.update_run(RUN, state="running", started=2.0)
     Follower(RunFolder.of(workspace, RUN), workspace).follow()
@@ -320,3 +380,6 @@ def test_results_of_any_type_can_be_shown(mirror: RunMirror, tmp_path: Path, val
     text = report_page(workspace, worker.store, row)
     worker.store.close()
     assert "<script>" not in text
+    assert "<script>" not in results_of(stage, row.results)
+    assert isinstance(summarize_results(stage, row.results, ""), str)
+    assert isinstance(finetuning_headline(row.results) + headline(row.results), str)

@@ -26,7 +26,7 @@ from tests.core.runs.support import (
     wait_until_ended,
 )
 from tests.core.training.test_trainer import make_inputs
-from tests.targets.homes import copied_workspace, kill_followers
+from tests.targets.homes import kill_followers
 from tests.targets.test_following import weights
 from tests.targets.tpu_server import TpuServer
 from tests.targets.tpu_support import PROJECT, ZONE, sign_in
@@ -43,12 +43,6 @@ LONG = 300.0
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_inputs(tmp_path_factory.mktemp("inputs")).root
-
-
-@pytest.fixture
-def home(inputs: Path, tmp_path: Path) -> Iterator[Workspace]:
-    with copied_workspace(inputs, tmp_path / "home") as workspace:
-        yield workspace
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from core.config.train import TrainConfig
@@ -62,7 +63,8 @@ def wait_until_ended(workspace: Workspace, run_id: str, seconds: float = WAIT_SE
 def stop_worker(workspace: Workspace) -> None:
     """Kills the workspace's worker, as a crash would."""
     for identity in worker_identities(workspace):
-        os.kill(identity.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # It may end by itself.
+            os.kill(identity.pid, signal.SIGKILL)
     wait_for(lambda: not is_worker_running(workspace))
 
 

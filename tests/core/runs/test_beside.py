@@ -93,10 +93,14 @@ def test_evaluation_waits_where_a_tpu_serves_one_process(
     assert not is_of_running_run(config, workspace)
 
 
-@pytest.mark.parametrize("model", ["words", "nobody@best", "x" * 300, "a\0b", ""])
-def test_other_evaluations_wait_for_a_slot(workspace: Workspace, pairs: Path, model: str) -> None:
-    run = submit(workspace, "evaluate", EvaluateConfig(model=model, path=str(pairs)))
+@pytest.mark.slow
+def test_other_evaluations_wait_for_a_slot(workspace: Workspace, pairs: Path) -> None:
+    others = [
+        submit(workspace, "evaluate", EvaluateConfig(model=model, path=str(pairs)))
+        for model in ("words", "nobody@best", "x" * 300, "a\0b", "")
+    ]
     later = submit(workspace, "evaluate", EvaluateConfig(model=KEPT, path=str(pairs)))
     assert wait_until_ended(workspace, later).state == "done"
-    assert Store.open(workspace).find_run(run).state == "queued"
-    request_stop(workspace, run, "abort")
+    for run in others:
+        assert Store.open(workspace).find_run(run).state == "queued"
+        request_stop(workspace, run, "abort")

@@ -180,7 +180,7 @@ def test_run_of_a_moved_workspace_ends_and_resumes_at_the_new_path(
     shutil.rmtree(workspace.root)
     shutil.copytree(make_inputs(tmp_path / "inputs").root, workspace.root)
     config = TrainConfig(
-        preset="custom", shards="rows", engine="tensorflow", device="cpu", hidden_size=16,
+        preset="custom", shards="rows", engine="jax", device="cpu", hidden_size=16,
         num_hidden_layers=1, num_attention_heads=2, num_train_steps=1000,
         per_replica_batch_size=8, eval_steps=500, save_steps=20, logging_steps=10,
     )  # fmt: skip

@@ -40,7 +40,7 @@ from tests.core.runs.support import (
     wait_until_ended,
     worker_identities,
 )
-from tests.texts import write_sentences
+from tests.texts import sentences, write_sentences
 
 
 @pytest.fixture
@@ -58,7 +58,8 @@ def quick_config(tmp_path: Path, **values: object) -> TokenizerConfig:
 
 def slow_config(tmp_path: Path) -> TokenizerConfig:
     """A config that takes seconds: it reads a long file."""
-    text = write_sentences(tmp_path / "long.txt", 400_000)
+    text = tmp_path / "long.txt"
+    text.write_text("\n".join(sentences(4_000)) * 100)
     corpus = CorpusConfig(source="files", path=str(text))
     return TokenizerConfig(corpus=corpus, vocab_size=80)
 
