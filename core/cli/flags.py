@@ -25,6 +25,7 @@ def add_fields(parser: Parser, model: type[StageConfig]) -> None:
         heading = "corpus" if is_nested else "fields"
         group = groups.setdefault(heading, parser.add_argument_group(heading))
         action = _add_field(group, model, name)
+        parser.flags[name] = action.option_strings[0]
         # A stage of few options marks none as basic: help has all of them.
         if any(field_extra(other)["basic"] for other in model.model_fields.values()):
             parser.set_short_help(action, _short_help(model, name))

@@ -7,7 +7,7 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from core.cli.output import (
@@ -41,7 +41,13 @@ def fresh_store(options: argparse.Namespace) -> Store:
     return Store.open(workspace)
 
 
-def follow(workspace: Workspace, *runs: str, as_json: bool, quiet: bool = False) -> int:
+def follow(
+    workspace: Workspace,
+    *runs: str,
+    as_json: bool,
+    quiet: bool = False,
+    flags: Mapping[str, str] | None = None,
+) -> int:
     """Follows runs; returns the first non-zero exit code."""
     store = Store.open(workspace)
     codes = []
@@ -55,6 +61,8 @@ def follow(workspace: Workspace, *runs: str, as_json: bool, quiet: bool = False)
             )
             return EXIT_INTERRUPTED
         _print_end(row, as_json=as_json, is_last=run_id == runs[-1])
+        if row.error:
+            say_error(StudioError(**row.error), flags)
         codes.append(_exit_code(row))
         if codes[-1] and not as_json:
             break  # The others need this one.
@@ -73,8 +81,6 @@ def _print_end(row: RunRow, *, as_json: bool, is_last: bool) -> None:
     elif row.state == "done":
         end = summarize_results(row.stage, row.results, row.artifact)
         print(end, file=sys.stderr if as_json else sys.stdout, flush=True)
-    if row.error:
-        say_error(StudioError(**row.error))
 
 
 class Follower:

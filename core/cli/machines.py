@@ -10,7 +10,9 @@ from core.cli.parser import add_command
 
 def add_machines(commands: Any, common: argparse.ArgumentParser) -> None:
     about = "Save machines by name for --target, and test them."
-    group = commands.add_parser("machines", help=about, description=about, parents=[common])
+    group = commands.add_parser(
+        "machines", aliases=["pool"], help=about, description=about, parents=[common]
+    )
     actions = group.add_subparsers(title="actions", required=True, metavar="ACTION")
     about = "List the saved machines, with the answer to the last test."
     add_command(actions, common, "list", about, "machines:list_machines")
@@ -18,7 +20,8 @@ def add_machines(commands: Any, common: argparse.ArgumentParser) -> None:
         actions, common, "add", "Save a machine, and test it.", "machines:add_machine"
     )
     adding.add_argument("name", help="letters, digits, dots, dashes and underscores")
-    adding.add_argument("address", help="as for --target, such as ssh://me@gpu-box")
+    about = "as for --target, such as ssh://me@gpu-box; several make a pool"
+    adding.add_argument("address", nargs="+", help=about)
     about = "US dollars per hour, for costs and limits"
     adding.add_argument("--price-per-hour", type=float, default=None, metavar="X", help=about)
     testing = add_command(actions, common, "test", "Test a saved machine.", "machines:test_machine")

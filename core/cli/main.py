@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module, metadata
 from typing import Any
 
+from core.cli.agents import add_mcp
 from core.cli.artifacts import add_artifacts, add_targets
 from core.cli.completion import add_completion
 from core.cli.corpora import add_corpora
@@ -42,7 +43,8 @@ def main(
             allow_typed_hosts(_typed(options))
             return load_handler(options.handler)(options)
     except StudioError as error:
-        return report_error(error, as_json=getattr(options, "json", False))
+        as_json = getattr(options, "json", False)
+        return report_error(error, as_json=as_json, flags=getattr(options, "flags", None))
     except BrokenPipeError:
         sys.stderr.close()
         return EXIT_FAILED
@@ -80,6 +82,7 @@ def build_parser(prog: str = "python -m core", epilog: str = "") -> Parser:
     add_mirror(commands, common)
     add_sweep(commands, common)
     add_corpora(commands, common)
+    add_mcp(commands, common)
     add_completion(commands, common, build_parser)
     return parser
 

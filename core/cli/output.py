@@ -6,9 +6,12 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, TextIO
 
 from core.errors import StudioError
+from core.messages.mentions import Mention, render
 from core.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -24,8 +27,19 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def say_error(error: StudioError) -> None:
-    say(f"{colour('error:', 'bold red', sys.stderr)} {error}")
+def say_error(error: StudioError, flags: Mapping[str, str] | None = None) -> None:
+    """Prints an error, with a command's flags for the options that it mentions."""
+    text = error.describe(partial(render, show=partial(_as_flag, flags or {})))
+    say(f"{colour('error:', 'bold red', sys.stderr)} {text}")
+
+
+def _as_flag(flags: Mapping[str, str], mention: Mention) -> str:
+    flag = flags.get(mention.name, "")
+    if not flag or mention.is_choice:
+        return str(mention)
+    if mention.value.lower() == "false":
+        return flag.replace("--", "--no-", 1)
+    return f"{flag} {mention.value}".rstrip()
 
 
 def is_terminal(stream: TextIO) -> bool:
@@ -42,10 +56,12 @@ def colour(text: str, style: str, stream: TextIO) -> str:
     return Style.parse(style).render(text)
 
 
-def report_error(error: StudioError, *, as_json: bool) -> int:
+def report_error(
+    error: StudioError, *, as_json: bool, flags: Mapping[str, str] | None = None
+) -> int:
     if as_json:
         print(json.dumps({"error": error.to_dict()}, ensure_ascii=False))
-    say_error(error)
+    say_error(error, flags)
     return error.exit_code
 
 

@@ -70,6 +70,8 @@ class Parser(argparse.ArgumentParser):
         super().__init__(**{"formatter_class": Formatter, **settings})
         # Help of the options that only --help-all lists, and short help of the others.
         self._short_help: dict[argparse.Action, str] = {}
+        # Flags by the option that they set.
+        self.flags: dict[str, str] = {}
 
     def set_short_help(self, action: argparse.Action, text: str = argparse.SUPPRESS) -> None:
         """Sets what `--help` says of an option; `--help-all` says all."""
@@ -164,7 +166,7 @@ def add_command(
     parser: Parser = commands.add_parser(
         name, help=about, description=about, parents=[common], allow_abbrev=False
     )
-    parser.set_defaults(handler=handler)
+    parser.set_defaults(handler=handler, flags=parser.flags)
     return parser
 
 

@@ -38,7 +38,7 @@ def add_analyse(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 def add_suggest(commands: Any, common: argparse.ArgumentParser) -> None:
-    about = "Derive size, batch size, steps and learning rate from a time or token budget."
+    about = "Derive size, batch size, steps and learning rate from hours, tokens or dollars."
     parser = add_command(commands, common, "suggest", about, "suggest:run_suggest")
     parser.set_defaults(stage="train")
     parser.add_argument(
@@ -46,6 +46,12 @@ def add_suggest(commands: Any, common: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--tokens", type=parse_count, default=None, help="token budget, such as 5e8"
+    )
+    parser.add_argument(
+        "--dollars", type=parse_hours, default=None, help="money, for a machine of --topology"
+    )
+    parser.add_argument(
+        "--topology", default="", help="TPU or GPUs, such as h100x8; empty: most FLOPs per dollar"
     )
     add_config_file(parser)
     add_fields(parser, TrainConfig)

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from core.cli.output import EXIT_DONE, workspace_of
+from core.messages.values import byte_count
 from core.runs import client
 from core.runs.disk_usage import disk_usage_bytes
 from core.targets.machines import delete_machine, list_machines
@@ -31,7 +32,7 @@ def list_artifacts(options: argparse.Namespace) -> int:
         print(json.dumps(artifacts, ensure_ascii=False))
         return EXIT_DONE
     for artifact in artifacts:
-        print(f"{artifact['kind']:10} {artifact['name']:40} {artifact['bytes'] / 1e6:10.1f} MB")
+        print(f"{artifact['kind']:10} {artifact['name']:40} {byte_count(artifact['bytes']):>8}")
     if not artifacts:
         print("No artifacts yet. Start with: python -m core quickstart")
     return EXIT_DONE

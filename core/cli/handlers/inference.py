@@ -21,7 +21,6 @@ def run_fill_mask(options: argparse.Namespace) -> int:
         raise ConfigError(
             "The text to fill is missing",
             expected="a text with a mask token",
-            received="nothing",
             fix="write the text after the model, or give it with --text",
             field="text",
         )

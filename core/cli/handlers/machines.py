@@ -31,7 +31,7 @@ def list_machines(options: argparse.Namespace) -> int:
 
 def add_machine(options: argparse.Namespace) -> int:
     workspace = workspace_of(options)
-    saved.save_machine(workspace, options.address, options.name, options.price_per_hour)
+    saved.save_machine(workspace, " ".join(options.address), options.name, options.price_per_hour)
     if not options.json:
         print(f"{options.name} is saved")
     return test_machine(options)

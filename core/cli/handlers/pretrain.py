@@ -33,7 +33,7 @@ def run_pretrain(options: argparse.Namespace) -> int:
     runs = submit_pretraining(workspace, config)
     if options.detach:
         return print_detached(options, runs)
-    code = follow(workspace, *runs, as_json=options.json)
+    code = follow(workspace, *runs, as_json=options.json, flags=options.flags)
     if code == EXIT_DONE and not options.json:
         _print_verdict(options, workspace, config, runs[-1])
     return code

@@ -7,8 +7,6 @@ import json
 import sys
 from typing import Any
 
-from core import report
-from core.artifacts.locating import list_run_checkpoints
 from core.cli.following import follow, fresh_store
 from core.cli.output import (
     EXIT_DONE,
@@ -21,15 +19,15 @@ from core.cli.output import (
 )
 from core.errors import ConfigError
 from core.records.folder import RunFolder
+from core.report import page, settings
 from core.runs import client, comparison
-from core.runs.duration import run_seconds
 from core.runs.search import find_runs
+from core.runs.summary import run_summary
 from core.store import RunRow, Store
 from core.targets.errors import UnsignedMirrorError
 from core.targets.saved import named_machine
 from core.workspace.atomic import write_atomically
 from core.workspace.names import expand_path
-from core.workspace.workspace import Workspace
 
 _COLUMN_CHARACTERS = 28
 
@@ -91,35 +89,6 @@ def show_run(options: argparse.Namespace) -> int:
     for name, value in {**summary, "config": row.config, "results": row.results}.items():
         print(f"{name:16} {json.dumps(value, ensure_ascii=False) if value is not None else '-'}")
     return EXIT_DONE
-
-
-def run_summary(row: RunRow, workspace: Workspace) -> dict[str, Any]:
-    """Builds the JSON of `runs show`."""
-    counts_steps = row.unit == "steps"
-    seconds = run_seconds(workspace, row)
-    return {
-        "run": row.id,
-        "stage": row.stage,
-        "state": row.state,
-        "reason": row.reason,
-        "pid": row.pid,
-        "exit_code": row.exit_code,
-        "signal": row.signal,
-        "step": int(row.done) if counts_steps else None,
-        "num_train_steps": int(row.total) if counts_steps and row.total else None,
-        "seconds": None if seconds is None else round(seconds, 1),
-        "artifact": row.artifact or None,
-        "checkpoints": list_run_checkpoints(RunFolder.of(workspace, row.id), by_step=True),
-        "error": row.error,
-        "mirror": row.remote.get("mirror"),
-        "incarnation": row.remote.get("incarnation"),
-        "phase": row.remote.get("phase"),
-        "target": row.remote.get("target"),
-        "cost": row.remote.get("cost"),
-        "title": row.title,
-        "tags": row.tags,
-        "notes": row.notes,
-    }
 
 
 def compare_runs(options: argparse.Namespace) -> int:
@@ -235,7 +204,7 @@ def follow_mirror(options: argparse.Namespace) -> int:
 
 
 def export_settings(options: argparse.Namespace) -> int:
-    text = report.settings_file(fresh_store(options).find_run(options.run))
+    text = settings.settings_file(fresh_store(options).find_run(options.run))
     if not options.output:
         print(text, end="")
         return EXIT_DONE
@@ -245,7 +214,7 @@ def export_settings(options: argparse.Namespace) -> int:
 
 def write_report(options: argparse.Namespace) -> int:
     row = fresh_store(options).find_run(options.run)
-    path = report.write_report(workspace_of(options), row.id, options.output or f"{row.id}.html")
+    path = page.write_report(workspace_of(options), row.id, options.output or f"{row.id}.html")
     return print_file(options, str(path))
 
 

@@ -42,31 +42,34 @@ def run_stage(options: argparse.Namespace) -> int:
     at_once = stage.secret_variable in os.environ or stage.skips_queue(config, workspace)
     if at_once and not options.detach:
         _wait_for(workspace, awaited, quiet=options.quiet)
-        return _run_here(workspace, stage.name, config, as_json=options.json, quiet=options.quiet)
+        return _run_here(workspace, config, options)
     run_id = submit(workspace, stage.name, config, after=awaited)
     mirror = getattr(config, "mirror", "")
     if mirror and not getattr(config, "target", ""):
         _say_how_to_follow(mirror, run_id)
     if options.detach:
         return print_detached(options, [run_id])
-    return follow(workspace, run_id, as_json=options.json, quiet=options.quiet)
+    return _follow(workspace, [run_id], options)
 
 
-def _run_here(
-    workspace: Workspace, stage: str, config: StageConfig, *, as_json: bool, quiet: bool
-) -> int:
+def _follow(workspace: Workspace, runs: Sequence[str], options: argparse.Namespace) -> int:
+    return follow(workspace, *runs, as_json=options.json, quiet=options.quiet, flags=options.flags)
+
+
+def _run_here(workspace: Workspace, config: StageConfig, options: argparse.Namespace) -> int:
     """Keeps the stage's secrets in this process."""
-    run_id = new_run_id(stage)
+    run_id = new_run_id(options.stage)
     is_interrupted = False
     # `follow` reports errors and stops.
     try:
         with suppress(StudioError, RunStopped):
-            run_here(stage, config, workspace, run_id, echo=None if quiet else sys.stderr)
+            echo = None if options.quiet else sys.stderr
+            run_here(options.stage, config, workspace, run_id, echo=echo)
     except KeyboardInterrupt:
         is_interrupted = True
     finally:
         catch_up(workspace)
-    code = follow(workspace, run_id, as_json=as_json, quiet=quiet)
+    code = _follow(workspace, [run_id], options)
     return EXIT_INTERRUPTED if is_interrupted else code
 
 
@@ -110,4 +113,4 @@ def run_quickstart(options: argparse.Namespace) -> int:
     runs = submit_quickstart(workspace, config)
     if options.detach:
         return print_detached(options, runs)
-    return follow(workspace, *runs, as_json=options.json, quiet=options.quiet)
+    return _follow(workspace, runs, options)
