@@ -85,7 +85,7 @@ def render(workspace: Workspace, line: gr.HTML) -> CorpusForm:
             is_column = error.field == "text_column"
             return {
                 shown: present.error_card(error),
-                column: _column_menu(config, workspace) if is_column else gr.skip(),
+                column: offer_columns(list_columns(config, workspace)) if is_column else gr.skip(),
                 **form.beside_field(error),
             }
         return {shown: html, column: offer_columns(columns)}
@@ -123,7 +123,7 @@ def _render_analysis(form: CorpusForm, workspace: Workspace, line: gr.HTML) -> N
     def show(*raw: Any) -> dict[Any, Any]:
         config = analysis.parse(*raw)
         try:
-            return {shown: _analyse(config, workspace)}
+            return {shown: render_analysis(analyse_apart(config, workspace))}
         except StudioError as error:
             return {shown: present.error_card(error), **analysis.beside_field(error)}
 
@@ -134,14 +134,6 @@ def _render_analysis(form: CorpusForm, workspace: Workspace, line: gr.HTML) -> N
         show_progress_on=[shown],
         api_visibility="private",
     )
-
-
-def _analyse(config: AnalyseConfig, workspace: Workspace) -> str:
-    return render_analysis(analyse_apart(config, workspace))
-
-
-def _column_menu(config: CorpusConfig, workspace: Workspace) -> Any:
-    return offer_columns(list_columns(config, workspace))
 
 
 def _reading_function(form: Form[CorpusConfig]) -> Callable[..., CorpusConfig]:

@@ -15,7 +15,7 @@ from core.evaluation.unused import check_used
 from core.models.hf import check_pretrained
 from core.workspace.manifests import Artifact
 from core.workspace.workspace import Workspace
-from ui.parts import markup
+from ui.parts import cost, markup, where
 from ui.parts.data_picker import DataPicker, PickedFile
 from ui.parts.examples import architecture_of, tokenizer_of
 from ui.parts.expected_time import evaluation_time
@@ -48,10 +48,14 @@ def render(workspace: Workspace, line: gr.HTML) -> Launcher:
     def forecast(config: EvaluateConfig) -> Forecast:
         return _forecast(config, picker, workspace)
 
-    launcher = Launcher("evaluate", form, workspace, forecast, _summarize)
+    launcher = Launcher(
+        "evaluate", form, workspace, forecast, lambda config: _summarize(config, workspace),
+        require=lambda config: where.require_check(config, workspace),
+    )  # fmt: skip
     with workbench():
         with main_column(), gr.Column(elem_classes=["ps-card"]):
-            form.render(before={"Data": picker.render_zones}, after={"Data": picker.render_preview})
+            data = {"Data": picker.render_preview}, {"Data": picker.render_zones}
+            where.render(form, workspace, *data)
             picker.connect()
         with side_column():
             launcher.render_facts()
@@ -67,6 +71,7 @@ def render(workspace: Workspace, line: gr.HTML) -> Launcher:
 
 def _check(config: EvaluateConfig, workspace: Workspace) -> None:
     """Checks files; the run itself reads datasets on the Hub."""
+    where.check_place(config)
     if folder := find_subject(config.model, workspace):
         check_pretrained(folder, config.model)
     check_used(config)
@@ -80,16 +85,17 @@ def _check(config: EvaluateConfig, workspace: Workspace) -> None:
 def _forecast(config: EvaluateConfig, picker: DataPicker, workspace: Workspace) -> Forecast:
     seen, model = picker.known(config, "path"), architecture_of(config.model, workspace)
     summary = f"{_TASKS[config.task]} · {_data_of(config)}"
-    if not seen or not model:
-        return Forecast(_summarize(config), summary=summary)
+    title = _summarize(config, workspace)
+    if config.target or not seen or not model:
+        return Forecast(title, cost.tiles_of(config), summary)
     time = evaluation_time(config, seen, model, tokenizer_of(config.model, workspace))
     facts = markup.tiles([("time, roughly", time)])
-    return Forecast(_summarize(config), facts, f"{time} · {summary}")
+    return Forecast(title, facts, f"{time} · {summary}")
 
 
-def _summarize(config: EvaluateConfig) -> str:
-    model = config.model or "a model"
-    return f"Evaluate {model} on {_data_of(config)}"
+def _summarize(config: EvaluateConfig, workspace: Workspace) -> str:
+    place = where.elsewhere(config, workspace)
+    return f"Evaluate {config.model or 'a model'} on {_data_of(config)}{place}"
 
 
 def _data_of(config: EvaluateConfig) -> str:

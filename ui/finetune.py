@@ -10,7 +10,6 @@ import gradio as gr
 from core.architecture.heads import Kind
 from core.config.finetune import FinetuneConfig
 from core.corpus.table_preview import TablePreview
-from core.errors import ConfigError
 from core.finetuning.data import check_files
 from core.finetuning.glue import GLUE, with_glue
 from core.finetuning.names import is_of_finetuning
@@ -19,7 +18,7 @@ from core.finetuning.search import count_trainings
 from core.finetuning.subjects import check_tunable
 from core.workspace.manifests import Artifact
 from core.workspace.workspace import Workspace
-from ui.parts import markup
+from ui.parts import cost, markup, where
 from ui.parts.data_picker import DataPicker, PickedFile
 from ui.parts.examples import architecture_of, tokenizer_of
 from ui.parts.expected_time import finetuning_time
@@ -69,10 +68,14 @@ def render(workspace: Workspace, line: gr.HTML) -> Launcher:
     def forecast(config: FinetuneConfig) -> Forecast:
         return _forecast(config, picker, workspace)
 
-    launcher = Launcher("finetune", form, workspace, forecast, _summarize)
+    launcher = Launcher(
+        "finetune", form, workspace, forecast, lambda config: _summarize(config, workspace),
+        require=lambda config: where.require_check(config, workspace),
+    )  # fmt: skip
     with workbench():
         with main_column(), gr.Column(elem_classes=["ps-card"]):
-            form.render(before={"Data": picker.render_zones}, after={"Data": picker.render_preview})
+            data = {"Data": picker.render_preview}, {"Data": picker.render_zones}
+            where.render(form, workspace, *data)
             picker.connect()
         with side_column():
             launcher.render_facts()
@@ -86,19 +89,12 @@ def render(workspace: Workspace, line: gr.HTML) -> Launcher:
 
 
 def _check(config: FinetuneConfig, workspace: Workspace) -> None:
+    where.check_place(config)
     folder = find_subject(config.model, workspace)
     config = with_glue(config)
     if folder:
         kind: Kind = "token" if config.task == "token_classification" else "sequence"
         check_tunable(folder, kind, config.model)
-    if not config.train_path and not config.dataset_name:
-        raise ConfigError(
-            "There are no training examples",
-            expected="a training file, a dataset or a GLUE task",
-            received="nothing",
-            fix="set train_path or dataset_name, or choose a GLUE task",
-            field="train_path",
-        )
     check_files(config)
 
 
@@ -115,7 +111,7 @@ def _forecast(config: FinetuneConfig, picker: DataPicker, workspace: Workspace) 
     seen, model = picker.known(config, "train_path"), architecture_of(config.model, workspace)
     time = (
         finetuning_time(config, seen, model, tokenizer_of(config.model, workspace))
-        if seen and model
+        if seen and model and not config.target
         else "unknown"
     )
     figures = [
@@ -124,13 +120,15 @@ def _forecast(config: FinetuneConfig, picker: DataPicker, workspace: Workspace) 
         ("seeds", markup.count(seeds)),
         ("trainings, half from random weights", markup.count(2 * count_trainings(config))),
     ]
-    known = f"{time} · " if seen else ""
+    known = f"{time} · " if seen and not config.target else ""
     summary = f"{known}{2 * count_trainings(config)} trainings · {_TASKS[config.task]}"
-    return Forecast(_summarize(config), markup.tiles(figures), summary)
+    facts = markup.tiles(figures) + cost.tiles_of(config)
+    return Forecast(_summarize(config, workspace), facts, summary)
 
 
-def _summarize(config: FinetuneConfig) -> str:
-    return f"Fine-tune {config.model or 'a model'} on {_data_of(config)}"
+def _summarize(config: FinetuneConfig, workspace: Workspace) -> str:
+    place = where.elsewhere(config, workspace)
+    return f"Fine-tune {config.model or 'a model'} on {_data_of(config)}{place}"
 
 
 def _data_of(config: FinetuneConfig) -> str:

@@ -19,12 +19,12 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from core.config.base import StageConfig, describe_expected, fingerprint_of
+from core.config.confining import confine
 from core.config.options import (
     choices_of,
     field_extra,
     option_label,
     plain_type,
-    split_references,
     title_of,
 )
 from core.errors import ConfigError, StudioError
@@ -71,8 +71,8 @@ class OtherFormError(ConfigError):
     """
 
     def __init__(self, error: StudioError, problem: str, form: Form[Any]) -> None:
-        parts = {**error.to_dict(), "problem": problem}
-        super().__init__(parts.pop("problem"), **parts)
+        texts: dict[str, Any] = {**error.texts, "problem": problem}
+        super().__init__(**texts, field=error.field)
         self.form = form
         self.__cause__ = error.__cause__
 
@@ -297,7 +297,6 @@ class Form(Generic[ConfigT]):
                 raise ConfigError(
                     f"No file matches {path}",
                     expected="a file, a folder or a pattern",
-                    received="nothing there",
                     fix="correct the path, or upload the file",
                     field=name,
                 )
@@ -331,7 +330,7 @@ class Form(Generic[ConfigT]):
 
     def _shown_as(self, field: FieldInfo, name: str, value: Any) -> Any:
         choices = self._offered(name, choices_of(field))
-        if len(choices) > _MOST_BUTTONS:
+        if choices and not _are_buttons(field, choices):
             return gr.update(value=to_raw(field, value), choices=labelled(field, choices))
         return gr.update(value=to_raw(field, value))
 
@@ -397,7 +396,7 @@ class Form(Generic[ConfigT]):
                         raise present.notice(error) from error
                 return {
                     **self._shown(beside, reveal=not live, live=live),
-                    **_updates(otherwise, error),
+                    **(otherwise(error) if callable(otherwise) else otherwise),
                 }
             except gr.Error:
                 raise
@@ -503,7 +502,7 @@ class Form(Generic[ConfigT]):
             return {name: text for name, text in problems.items() if name in self.components}
         if error.field not in self.components:
             return {}
-        return {error.field: relabel(str(error), self.model)}
+        return {error.field: error.describe(functools.partial(relabel, model=self.model))}
 
     def _component(self, name: str, field: FieldInfo, value: Any) -> Component:
         advanced = [] if field_extra(field)["basic"] else ["ps-advanced"]
@@ -660,30 +659,6 @@ def _as_choice(group: str) -> str:
     return group.lower().replace(" ", "_")
 
 
-def confine(config: StageConfig, workspace: Workspace) -> None:
-    """Raises StudioError for paths that a visitor of the web app may not name."""
-    for name, field in type(config).model_fields.items():
-        value = getattr(config, name)
-        nested = value if isinstance(value, tuple) else (value,)
-        for inner in nested:
-            if isinstance(inner, StageConfig):
-                confine(inner, workspace)
-        if isinstance(value, str):
-            confine_value(name, field, value, workspace)
-
-
-def confine_value(name: str, field: FieldInfo, value: str, workspace: Workspace) -> None:
-    """Does the same for one field."""
-    extra = field_extra(field)
-    if extra["path"]:
-        workspace.confine(value, field=name)
-    elif extra["artifact"] and value:
-        workspace.confine_artifact(extra["artifact"], value, field=name)
-    elif extra["artifacts"]:
-        for reference in split_references(value):
-            workspace.confine_artifact(extra["artifacts"], reference, field=name)
-
-
 def _is_typed(typed: Any, names: Collection[str]) -> bool:
     return isinstance(typed, dict) and all(
         name in names and isinstance(value, str | bool | None) for name, value in typed.items()
@@ -727,6 +702,12 @@ def _render_view_switch(form_id: str) -> None:
     )
 
 
+def _are_buttons(field: FieldInfo, choices: Sequence[str]) -> bool:
+    """Returns whether choices are radio buttons, as presets are whatever their number."""
+    is_preset = "custom" in field_extra(field)["options"]
+    return bool(choices) and (is_preset or len(choices) <= _MOST_BUTTONS)
+
+
 def _make_component(
     field: FieldInfo, value: Any, common: dict[str, Any], names: list[str], choices: list[str]
 ) -> Component:
@@ -735,7 +716,7 @@ def _make_component(
         return gr.Checkbox(value=value, **common)
     if annotation is bool:
         return gr.Dropdown(_YES_OR_NO, value=value, **common)
-    if choices and len(choices) <= _MOST_BUTTONS:
+    if _are_buttons(field, choices):
         return gr.Radio(labelled(field, choices), value=value, **common)
     if choices:
         return gr.Dropdown(labelled(field, choices), value=value, filterable=False, **common)
@@ -815,11 +796,7 @@ def _explain(error: Mapping[str, Any]) -> str:
         return "Enter a number, such as 0.1."
     if error["type"] == "string_pattern_mismatch":
         return f"Enter {describe_expected(error)}."
-    return str(error["msg"]).replace("Input should", "This should").rstrip(".") + "."
-
-
-def _updates(otherwise: Otherwise, error: StudioError) -> Mapping[Any, Any]:
-    return otherwise(error) if callable(otherwise) else otherwise
+    return f"This should be {describe_expected(error)}."
 
 
 def _sentence(text: str) -> str:

@@ -18,7 +18,7 @@ from core.config.options import title_of
 from core.config.pretrain import PretrainConfig
 from core.errors import ConfigError
 from core.inference.models import read_out
-from core.pretraining import plan_pretraining, submit_pretraining
+from core.pretraining import ANY_ENCODING, plan_pretraining, submit_pretraining
 from core.runs.chain import submit_quickstart
 from core.stages.registry import STAGES, title_of_stage
 from core.store import ACTIVE_STATES, RunRow, Store
@@ -26,9 +26,10 @@ from core.workspace.workspace import Workspace
 from ui.assets import script
 from ui.parts import markup
 from ui.parts.examples import examples, fills, tokenizer_of
+from ui.parts.labels import relabel
 from ui.parts.playing import shared_client
 from ui.parts.run_answers import points_function, samples_function
-from ui.parts.run_rows import model_of, summarize
+from ui.parts.run_rows import error_of, model_of, summarize
 from ui.parts.upload_zone import keep_uploads
 from ui.parts.verdicts import describe_verdict
 from ui.present import answering
@@ -120,7 +121,7 @@ def _newest(chain: Sequence[RunRow], workspace: Workspace, store: Store) -> dict
         "is_active": ended is None,
         "shows": ended.id if ended else last.id,
         "verdict": describe_verdict(ended) if ended else None,
-        "error": (broken.error or {}) if broken else None,
+        "error": error_of(broken) if broken else None,
         "model": model,
         "about": _about(last),
         "play": _play(model, workspace) if model else None,
@@ -171,7 +172,7 @@ def _look_function(workspace: Workspace) -> Callable[..., dict[str, Any]]:
         """
         path, files = str(question.get("path", "")), []
         if not path:
-            corpus = CorpusConfig(source="files")
+            corpus = CorpusConfig.parse({"source": "files", **ANY_ENCODING})
             uploads = keep_uploads(_uploads(question.get("uploads")), corpus, workspace)
             path = uploads.path
             files = [
@@ -219,7 +220,7 @@ def _plan(path: str, changes: Any, workspace: Workspace) -> dict[str, Any]:
         "good": f"Good for a {plan.size} model, about {markup.rough_duration(plan.seconds)}.",
         "warnings": [
             {
-                "sentence": warning.sentence,
+                "sentence": relabel(warning.text),
                 "changes": dict(warning.changes),
                 "words": _words_of(warning.changes),
             }

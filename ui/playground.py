@@ -15,6 +15,7 @@ from core.serving.playground import PlaygroundClient
 from core.workspace.workspace import Workspace
 from ui import present
 from ui.parts import artifacts, classifying, markup, prompts, scoring
+from ui.parts.elsewhere import render_elsewhere
 from ui.parts.events import QUIET
 from ui.parts.examples import (
     architecture_of,
@@ -133,7 +134,7 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
         stays = not other or other in rivals or bool(comparable(name, [other], workspace))
         tokenizer = tokenizer_of(name, workspace) if fills(name, workspace) else None
         return (
-            _about(describe_model(name, workspace)),
+            _about(describe_model(name, workspace)) + render_elsewhere(name, workspace),
             gr.update(choices=["", *rivals])
             if stays
             else gr.update(choices=["", *rivals], value=""),

@@ -21,7 +21,7 @@ from core.errors import ConfigError, StudioError
 from core.messages.redaction import redact, redact_forms
 from core.processes.environment import MODEL_VARIABLE
 from core.workspace.names import is_run_id
-from ui.parts.labels import relabel, relabel_assignments
+from ui.parts.labels import relabel
 
 logger = logging.getLogger("studio.page")
 
@@ -45,7 +45,7 @@ class NotReadyError(ConfigError):
         is_begun: Whether the user has entered something; before, the button alone tells of it.
     """
 
-    def __init__(self, problem: str, *, action: str, is_begun: bool = True, **parts: str) -> None:
+    def __init__(self, problem: str, *, action: str, is_begun: bool = True, **parts: Any) -> None:
         super().__init__(problem, **parts)
         self.action = action
         self.is_begun = is_begun
@@ -228,9 +228,7 @@ def run_of(question: Mapping[str, Any]) -> str:
 
 def describe(error: StudioError) -> dict[str, str]:
     """Returns an error's parts as relabelled plain text."""
-    parts = {name: hide_secrets(text) for name, text in error.to_dict().items() if name != "field"}
-    received = relabel_assignments(parts["received"])
-    return {name: relabel(text) for name, text in parts.items()} | {"received": received}
+    return {part: hide_secrets(text) for part, text in error.rendered(relabel).items()}
 
 
 def error_card(error: StudioError) -> str:

@@ -8,7 +8,8 @@ from typing import Any
 
 import gradio as gr
 
-from core.config.export import ExportConfig
+from core.config.export import QUANTIZATIONS, ExportConfig, Format, Quantization
+from core.config.options import option_label
 from core.config.push import PushConfig
 from core.errors import HubError, StudioError
 from core.hub.client import Account, is_signed_in, sign_in
@@ -17,7 +18,7 @@ from core.publishing.cards import CURVES_FILE
 from core.workspace.workspace import Workspace
 from ui import present
 from ui.assets import script
-from ui.forms import Form
+from ui.forms import Form, labelled
 from ui.parts import markup
 from ui.parts.events import QUIET, listen
 from ui.parts.stage import Forecast, Launcher, main_column, side_column, workbench
@@ -31,8 +32,8 @@ _NOBODY = """
 <a href="https://huggingface.co/settings/tokens" target="_blank" rel="noreferrer">token</a> with
 write access. This page never asks for a token.</span></p>
 """
-_EXPORT = """<p>Writes a decoder as a GGUF file, which also runs in LM Studio and others. The
-run's page shows its size and the commands.</p>"""
+_EXPORT = """<p>Writes a decoder as a GGUF file for llama.cpp, Ollama, LM Studio and others, or any
+model for browsers, ONNX Runtime or OpenVINO. The run's page shows its size and commands.</p>"""
 _NOT_SHOWN = markup.empty_state(
     "No preview yet",
     "Preview lists every file with its size, and the card. Nothing is sent.",
@@ -75,7 +76,7 @@ def _render_export(workspace: Workspace, line: gr.HTML) -> Launcher:
     form = SubjectForm(ExportConfig, "export", workspace)
     launcher = Launcher("export", form, workspace, _forecast_export, _summarize_export)
     launcher.section = gr.Accordion(
-        "Export for llama.cpp and Ollama",
+        "Export for other programs",
         open=False,
         elem_id="export-section",
         elem_classes=["ps-card", "ps-section"],
@@ -86,7 +87,17 @@ def _render_export(workspace: Workspace, line: gr.HTML) -> Launcher:
         launcher.render_facts()
         launcher.render_start("Export", "secondary")
     form.follow_artifacts(line)
+    formats, quantizations = (form.components[name] for name in ("format", "quantization"))
+    formats.change(_offer, [formats, quantizations], quantizations, **QUIET)
     return launcher
+
+
+def _offer(file_format: Format, quantization: Quantization) -> Any:
+    """Offers the number formats that a file format has."""
+    offered = QUANTIZATIONS[file_format]
+    field = ExportConfig.model_fields["quantization"]
+    chosen = quantization if quantization in offered else field.default
+    return gr.update(choices=labelled(field, offered), value=chosen)
 
 
 def _forecast_export(config: ExportConfig) -> Forecast:
@@ -94,7 +105,8 @@ def _forecast_export(config: ExportConfig) -> Forecast:
 
 
 def _summarize_export(config: ExportConfig) -> str:
-    return f"Export {config.model} as {config.format.upper()}" if config.model else "Export"
+    title = option_label(ExportConfig.model_fields["format"], config.format)
+    return f"Export {config.model} as {title}" if config.model else "Export"
 
 
 def _wire_preview(

@@ -11,7 +11,8 @@ import gradio as gr
 
 from core.errors import ConfigError, StudioError
 from core.records.folder import RunFolder
-from core.report import list_settings, read_settings, report_page, settings_file
+from core.report.page import report_page
+from core.report.settings import list_settings, read_settings, settings_file
 from core.runs.client import (
     annotate_run,
     choose_slots,
@@ -39,6 +40,7 @@ from ui.parts.run_rows import (
     BAD_ENDINGS,
     describe_alert,
     ending_of,
+    error_of,
     metric_of,
     remake_of,
     summarize,
@@ -136,6 +138,7 @@ def render(workspace: Workspace, store: Store) -> gr.HTML:
             _slots_function(workspace),
             _report_function(workspace, store),
             _export_function(store),
+            remote.notebook_function(workspace, store),
             remote.phases_function(workspace, store),
             remote.machines_function(workspace),
             remote.deletion_function(workspace),
@@ -267,7 +270,7 @@ def _detail_function(workspace: Workspace, store: Store) -> Answer:
         row = store.find_run(run_of(question))
         folder = RunFolder.of(workspace, row.id)
         return {
-            "error": row.error,
+            "error": error_of(row) or None,
             "ending": ending_of(row),
             "remake": remake_of(row, store),
             "verdict": describe_verdict(row) if row.has_ended else None,

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 from collections.abc import Sequence
 from contextlib import closing, nullcontext
 from pathlib import Path
 
 from core.cli.refusals import explaining_refusals
-from core.errors import ConfigError, StudioError
-from core.messages.redaction import AUTH_VARIABLE, parse_logins
+from core.errors import ConfigError
+from core.messages.redaction import AUTH_VARIABLE
+from core.network.listening import check_access, check_port
+from core.network.logins import logins_of_environment
 from core.network.outbound import distrust_callers
 from core.processes.environment import MODEL_VARIABLE
 from core.runs.chain import submit_quickstart
@@ -20,11 +21,10 @@ from core.runs.slots import default_slots
 from core.serving.demo import Demo
 from core.stages.registry import load_further_stages
 from core.store import Store
-from core.workspace.confinement import ALLOWED_PATHS_VARIABLE
+from core.workspace.confinement import allow_folders
 from core.workspace.locks import single_instance
 from core.workspace.places import guarding_workspaces, private_files, stopping_when_moved
 from core.workspace.workspace import Workspace
-from ui.parts.access import is_local
 
 ON_SPACE_VARIABLE = "STUDIO_ON_SPACE"
 OWNERS_VARIABLE = "STUDIO_OWNERS"
@@ -56,10 +56,10 @@ def serve(
     if reference or (_space() and not os.environ.get(ON_SPACE_VARIABLE)):
         _serve_demo(reference, host, port)
         return
-    logins, owners = _logins(), _owners()
+    logins, owners = logins_of_environment(), _owners()
     _check_access(host, bool(logins or owners))
-    _check_port(host, port)
-    _allow(allow)
+    check_port(host, port)
+    allow_folders(allow)
     default_slots()
     load_further_stages()
     distrust_callers()
@@ -95,7 +95,7 @@ def _serve_studio(
 
 
 def _serve_demo(reference: str, host: str, port: int) -> None:
-    _check_port(host, port)
+    check_port(host, port)
     with closing(Demo(reference)) if reference else nullcontext() as demo:
         if demo:
             # Load while Gradio builds.
@@ -117,19 +117,6 @@ def _space() -> str:
     return os.environ.get("SPACE_ID", "")
 
 
-def _logins() -> list[tuple[str, str]]:
-    try:
-        logins = parse_logins(os.environ.get(AUTH_VARIABLE, ""))
-    except ValueError as error:
-        raise ConfigError(
-            f"{AUTH_VARIABLE} can't be used",
-            expected="name:password, several of them separated by commas or lines",
-            received=str(error),
-            fix=f"set {AUTH_VARIABLE} to a name and a password with a colon between them",
-        ) from error
-    return logins
-
-
 def _owners() -> list[str]:
     """Elsewhere than on a Space, Gradio's sign-in is a mock that admits anybody."""
     if os.environ.get("SYSTEM") != "spaces" or not _space():
@@ -149,54 +136,14 @@ def _owners() -> list[str]:
 
 
 def _check_access(host: str, has_login: bool) -> None:
-    if has_login or (is_local(host) and not _space()):
+    if has_login or not _space():
+        check_access(host, has_login=has_login)
         return
-    if _space():
-        raise ConfigError(
-            "On a Space anyone could train, read and delete in the studio",
-            expected=f"hf_oauth: true in the Space's README, or a password in {AUTH_VARIABLE}",
-            received="neither",
-            fix=f"set one of them, or unset {ON_SPACE_VARIABLE} and set {MODEL_VARIABLE} for a "
-            "demo",
-        )
     raise ConfigError(
-        f"Listening on {host} would let anyone on the network train, read and delete here",
-        expected=f"a password in {AUTH_VARIABLE}, or --host 127.0.0.1",
-        received=f"--host {host} without a password",
-        fix=f"set {AUTH_VARIABLE}=name:password, or leave --host out and use an SSH tunnel",
+        "On a Space anyone could train, read and delete in the studio",
+        expected=f"hf_oauth: true in the Space's README, or a password in {AUTH_VARIABLE}",
+        fix=f"set one of them, or unset {ON_SPACE_VARIABLE} and set {MODEL_VARIABLE} for a demo",
     )
-
-
-def _check_port(host: str, port: int) -> None:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except (OSError, OverflowError) as error:
-            raise StudioError(
-                f"The app can't listen on {host}, port {port}",
-                expected="a free port on an address of this machine",
-                received=getattr(error, "strerror", None) or str(error),
-                fix="stop what uses it (perhaps another studio), or choose another with --port",
-            ) from error
-
-
-def _allow(folders: Sequence[Path]) -> None:
-    """Runs inherit the variable."""
-    for folder in folders:
-        if not folder.is_dir():
-            raise ConfigError(
-                f"--allow {folder} is no folder",
-                expected="a folder on this machine",
-                received=str(folder),
-                fix="check the path",
-            )
-    listed = [
-        os.environ.get(ALLOWED_PATHS_VARIABLE, ""),
-        *(str(path.resolve()) for path in folders),
-    ]
-    os.environ[ALLOWED_PATHS_VARIABLE] = os.pathsep.join(filter(None, listed))
 
 
 def _prepare_environment(uploads: Path | None) -> None:

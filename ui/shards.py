@@ -99,9 +99,12 @@ def _check_tokenizer_fits(pieces: TokenizerConfig, config: ShardConfig) -> None:
     wants = {"span_corruption": True, "mlm": False, "denoising": False}.get(config.objective)
     if wants is not None and wants != has_sentinels:
         raise ConfigError(
-            f"A tokenizer by {pieces.algorithm} doesn't fit the objective {config.objective}",
-            expected="sentencepiece_unigram, with sentinels" if wants else "one with a mask token",
-            received=pieces.algorithm,
+            f"A tokenizer by ⟬algorithm:{pieces.algorithm}⟭ doesn't fit the objective "
+            f"⟬objective:{config.objective}⟭",
+            expected="⟬algorithm:sentencepiece_unigram⟭, with sentinels"
+            if wants
+            else "one with a mask token",
+            received=f"⟬algorithm:{pieces.algorithm}⟭",
             fix="in the Tokenizer tab choose "
             + ("the family t5" if wants else "another algorithm than T5's"),
             field="objective",

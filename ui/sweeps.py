@@ -8,6 +8,8 @@ from typing import Any
 import gradio as gr
 
 from core.config.base import StageConfig, fingerprint_of
+from core.config.confining import confine, confine_value
+from core.config.metrics import is_share
 from core.config.options import title_of
 from core.config.sweep import SweepConfig
 from core.config.train import TrainConfig
@@ -27,7 +29,6 @@ from core.sweeps.client import (
 from core.sweeps.view import config_of_trial, describe_sweep, list_sweeps
 from core.workspace.workspace import Workspace
 from ui.assets import script
-from ui.forms import confine, confine_value
 from ui.parts import markup, sweep_form
 from ui.parts.events import QUIET
 from ui.parts.stage import Launcher
@@ -124,6 +125,7 @@ def _show_function(workspace: Workspace, store: Store) -> Answer:
         shown = {
             **sweep,
             "metric_title": metric_title(sweep["metric"]),
+            "metric_is_share": is_share(sweep["metric"]),
             "stage_title": title_of_stage(sweep["stage"]),
             "tab": STAGES[sweep["stage"]].tab if sweep["stage"] in STAGES else "",
             "titles": {

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
-from urllib.parse import urlsplit
 
 import gradio as gr
 
@@ -22,7 +21,6 @@ from core.models.registry import count_parameters
 from core.pretraining.explain import explain_automatic
 from core.shards.read import is_remote, open_shards
 from core.store import Store
-from core.targets.target import open_target
 from core.tokenizer.loading import load
 from core.training import automatic, preflight, recipe
 from core.training.compatibility import check_layout, incompatibilities
@@ -40,8 +38,6 @@ from ui.parts.preflight import render_report
 from ui.parts.stage import Earlier, Forecast, Launcher, main_column, side_column, workbench
 from ui.present import escape
 
-# Kinds of machines whose mirror has to be in a bucket.
-_NEEDS_MIRROR = ("tpu", "sky")
 _CHECK = """
 <p class="ps-note">Compiles the training step with the settings above for a TPU that need not be
 attached, and estimates memory, time and cost. Runs on this machine; nothing is booked.</p>
@@ -100,20 +96,11 @@ def render(
 
 def _check(config: TrainConfig, workspace: Workspace) -> None:
     check_used(config)
-    if config.target:
-        _check_target(config)
-    else:
+    where.check_place(config)
+    if not config.target:
         choose(config, find_hardware())
     if not _is_far(config, workspace):
         open_inputs(config, workspace)
-
-
-def _check_target(config: TrainConfig) -> None:
-    """Checks address and mirror, asking nobody."""
-    where.require_address(config)
-    target = open_target(config.target)
-    if urlsplit(config.target).scheme in _NEEDS_MIRROR:
-        target.mirror_root(config.mirror)
 
 
 def _check_shards_fit(rows: ShardConfig, config: TrainConfig) -> None:
@@ -238,7 +225,8 @@ def _hardware(config: TrainConfig | None) -> str:
     try:
         choice = choose(config, hardware)
     except StudioError as error:
-        words = escape(relabel(f"{error.problem}: {error.received}. What to do: {error.fix}."))
+        texts = error.rendered(relabel)
+        words = escape(f"{texts['problem']}: {texts['received']}. What to do: {texts['fix']}.")
         return f'<p class="ps-note">{has}</p><p class="ps-warning">{words}</p>'
     engine = {"tensorflow": "TensorFlow", "jax": "JAX"}[choice.engine]
     return (
@@ -304,13 +292,13 @@ def _forecast(config: TrainConfig, workspace: Workspace) -> Forecast:
     )
     check_epochs(config, inputs.sources, plan.total_sequences)
     parameters = count_parameters(inputs.architecture)
-    seconds = _estimate_seconds(config, workspace, inputs, plan)
+    seconds, basis = _estimate_seconds(config, workspace, inputs, plan)
     hours = cost.estimate_hours(config, workspace)
     size = f"{markup.short_count(parameters)} parameters"
     steps = f"{markup.count(plan.num_train_steps)} steps"
     return Forecast(
-        f"Train {_model(config)} ({size}) for {steps}{_elsewhere(config, workspace)}",
-        _facts(config, inputs, plan, parameters, _describe_time(seconds, hours), hours),
+        f"Train {_model(config)} ({size}) for {steps}{where.elsewhere(config, workspace)}",
+        _facts(config, inputs, plan, parameters, _describe_time(seconds, hours), basis, hours),
         " · ".join(filter(None, [_describe_time(seconds, hours), size, steps])),
         seconds or (3600 * max(hours) if hours else None),
         where.known_price(config) if config.target else None,
@@ -319,12 +307,12 @@ def _forecast(config: TrainConfig, workspace: Workspace) -> Forecast:
 
 def _estimate_seconds(
     config: TrainConfig, workspace: Workspace, inputs: TrainingInputs, plan: recipe.Plan
-) -> float | None:
-    """Only for a device of this machine whose speed is known; None elsewhere."""
-    device = automatic.estimated_device(config, workspace)
-    if config.target or not device.is_known:
-        return None
-    return estimate_seconds(config, inputs, plan.total_tokens, device.flops)
+) -> tuple[float | None, str]:
+    """Returns seconds and their basis, for a device of this machine whose speed is known."""
+    device = automatic.estimated_device(config, workspace, inputs.architecture.hidden_size)
+    if config.target or not device.basis:
+        return None, ""
+    return estimate_seconds(config, inputs, plan.total_tokens, device.flops), device.basis
 
 
 def _describe_time(seconds: float | None, hours: Sequence[float]) -> str:
@@ -344,13 +332,7 @@ def _replicas(config: TrainConfig) -> int:
 def _summarize(config: TrainConfig, workspace: Workspace) -> str:
     if config.evaluate_only:
         return f"Evaluate {config.checkpoint}"
-    return f"Train {_model(config)} for {_length(config)}{_elsewhere(config, workspace)}"
-
-
-def _elsewhere(config: TrainConfig, workspace: Workspace) -> str:
-    """Names the machine in a few words."""
-    name = where.name_of(config, workspace) if config.target else ""
-    return f" on {name}" if name else ""
+    return f"Train {_model(config)} for {_length(config)}{where.elsewhere(config, workspace)}"
 
 
 def _length(config: TrainConfig) -> str:
@@ -374,9 +356,10 @@ def _facts(
     plan: recipe.Plan,
     parameters: int,
     time: str,
+    basis: str,
     hours: Sequence[float],
 ) -> str:
-    settled = recipe.resolve_learning_rate(config, inputs.architecture)
+    settled = recipe.resolve_learning_rate(config, inputs.architecture, plan.global_batch_size)
     memory = recipe.estimate_memory_bytes(
         inputs.architecture, parameters, config, inputs.shards.row_length
     )
@@ -393,6 +376,8 @@ def _facts(
         ("tokens per parameter", f"{plan.tokens_per_parameter(parameters):.3g}"),
         ("peak learning rate", f"{settled.learning_rate:.3g}"),
     ]
+    if basis:
+        details.insert(0, ("time from", basis))
     details += _source_rows(inputs, plan)
     if config.target:
         details[:0] = cost.cost_rows(config, hours)

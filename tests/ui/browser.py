@@ -213,6 +213,11 @@ class Visitor:
         said = self.errors[seen:]
         self.errors[seen:] = [one for one in said if not one.startswith(_LEAVING)]
 
+    def go(self, place: str, width: int = 1280, height: int = 900) -> None:
+        """Follows a link to a place in the page, such as `runs/train-1`."""
+        self.page.set_viewport_size({"width": width, "height": height})
+        self.page.evaluate("place => { location.hash = place }", place)
+
     def open(self, tab: str) -> None:
         """Opens a tab by clicking on its link; the tab or menu that holds the link opens first."""
         name = _id_of(tab)
@@ -294,6 +299,28 @@ class Visitor:
         raise AssertionError(f"within {seconds} s: {what}\n{self.page.inner_text('body')}")
 
 
+_browsers: list[Any] = []
+
+
+@contextmanager
+def running_browser() -> Iterator[Any]:
+    """Starts a browser, or yields the one that an outer `with` has started."""
+    if _browsers:
+        yield _browsers[0]
+        return
+    chromium = find_chromium()
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=list(_FLAGS))
+        _browsers.append(browser)
+        try:
+            yield browser
+        finally:
+            _browsers.clear()
+            browser.close()
+
+
 @contextmanager
 def visiting(
     url: str,
@@ -303,12 +330,8 @@ def visiting(
     dark: bool = False,
     touch: bool = False,
 ) -> Iterator[Any]:
-    """Starts a browser; yields a function that opens the web app in a new tab."""
-    chromium = find_chromium()
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=list(_FLAGS))
+    """Yields a function that opens the web app in a new tab of a browser without memories."""
+    with running_browser() as browser:
         context = browser.new_context(
             viewport={"width": width, "height": height},
             color_scheme="dark" if dark else "light",
@@ -318,4 +341,4 @@ def visiting(
         )
         context.set_default_timeout(60_000)
         yield lambda place="", **options: Visitor(context, url + place, **options)
-        browser.close()
+        context.close()

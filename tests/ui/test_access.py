@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from ui.parts.access import AccessControl, AllowedRoutes, is_local
+from core.network.listening import is_local
+from ui.parts.access import AccessControl, AllowedRoutes
 from ui.parts.access_body import BodyLimits
 from ui.parts.access_origin import OwnOriginOnly, ResponseHeaders
 

@@ -64,7 +64,7 @@ def find_axe() -> str:
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def address(browser: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """An app with a tokenizer, a model and a run."""
     find_chromium()
     workspace = Workspace(tmp_path_factory.mktemp("access") / "workspace")

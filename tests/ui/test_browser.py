@@ -22,7 +22,7 @@ from tests.core.runs.support import metrics_in_events, metrics_in_table
 from tests.texts import write_sentences
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting
 
-pytestmark = [pytest.mark.slow(30), pytest.mark.long]
+pytestmark = [pytest.mark.slow(15), pytest.mark.long, pytest.mark.usefixtures("browser")]
 
 TABS = (
     "Home",
@@ -55,14 +55,30 @@ def store(workspace: Workspace) -> Iterator[Store]:
 
 
 @pytest.fixture(scope="module")
-def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Store]]:
-    """One app, its address and its database, for the tests that start no run."""
-    find_chromium()
-    workspace = Workspace(tmp_path_factory.mktemp("studio") / "workspace")
-    store = Store.open(workspace)
-    with running_app(workspace.root) as url:
-        yield url, store
+def home(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    return Workspace(tmp_path_factory.mktemp("studio") / "workspace")
+
+
+@pytest.fixture(scope="module")
+def shared(home: Workspace) -> Iterator[Store]:
+    """The database of one app, for the tests that start no stage."""
+    store = Store.open(home)
+    yield store
     store.close()
+
+
+@pytest.fixture(scope="module")
+def address(home: Workspace) -> Iterator[str]:
+    find_chromium()
+    with running_app(home.root) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def visitor(address: str) -> Iterator[Visitor]:
+    """One page for the tests that need no new one."""
+    with visiting(address) as visit:
+        yield visit()
 
 
 def add_run(store: Store, **values: Any) -> None:
@@ -369,73 +385,71 @@ def clear_up(visitor: Visitor, workspace: Workspace, name: str) -> None:
     disk.get_by_text(name, exact=True).wait_for(state="detached")
 
 
-def test_alert_is_shown_once_on_any_tab(workspace: Workspace, store: Store) -> None:
-    folder, reporter = begin_run(workspace, store, "train-by-hand")
-    ensure_worker(workspace)
-    with running_app(workspace.root) as url, visiting(url, width=390, height=844) as visit:
-        visitor = visit("/#corpus")
-        toast = visitor.page.locator(".ps-toast")
-        reporter.warn("The loss jumped to 9.9", alert="loss_spike", step=3)
-        toast.get_by_text("The loss jumped").wait_for()
-        # Nothing lies below it: it has a place of its own in the page.
-        panel = visitor.page.locator(".ps-toasts")
-        assert panel.evaluate("one => getComputedStyle(one).position") == "static"
-        assert visitor.page.evaluate("document.documentElement.scrollWidth") <= 390
-        toast.get_by_role("button", name="Close").click()
-        visitor.reload()
-        visitor.page.wait_for_selector(".ps-strip b")
-        visitor.page.wait_for_timeout(1500)
-        assert toast.count() == 0
-        # As Gradio shows each call that fails.
-        visitor.page.evaluate(
-            "document.body.insertAdjacentHTML('beforeend', `<div class='toast-body error'>"
-            "<p data-testid='toast-text'>Connection errored out. </p></div>`.repeat(3))"
-        )
-        toast.get_by_text("too busy to answer").wait_for()
-        assert toast.count() == 1
-        toast.get_by_role("button", name="Close").click()
-        folder.log.write_text("Traceback\nlast words of the run\n")
-        folder.write_exit(3, None)
-        reporter.close()
-        folder.write_processes()
-        toast.get_by_text("failed").wait_for()
-        toast.get_by_text("See the run").click()
-        toast.wait_for(state="detached")
-        row = visitor.page.locator(".ps-run-table .state")
-        visitor.see(row, "loss spike")
-        detail = visitor.page.locator(".ps-detail")
-        for words in ("The loss jumped to 9.9", "exit code 3", "last words of the run"):
-            detail.get_by_text(words).first.wait_for()
-        assert visitor.errors == []
+def test_alert_is_shown_once_on_any_tab(home: Workspace, shared: Store, visitor: Visitor) -> None:
+    folder, reporter = begin_run(home, shared, "train-by-hand")
+    ensure_worker(home)
+    visitor.go("corpus", width=390, height=844)
+    toast = visitor.page.locator(".ps-toast")
+    reporter.warn("The loss jumped to 9.9", alert="loss_spike", step=3)
+    toast.get_by_text("The loss jumped").wait_for()
+    # Nothing lies below it: it has a place of its own in the page.
+    panel = visitor.page.locator(".ps-toasts")
+    assert panel.evaluate("one => getComputedStyle(one).position") == "static"
+    assert visitor.page.evaluate("document.documentElement.scrollWidth") <= 390
+    toast.get_by_role("button", name="Close").click()
+    visitor.reload()
+    visitor.page.wait_for_selector(".ps-strip b")
+    visitor.page.wait_for_timeout(1500)
+    assert toast.count() == 0
+    # As Gradio shows each call that fails.
+    visitor.page.evaluate(
+        "document.body.insertAdjacentHTML('beforeend', `<div class='toast-body error'>"
+        "<p data-testid='toast-text'>Connection errored out. </p></div>`.repeat(3))"
+    )
+    toast.get_by_text("too busy to answer").wait_for()
+    assert toast.count() == 1
+    toast.get_by_role("button", name="Close").click()
+    folder.log.write_text("Traceback\nlast words of the run\n")
+    folder.write_exit(3, None)
+    reporter.close()
+    folder.write_processes()
+    toast.get_by_text("failed").wait_for()
+    toast.get_by_text("See the run").click()
+    toast.wait_for(state="detached")
+    row = visitor.page.locator(".ps-run-table .state")
+    visitor.see(row, "loss spike")
+    detail = visitor.page.locator(".ps-detail")
+    for words in ("The loss jumped to 9.9", "exit code 3", "last words of the run"):
+        detail.get_by_text(words).first.wait_for()
+    assert visitor.errors == []
 
 
 def test_stop_confirmation_names_the_work_that_would_be_lost(
-    workspace: Workspace, store: Store
+    home: Workspace, shared: Store, visitor: Visitor
 ) -> None:
     words = TokenizerConfig(name="words")
     begun = [
-        begin_run(workspace, store, "train-here"),
-        begin_run(workspace, store, "tokenizer-here", "tokenizer", words),
-        begin_run(workspace, store, "push-here", "push", PushConfig(model="m", repo_id="me/m")),
+        begin_run(home, shared, "train-here"),
+        begin_run(home, shared, "tokenizer-here", "tokenizer", words),
+        begin_run(home, shared, "push-here", "push", PushConfig(model="m", repo_id="me/m")),
     ]
-    ensure_worker(workspace)
-    with running_app(workspace.root) as url, visiting(url) as visit:
-        visitor = visit("/#runs/train-here")
-        detail = visitor.page.locator(".ps-detail")
-        detail.get_by_role("button", name="Stop without saving").click()
-        detail.get_by_text("The steps since the last save are lost.").wait_for()
-        detail.get_by_role("button", name="Keep running", exact=True).click()
-        detail.get_by_role("button", name="Stop and save").wait_for()
-        visitor.page.get_by_role("button", name="tokenizer-here").click()
-        detail.get_by_role("button", name="Stop", exact=True).click()
-        detail.get_by_text("Resume goes on after its finished parts").wait_for()
-        detail.get_by_role("button", name="Keep running", exact=True).click()
-        visitor.page.get_by_role("button", name="push-here").click()
-        detail.get_by_role("button", name="Stop", exact=True).click()
-        detail.get_by_text("It saves nothing before its end").wait_for()
-        detail.get_by_role("button", name="Keep running", exact=True).click()
-        detail.get_by_role("button", name="Stop", exact=True).wait_for()
-        assert visitor.errors == []
+    ensure_worker(home)
+    visitor.go("runs/train-here")
+    detail = visitor.page.locator(".ps-detail")
+    detail.get_by_role("button", name="Stop without saving").click()
+    detail.get_by_text("The steps since the last save are lost.").wait_for()
+    detail.get_by_role("button", name="Keep running", exact=True).click()
+    detail.get_by_role("button", name="Stop and save").wait_for()
+    visitor.page.get_by_role("button", name="tokenizer-here").click()
+    detail.get_by_role("button", name="Stop", exact=True).click()
+    detail.get_by_text("Resume goes on after its finished parts").wait_for()
+    detail.get_by_role("button", name="Keep running", exact=True).click()
+    visitor.page.get_by_role("button", name="push-here").click()
+    detail.get_by_role("button", name="Stop", exact=True).click()
+    detail.get_by_text("It saves nothing before its end").wait_for()
+    detail.get_by_role("button", name="Keep running", exact=True).click()
+    detail.get_by_role("button", name="Stop", exact=True).wait_for()
+    assert visitor.errors == []
     for folder, reporter in begun:
         reporter.close()
         folder.write_exit(0, None)
@@ -460,44 +474,40 @@ def begin_run(
     return folder, reporter
 
 
-def test_number_of_concurrent_runs_is_set_in_the_web_app(studio: tuple[str, Store]) -> None:
-    url, store = studio
+def test_number_of_concurrent_runs_is_set_in_the_web_app(shared: Store, visitor: Visitor) -> None:
     config = TrainConfig(shards="rows").model_dump(mode="json")
-    add_run(store, id="run", stage="train", name="speaker", state="done", config=config)
-    with visiting(url) as visit:
-        visitor = visit("/#runs")
-        slots = visitor.page.get_by_label("Runs at a time")
-        visitor.wait_for(
-            lambda: slots.input_value() == "1", A_PAGE_SECONDS, "one, as long as nobody chose"
-        )
-        slots.select_option("3")
-        visitor.wait_for(lambda: get_slots(store) == 3, A_PAGE_SECONDS, "three")
-        visitor.reload()
-        visitor.wait_for(lambda: slots.input_value() == "3", A_PAGE_SECONDS, "three, still")
+    add_run(shared, id="run", stage="train", name="speaker", state="done", config=config)
+    visitor.go("runs")
+    slots = visitor.page.get_by_label("Runs at a time")
+    visitor.wait_for(
+        lambda: slots.input_value() == "1", A_PAGE_SECONDS, "one, as long as nobody chose"
+    )
+    slots.select_option("3")
+    visitor.wait_for(lambda: get_slots(shared) == 3, A_PAGE_SECONDS, "three")
+    visitor.reload()
+    visitor.wait_for(lambda: slots.input_value() == "3", A_PAGE_SECONDS, "three, still")
 
 
-def test_run_deleted_elsewhere_disappears_from_the_table(studio: tuple[str, Store]) -> None:
-    url, store = studio
+def test_run_deleted_elsewhere_disappears_from_the_table(shared: Store, visitor: Visitor) -> None:
     for name in ("kept", "deleted"):
         config = TrainConfig(name=name, shards="rows").model_dump(mode="json")
-        add_run(store, id=f"train-{name}", stage="train", name=name, state="done", config=config)
-    with visiting(url) as visit:
-        visitor = visit("/#runs/train-deleted")
-        detail = visitor.page.locator(".ps-detail")
-        detail.get_by_role("heading", name="Training deleted").wait_for()
-        store.remove_run("train-deleted")
-        detail.get_by_text("The run 'train-deleted' was not found").wait_for()
-        detail.get_by_role("heading", name="Training kept").wait_for()
-        assert visitor.page.get_by_role("button", name="train-deleted").count() == 0
-        assert visitor.errors == []
+        add_run(shared, id=f"train-{name}", stage="train", name=name, state="done", config=config)
+    visitor.go("runs/train-deleted")
+    detail = visitor.page.locator(".ps-detail")
+    detail.get_by_role("heading", name="Training deleted").wait_for()
+    shared.remove_run("train-deleted")
+    detail.get_by_text("The run 'train-deleted' was not found").wait_for()
+    detail.get_by_role("heading", name="Training kept").wait_for()
+    assert visitor.page.get_by_role("button", name="train-deleted").count() == 0
+    assert visitor.errors == []
 
 
 @pytest.mark.parametrize(
     "dark",
     [pytest.param(False, id="light"), pytest.param(True, id="dark", marks=pytest.mark.thorough)],
 )
-def test_all_tabs_fit_a_phone_screen(studio: tuple[str, Store], dark: bool) -> None:
-    with visiting(studio[0], width=390, height=844, dark=dark) as visit:
+def test_all_tabs_fit_a_phone_screen(address: str, dark: bool) -> None:
+    with visiting(address, width=390, height=844, dark=dark) as visit:
         visitor = visit()
         assert visitor.page.evaluate("document.body.classList.contains('dark')") is dark
         for tab in TABS:
@@ -509,8 +519,8 @@ def test_all_tabs_fit_a_phone_screen(studio: tuple[str, Store], dark: bool) -> N
         assert visitor.errors == []
 
 
-def test_start_button_is_reached_with_the_keyboard_alone(studio: tuple[str, Store]) -> None:
-    with visiting(studio[0]) as visit:
+def test_start_button_is_reached_with_the_keyboard_alone(address: str) -> None:
+    with visiting(address) as visit:
         page = visit().page
         focus_by_keyboard(page, "dataset.go", "tokenizer")
         page.keyboard.press("Enter")
@@ -528,59 +538,53 @@ def focus_by_keyboard(page: Any, name: str, value: str) -> None:
     raise AssertionError(f"{value} can't be reached with the Tab key")
 
 
-def test_invalid_value_is_marked_beside_its_field(studio: tuple[str, Store]) -> None:
-    with visiting(studio[0]) as visit:
-        visitor = visit("/#tokenizer")
-        visitor.type("tokenizer-vocab_size", "3")
-        problem = visitor.page.locator("#tokenizer-vocab_size .ps-problem")
-        problem.wait_for()
-        visitor.see(problem, "16")
-        assert visitor.field("tokenizer-vocab_size").get_attribute("aria-invalid") == "true"
-        visitor.type("tokenizer-vocab_size", "300")
-        problem.wait_for(state="detached")
+def test_invalid_value_is_marked_beside_its_field(visitor: Visitor) -> None:
+    visitor.go("tokenizer")
+    visitor.type("tokenizer-vocab_size", "3")
+    problem = visitor.page.locator("#tokenizer-vocab_size .ps-problem")
+    problem.wait_for()
+    visitor.see(problem, "16")
+    assert visitor.field("tokenizer-vocab_size").get_attribute("aria-invalid") == "true"
+    visitor.type("tokenizer-vocab_size", "300")
+    problem.wait_for(state="detached")
 
 
-def test_typed_values_survive_a_reload(studio: tuple[str, Store]) -> None:
-    with visiting(studio[0]) as visit:
-        visitor = visit("/#train")
-        memory = "JSON.stringify(localStorage)"
-        before = visitor.page.evaluate(memory)
-        visitor.type("train-learning_rate", "0.0042")
-        visitor.wait_for(
-            lambda: visitor.page.evaluate(memory) != before, A_PAGE_SECONDS, "it is kept"
-        )
-        visitor.page.wait_for_timeout(500)
-        visitor.reload()
-        visitor.wait_for(
-            lambda: visitor.field("train-learning_rate").input_value() == "0.0042",
-            A_PAGE_SECONDS,
-            "recalled",
-        )
+def test_typed_values_survive_a_reload(visitor: Visitor) -> None:
+    visitor.go("train")
+    memory = "JSON.stringify(localStorage)"
+    before = visitor.page.evaluate(memory)
+    visitor.type("train-learning_rate", "0.0042")
+    visitor.wait_for(lambda: visitor.page.evaluate(memory) != before, A_PAGE_SECONDS, "it is kept")
+    visitor.page.wait_for_timeout(500)
+    visitor.reload()
+    visitor.wait_for(
+        lambda: visitor.field("train-learning_rate").input_value() == "0.0042",
+        A_PAGE_SECONDS,
+        "recalled",
+    )
 
 
-def test_names_and_errors_of_a_run_are_shown_as_plain_text(studio: tuple[str, Store]) -> None:
-    url, store = studio
+def test_names_and_errors_of_a_run_are_shown_as_plain_text(shared: Store, visitor: Visitor) -> None:
     name = "<img src=x onerror=window.hacked=1>"
     config = {"name": name, "corpus": {"source": "files", "path": name}}
     add_run(
-        store, id="named", stage="tokenizer", name=name, state="failed", config=config,
+        shared, id="named", stage="tokenizer", name=name, state="failed", config=config,
         warnings=[{"time": 1.0, "message": name}],
         error={"problem": name, "expected": name, "received": "", "fix": name},
     )  # fmt: skip
-    with visiting(url) as visit:
-        page = visit("/#runs/named").page
-        page.locator(".ps-detail .ps-error").wait_for()
-        page.wait_for_timeout(500)
-        assert page.evaluate("window.hacked") is None
-        assert page.locator("#tab-runs img").count() == 0
+    visitor.go("runs/named")
+    page = visitor.page
+    page.locator(".ps-detail .ps-error").wait_for()
+    page.wait_for_timeout(500)
+    assert page.evaluate("window.hacked") is None
+    assert page.locator("#tab-runs img").count() == 0
 
 
-def test_link_opens_a_run_older_than_the_listed_ones(studio: tuple[str, Store]) -> None:
-    url, store = studio
+def test_link_opens_a_run_older_than_the_listed_ones(address: str, shared: Store) -> None:
     for name in map(str, range(101)):
         config = TrainConfig(name=name, shards="rows").model_dump(mode="json")
-        add_run(store, id=f"train-{name}", stage="train", name=name, state="done", config=config)
-    with visiting(url) as visit:
+        add_run(shared, id=f"train-{name}", stage="train", name=name, state="done", config=config)
+    with visiting(address) as visit:
         visitor = visit("/#runs/train-0")
         detail = visitor.page.locator(".ps-detail")
         detail.get_by_text("train-0", exact=True).wait_for()
@@ -599,8 +603,8 @@ def test_link_opens_a_run_older_than_the_listed_ones(studio: tuple[str, Store]) 
 
 
 @pytest.mark.thorough
-def test_tabbing_through_the_family_menu_changes_nothing(studio: tuple[str, Store]) -> None:
-    with visiting(studio[0]) as visit:
+def test_tabbing_through_the_family_menu_changes_nothing(address: str) -> None:
+    with visiting(address) as visit:
         visitor = visit("/#train")
         visitor.pick("train-preset", "Flax")
         batch = visitor.field("train-per_replica_batch_size")
@@ -616,31 +620,28 @@ def test_tabbing_through_the_family_menu_changes_nothing(studio: tuple[str, Stor
         assert visitor.errors == []
 
 
-def test_malformed_address_opens_the_web_app(studio: tuple[str, Store]) -> None:
-    with visiting(studio[0]) as visit:
+def test_malformed_address_opens_the_web_app(address: str) -> None:
+    with visiting(address) as visit:
         visitor = visit("/#runs/100%")
         visitor.page.wait_for_timeout(2500)
         assert not visitor.page.evaluate("document.body.classList.contains('ps-offline')")
         assert visitor.errors == []
 
 
-def test_server_errors_are_distinguished_from_an_unreachable_server(
-    studio: tuple[str, Store],
-) -> None:
+def test_server_errors_are_distinguished_from_an_unreachable_server(visitor: Visitor) -> None:
     asked = "**/component_server/**"
-    with visiting(studio[0]) as visit:
-        visitor = visit("/#runs")
-        page = visitor.page
-        offline = "document.body.classList.contains('ps-offline')"
-        problem = page.get_by_text("The studio has a problem; its log says more.")
-        page.route(asked, lambda route: route.fulfill(status=500, json={"detail": "a bug"}))
-        problem.wait_for()
-        assert not page.evaluate(offline)
-        page.unroute(asked)
-        problem.wait_for(state="detached")
-        page.context.set_offline(True)
-        visitor.wait_for(lambda: page.evaluate(offline), A_PAGE_SECONDS, "nobody answers")
-        assert problem.count() == 0
-        page.context.set_offline(False)
-        # Gradio may load the page again.
-        page.wait_for_function(f"!{offline}", timeout=1000 * A_PAGE_SECONDS)
+    visitor.go("runs")
+    page = visitor.page
+    offline = "document.body.classList.contains('ps-offline')"
+    problem = page.get_by_text("The studio has a problem; its log says more.")
+    page.route(asked, lambda route: route.fulfill(status=500, json={"detail": "a bug"}))
+    problem.wait_for()
+    assert not page.evaluate(offline)
+    page.unroute(asked)
+    problem.wait_for(state="detached")
+    page.context.set_offline(True)
+    visitor.wait_for(lambda: page.evaluate(offline), A_PAGE_SECONDS, "nobody answers")
+    assert problem.count() == 0
+    page.context.set_offline(False)
+    # Gradio may load the page again.
+    page.wait_for_function(f"!{offline}", timeout=1000 * A_PAGE_SECONDS)

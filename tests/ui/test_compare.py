@@ -18,7 +18,7 @@ from core.workspace.workspace import Workspace
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting
 from ui.parts.compare import comparison_function
 
-pytestmark = [pytest.mark.slow(40), pytest.mark.long]
+pytestmark = [pytest.mark.slow(15), pytest.mark.long]
 RUNS, POINTS = 10, 100_000
 SECONDS = 60
 # A loss that falls, with one spike of a single step.
@@ -46,7 +46,7 @@ def run_id(number: int) -> str:
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def url(browser: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     find_chromium()
     workspace = Workspace(tmp_path_factory.mktemp("compare") / "workspace")
     store = Store.open(workspace)

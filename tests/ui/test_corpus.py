@@ -18,7 +18,7 @@ from ui.parts import upload_zone as uploads
 
 _SECONDS = 60.0
 
-pytestmark = [pytest.mark.slow(40), pytest.mark.long]
+pytestmark = [pytest.mark.slow(20), pytest.mark.long]
 
 
 @pytest.fixture(scope="module")

@@ -21,72 +21,78 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 
 
 @pytest.fixture(scope="module")
-def address(workspace: Workspace) -> Iterator[str]:
+def address(browser: None, workspace: Workspace) -> Iterator[str]:
     find_chromium()
     with running_app(workspace.root) as url:
         yield url
     stop_worker(workspace)
 
 
-@pytest.mark.slow(15)
-def test_changed_values_are_marked_found_and_reset(address: str) -> None:
+@pytest.fixture(scope="module")
+def visitor(address: str) -> Iterator[Visitor]:
+    """One page for the tests that need no new one."""
     with visiting(address) as visit:
-        visitor: Visitor = visit("/#train")
-        page = visitor.page
-        height = "document.documentElement.scrollHeight"
-        assert page.evaluate(height) <= 1600
-        visitor.settle(START_SECONDS)
-        page.locator("#train-view").get_by_text("Advanced", exact=True).click()
-        assert page.evaluate(height) <= 2200
-        dropout, seed = visitor.field("train-hidden_dropout_prob"), visitor.field("train-seed")
-        assert not dropout.is_visible() and not seed.is_visible()
-        page.get_by_role("button", name=re.compile("^Model: [0-9]+ more settings$")).click()
-        dropout.fill("0.25")
-        form = page.locator("#train")
-        search = form.get_by_role("searchbox", name="Search settings")
-        search.fill("INITIAL weights")  # A setting of a closed group, by its help.
-        assert seed.is_visible() and not dropout.is_visible()
-        form.get_by_text("1 setting", exact=True).wait_for()
-        search.fill("no such setting")
-        form.get_by_text("No setting matches.").wait_for()
-        search.fill("")
-        form.get_by_label("Only changed (1)").check()
-        assert dropout.is_visible() and not visitor.field("train-size").is_visible()
-        page.get_by_role("button", name="Reset Dropout to").click()
-        visitor.wait_for(lambda: dropout.input_value() != "0.25", 20, "the preset's value")
-        form.get_by_text("Only changed (0)").wait_for()
-        # Another preset has other values; its own are no changes.
-        form.get_by_label("Only changed (0)").uncheck()
-        visitor.pick("train-preset", "Flax")
-        batch = visitor.field("train-per_replica_batch_size")
-        visitor.wait_for(lambda: batch.input_value() == "128", 20, "the preset's batch size")
-        form.get_by_text("Only changed (0)").wait_for()
-        visitor.pick("train-preset", "Custom")
-        visitor.wait_for(lambda: batch.input_value() != "128", 20, "the default batch size")
-        assert visitor.errors == []
+        yield visit()
 
 
-@pytest.mark.slow(15)
-def test_fix_leads_to_the_setting_in_another_tab(address: str) -> None:
-    with visiting(address) as visit:
-        visitor: Visitor = visit("/#corpus")
-        page = visitor.page
-        visitor.pick("corpus-source", "My files")
-        path = visitor.field("corpus-path")
-        path.fill("texts/none.txt")
-        page.evaluate("location.hash = 'tokenizer'")
-        start = page.locator("#tokenizer-start")
-        visitor.see(start, "Fix 1 setting in Data")
-        start.click()
-        visitor.wait_for(
-            lambda: path.evaluate("(one) => one === document.activeElement"), 20, "it is there"
-        )
-        problem = page.locator("#corpus-path .ps-problem")
-        visitor.see(problem, "workspace/texts/none.txt")
-        assert visitor.errors == []
+@pytest.mark.slow(8)
+def test_changed_values_are_marked_found_and_reset(visitor: Visitor) -> None:
+    visitor.go("train")
+    page = visitor.page
+    height = "document.documentElement.scrollHeight"
+    assert page.evaluate(height) <= 1600
+    visitor.settle(START_SECONDS)
+    page.locator("#train-view").get_by_text("Advanced", exact=True).click()
+    assert page.evaluate(height) <= 2200
+    dropout, seed = visitor.field("train-hidden_dropout_prob"), visitor.field("train-seed")
+    assert not dropout.is_visible() and not seed.is_visible()
+    page.get_by_role("button", name=re.compile("^Model: [0-9]+ more settings$")).click()
+    dropout.fill("0.25")
+    form = page.locator("#train")
+    search = form.get_by_role("searchbox", name="Search settings")
+    search.fill("INITIAL weights")  # A setting of a closed group, by its help.
+    assert seed.is_visible() and not dropout.is_visible()
+    form.get_by_text("1 setting", exact=True).wait_for()
+    search.fill("no such setting")
+    form.get_by_text("No setting matches.").wait_for()
+    search.fill("")
+    form.get_by_label("Only changed (1)").check()
+    assert dropout.is_visible() and not visitor.field("train-size").is_visible()
+    page.get_by_role("button", name="Reset Dropout to").click()
+    visitor.wait_for(lambda: dropout.input_value() != "0.25", 20, "the preset's value")
+    form.get_by_text("Only changed (0)").wait_for()
+    # Another preset has other values; its own are no changes.
+    form.get_by_label("Only changed (0)").uncheck()
+    visitor.pick("train-preset", "Flax")
+    batch = visitor.field("train-per_replica_batch_size")
+    visitor.wait_for(lambda: batch.input_value() == "128", 20, "the preset's batch size")
+    form.get_by_text("Only changed (0)").wait_for()
+    visitor.pick("train-preset", "Custom")
+    visitor.wait_for(lambda: batch.input_value() != "128", 20, "the default batch size")
+    assert visitor.errors == []
 
 
-@pytest.mark.slow(15)
+@pytest.mark.slow(8)
+def test_fix_leads_to_the_setting_in_another_tab(visitor: Visitor) -> None:
+    visitor.go("corpus")
+    page = visitor.page
+    visitor.settle(START_SECONDS)
+    visitor.pick("corpus-source", "My files")
+    path = visitor.field("corpus-path")
+    path.fill("texts/none.txt")
+    page.evaluate("location.hash = 'tokenizer'")
+    start = page.locator("#tokenizer-start")
+    visitor.see(start, "Fix 1 setting in Data")
+    start.click()
+    visitor.wait_for(
+        lambda: path.evaluate("(one) => one === document.activeElement"), 20, "it is there"
+    )
+    problem = page.locator("#corpus-path .ps-problem")
+    visitor.see(problem, "workspace/texts/none.txt")
+    assert visitor.errors == []
+
+
+@pytest.mark.slow(8)
 def test_new_artifact_is_offered_and_never_chosen_by_itself(
     address: str, workspace: Workspace
 ) -> None:

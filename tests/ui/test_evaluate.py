@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -219,89 +220,94 @@ def upload(visitor: Visitor, field: str, path: Path) -> None:
     visitor.wait_for(lambda: box.input_value().endswith(f"/{path.name}"), 60, "the path")
 
 
+@pytest.fixture(scope="module")
+def visitor(workspace: Workspace) -> Iterator[Visitor]:
+    """A page on a phone."""
+    find_chromium()
+    with running_app(workspace.root) as url, visiting(url, width=390, height=844) as visit:
+        yield visit()
+
+
 @pytest.mark.slow(30)
 @pytest.mark.long
-def test_two_fine_tuned_models_answer_side_by_side(workspace: Workspace) -> None:
-    find_chromium()
+def test_two_fine_tuned_models_answer_side_by_side(visitor: Visitor) -> None:
     asked = (
         ("sequence", "classified", "classify", "#playground-classes", ".ps-predictions li", 4),
         ("token", "tagged", "tag", "#playground-tags", ".ps-tags li", 6),
     )
-    with running_app(workspace.root) as url, visiting(url, width=390, height=844) as visit:
-        visitor: Visitor = visit("/#playground")
-        page = visitor.page
-        for kind, text, button, place, item, count in asked:
-            visitor.choose("playground-model", kind)
-            page.locator(f"#playground-{text} textarea").fill("The ship runs")
-            visitor.choose("playground-second", f"{kind}-rival")
-            page.locator(f"#playground-{button}").click()
-            items = page.locator(f"{place} .ps-beside-answers {item}")
-            visitor.wait_for(lambda items=items, count=count: items.count() == count, 60, kind)
-            titles = page.locator(f"{place} .ps-beside-answers h4").all_inner_texts()
-            assert titles == [kind, f"{kind}-rival"]
-            assert page.evaluate("document.documentElement.scrollWidth") <= 390
-        # A model that can't answer the same question is not offered.
-        visitor.field("playground-second").click()
-        page.get_by_role("option", name="token-rival", exact=True).wait_for()
-        assert page.get_by_role("option", name="reader", exact=True).count() == 0
-        page.keyboard.press("Escape")
-        visitor.see(page.locator("#playground-about"), "RoBERTa")
-        assert visitor.errors == []
+    visitor.open("Playground")
+    page = visitor.page
+    for kind, text, button, place, item, count in asked:
+        visitor.choose("playground-model", kind)
+        page.locator(f"#playground-{text} textarea").fill("The ship runs")
+        visitor.choose("playground-second", f"{kind}-rival")
+        page.locator(f"#playground-{button}").click()
+        items = page.locator(f"{place} .ps-beside-answers {item}")
+        visitor.wait_for(lambda items=items, count=count: items.count() == count, 60, kind)
+        titles = page.locator(f"{place} .ps-beside-answers h4").all_inner_texts()
+        assert titles == [kind, f"{kind}-rival"]
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    # A model that can't answer the same question is not offered.
+    visitor.field("playground-second").click()
+    page.get_by_role("option", name="token-rival", exact=True).wait_for()
+    assert page.get_by_role("option", name="reader", exact=True).count() == 0
+    page.keyboard.press("Escape")
+    visitor.see(page.locator("#playground-about"), "RoBERTa")
+    assert visitor.errors == []
 
 
 @pytest.mark.slow(60)
 @pytest.mark.long
-def test_a_model_is_evaluated_fine_tuned_and_tried_in_the_web_app(workspace: Workspace) -> None:
-    find_chromium()
+def test_a_model_is_evaluated_fine_tuned_and_tried_in_the_web_app(
+    workspace: Workspace, visitor: Visitor
+) -> None:
     folder = workspace.uploads
     folder.mkdir(parents=True, exist_ok=True)
     write_data(folder)
-    with running_app(workspace.root) as url, visiting(url, width=390, height=844) as visit:
-        visitor: Visitor = visit()
-        page = visitor.page
-        visitor.open("Evaluate")
-        visitor.choose("evaluate-model", "reader")
-        page.get_by_role("button", name="Evaluate reader on nyu-mll/blimp").wait_for()
-        visitor.pick("evaluate-task", "Held-out text")
-        page.get_by_text("There is no text to evaluate on").first.wait_for()
-        visitor.type("evaluate-dataset_name", "me/texts")
-        page.get_by_role("button", name="Evaluate reader on me/texts").wait_for()
-        visitor.pick("evaluate-task", "Minimal pairs")
-        visitor.type("evaluate-dataset_name", "")
-        upload(visitor, "evaluate-path", folder / "pairs.jsonl")
-        chosen = page.locator("#evaluate-data")
-        visitor.see(chosen, "30 examples", "2 paradigms", "order_1", "sentence_bad")
-        page.get_by_role("button", name="Evaluate reader on pairs.jsonl").wait_for()
-        visitor.start("evaluate")
-        table = page.get_by_role("table", name="Accuracy by phenomenon")
-        table.wait_for(timeout=120_000)
-        visitor.see(table, "word order")
-        assert page.evaluate("document.documentElement.scrollWidth") <= 390
-        page.get_by_text("Watch it in Runs").click()
-        page.locator(".ps-detail-report .ps-results").wait_for()
+    page = visitor.page
+    visitor.open("Evaluate")
+    visitor.choose("evaluate-model", "reader")
+    page.get_by_role("button", name="Evaluate reader on nyu-mll/blimp").wait_for()
+    visitor.pick("evaluate-task", "Held-out text")
+    page.get_by_text("There is no text to evaluate on").first.wait_for()
+    visitor.type("evaluate-dataset_name", "me/texts")
+    page.get_by_role("button", name="Evaluate reader on me/texts").wait_for()
+    visitor.pick("evaluate-task", "Minimal pairs")
+    visitor.type("evaluate-dataset_name", "")
+    upload(visitor, "evaluate-path", folder / "pairs.jsonl")
+    chosen = page.locator("#evaluate-data")
+    visitor.see(chosen, "30 examples", "2 paradigms", "order_1", "sentence_bad")
+    page.get_by_role("button", name="Evaluate reader on pairs.jsonl").wait_for()
+    visitor.start("evaluate")
+    table = page.get_by_role("table", name="Accuracy by phenomenon")
+    table.wait_for(timeout=120_000)
+    visitor.see(table, "word order")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.get_by_text("Watch it in Runs").click()
+    page.locator(".ps-detail-report .ps-results").wait_for()
 
-        visitor.open("Fine-tune")
-        visitor.choose("finetune-model", "reader")
-        upload(visitor, "finetune-train_path", folder / "train.tsv")
-        chosen = page.locator("#finetune-data")
-        visitor.see(chosen, "Training file: train.tsv", "80 examples", "2 classes", "text, label")
-        assert chosen.locator("tbody tr").count() == 5
-        assert chosen.locator(".ps-data-groups li").count() == 2
-        visitor.type("finetune-learning_rates", "1e-3")
-        visitor.type("finetune-num_train_epochs", "1")
-        page.get_by_role("button", name="Fine-tune reader on train.tsv").wait_for()
-        time = page.locator("#tab-finetune .ps-facts .ps-tiles > div", has_text="time, roughly")
-        visitor.wait_for(lambda: re.match(r"\d", time.inner_text()), 60, "the expected time")
-        visitor.start("finetune")
-        metrics = page.get_by_role("table", name="Metrics beside the baselines")
-        link = page.locator("[data-go='playground/reader-train']", has_text="Open in Playground")
-        link.wait_for(timeout=180_000)
-        visitor.see(metrics, "Accuracy")
-        link.click()
+    visitor.open("Fine-tune")
+    visitor.choose("finetune-model", "reader")
+    upload(visitor, "finetune-train_path", folder / "train.tsv")
+    chosen = page.locator("#finetune-data")
+    visitor.see(chosen, "Training file: train.tsv", "80 examples", "2 classes", "text, label")
+    assert chosen.locator("tbody tr").count() == 5
+    assert chosen.locator(".ps-data-groups li").count() == 2
+    visitor.type("finetune-learning_rates", "1e-3")
+    visitor.type("finetune-num_train_epochs", "1")
+    page.get_by_role("button", name="Fine-tune reader on train.tsv").wait_for()
+    time = page.locator("#tab-finetune .ps-facts .ps-tiles > div", has_text="time, roughly")
+    visitor.wait_for(lambda: re.match(r"\d", time.inner_text()), 60, "the expected time")
+    visitor.start("finetune")
+    metrics = page.get_by_role("table", name="Metrics beside the baselines")
+    link = page.locator("[data-go='playground/reader-train']", has_text="Open in Playground")
+    link.wait_for(timeout=180_000)
+    visitor.see(metrics, "Accuracy")
+    link.click()
 
-        page.locator("#playground-classified textarea").fill("The old ship sleeps.")
-        page.locator("#playground-classify").click()
-        page.locator("#playground-classes .ps-predictions").wait_for()
-        visitor.see(page.locator("#playground-classes"), "short", "long")
-        assert not page.locator("#playground-text").is_visible()
-        assert visitor.errors == []
+    page.locator("#playground-classified textarea").fill("The old ship sleeps.")
+    page.locator("#playground-classify").click()
+    page.locator("#playground-classes .ps-predictions").wait_for()
+    visitor.see(page.locator("#playground-classes"), "short", "long")
+    assert not page.locator("#playground-text").is_visible()
+    assert visitor.errors == []

@@ -20,7 +20,7 @@ from tests.texts import write_sentences
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting
 from ui import home
 
-pytestmark = [pytest.mark.slow(30), pytest.mark.long]
+pytestmark = [pytest.mark.slow(20), pytest.mark.long]
 
 FIGURES = {"eval_loss": 2.0, "frequency_baseline_loss": 5.0}
 
@@ -81,7 +81,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 
 
 @pytest.fixture(scope="module")
-def address(workspace: Workspace) -> Iterator[str]:
+def address(browser: None, workspace: Workspace) -> Iterator[str]:
     with running_app(workspace.root) as url:
         yield url
     stop_worker(workspace)
@@ -93,15 +93,18 @@ def address(workspace: Workspace) -> Iterator[str]:
 def test_a_text_is_trained_on_after_two_clicks_and_a_reload_shows_it(
     address: str, workspace: Workspace, tmp_path: Path
 ) -> None:
-    text = write_sentences(tmp_path / "my-text.txt", count=3000)
+    text = write_sentences(tmp_path / "my-text.log", count=3000)
+    text.write_bytes(
+        text.read_bytes() + "Le garçon a été très élégant, naïf et déjà là.\n".encode("cp1252") * 50
+    )
     with visiting(address) as visit:
         visitor: Visitor = visit("/")
         page = visitor.page
         page.get_by_text("Drop your text here").wait_for()
         page.get_by_label("Choose files of text").set_input_files(str(text))
-        visitor.see(page.locator(".ps-home-main"), "my-text.txt", "words", "Good for a")
+        visitor.see(page.locator(".ps-home-main"), "my-text.log", "read as CP1252", "Good for a")
         visitor.reload()
-        visitor.see(page.locator(".ps-home-main"), "my-text.txt", "words", "Good for a")
+        visitor.see(page.locator(".ps-home-main"), "my-text.log", "read as CP1252", "Good for a")
         page.get_by_role("button", name="Train my first model").click()
         visitor.see(page.locator(".ps-home-steps"), "Tokenizer", "Shards", "Training")
         visitor.reload()

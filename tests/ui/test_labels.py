@@ -11,7 +11,7 @@ from core.errors import ConfigError, TokenizerError
 from core.workspace.workspace import Workspace
 from tests.ui.test_forms import problems, rendered, values_of, workspace
 from ui import present
-from ui.parts.labels import relabel, relabel_assignments
+from ui.parts.labels import relabel
 
 __all__ = ["workspace"]
 
@@ -19,35 +19,30 @@ __all__ = ["workspace"]
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("lower vocab_size to 216 or less", "lower Vocabulary size to 216 or less"),
-        ("a tokenizer by byte_level_bpe", "a tokenizer by Byte-level BPE"),
-        ("with sharding=fsdp", "with Sharding FSDP"),
-        ("set engine to auto or jax", "set Backend to auto or jax"),
-        ("needs `evaluate_only`", "needs Evaluate only"),
-        ("the objective mlm", "the objective Masked LM (BERT)"),
+        ("lower ⟬vocab_size⟭ to 216 or less", "lower Vocabulary size to 216 or less"),
+        ("a tokenizer by ⟬algorithm:byte_level_bpe⟭", "a tokenizer by Byte-level BPE"),
+        ("with ⟬sharding=fsdp⟭", "with Sharding FSDP"),
+        ("set ⟬engine⟭ to auto or jax", "set Backend to auto or jax"),
+        ("the objective ⟬objective:mlm⟭", "the objective Masked LM (BERT)"),
         ("the size and the family", "the size and the family"),
-        ("set --model", "set Model"),
+        ("set ⟬--model⟭", "set Model"),
         ("give --hours", None),
-        ("data/vocab_size.txt, 'vocab_size'", None),
-        ("no_such_option=3", None),
+        ("data/vocab_size.txt, vocab_size", None),
+        ("⟬no_such_option=3⟭", "no_such_option=3"),
     ],
 )
-def test_names_of_options_become_labels(text: str, shown: str | None) -> None:
+def test_marked_options_become_labels(text: str, shown: str | None) -> None:
     assert relabel(text) == (shown or text)
 
 
 def test_labels_of_the_errors_own_form_take_precedence() -> None:
-    assert relabel("set mlm_probability to 0.2", ShardConfig) == "set Noise density to 0.2"
-    assert relabel("set mlm_probability to 0.2", TrainConfig) == "set Masking probability to 0.2"
-
-
-def test_text_received_from_a_user_is_unchanged() -> None:
-    assert relabel_assignments("columns text_column, label") == "columns text_column, label"
-    assert relabel_assignments("vocab_size=500") == "Vocabulary size 500"
+    text = "set ⟬mlm_probability⟭ to 0.2"
+    assert relabel(text, ShardConfig) == "set Noise density to 0.2"
+    assert relabel(text, TrainConfig) == "set Masking probability to 0.2"
 
 
 def test_an_error_beside_a_field_and_on_a_card_has_labels(workspace: Workspace) -> None:
-    error = TokenizerError("Too small", fix="lower vocab_size to 216 or less", field="vocab_size")
+    error = TokenizerError("Too small", fix="lower ⟬vocab_size⟭ to 216 or less", field="vocab_size")
     form = rendered(TokenizerConfig, workspace)
 
     def fail(*raw: object) -> dict[object, object]:

@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import pytest
+from gradio import component_meta
+from gradio import mcp as gradio_servers
 
 from core.workspace.workspace import Workspace
 from ui.parts import artifacts, markup
@@ -90,3 +92,11 @@ def test_the_revision_changes_with_the_artifacts(tmp_path: Path) -> None:
         (draft.folder / "tokenizer.json").write_text("{}")
     assert artifacts.revision(workspace) != before
     assert artifacts.revision(workspace) == artifacts.revision(workspace)
+
+
+def test_gradio_writes_no_stub_files_of_its_components() -> None:
+    assert component_meta.create_or_modify_pyi.__module__ == "ui.parts.gradio_stubs"
+
+
+def test_gradio_does_not_import_the_sdk_of_mcp_servers() -> None:
+    assert not hasattr(gradio_servers.GradioMCPServer, "StreamableHTTPSessionManager")

@@ -18,10 +18,11 @@ import pytest
 from gradio_client import Client
 from gradio_client.exceptions import AppError, AuthenticationError
 
+from core.network.logins import LoginLimits
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting
 from tests.ui.strangers import Answer, Stranger, gradio_routes, send, ways_to
 from ui.parts.access import by_sign_in
-from ui.parts.access_login import LoginLimits, Passwords
+from ui.parts.access_login import Passwords
 
 pytestmark = pytest.mark.slow(3)
 

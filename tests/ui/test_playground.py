@@ -7,12 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from core.config.export import ExportConfig
+from core.exporting.commands import model_commands
+from core.exporting.stage import run
 from core.tokenizer.loading import load
 from core.workspace.confinement import ALLOWED_PATHS_VARIABLE
 from core.workspace.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint, write_writer
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting
 from ui.parts import answers
+from ui.parts.elsewhere import render_elsewhere
 from ui.parts.examples import examples, fills, writes
 from ui.parts.prompts import render_slider
 
@@ -104,6 +108,24 @@ def test_examples_suit_the_kind_of_model(tmp_path: Path) -> None:
     assert all("<mask>" in text for text in examples("reader", workspace))
     assert all("<mask>" not in text for text in examples("writer", workspace))
     assert len(examples("writer", workspace)) > 1
+
+
+def test_commands_elsewhere_follow_the_model_and_its_exports(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch", reason="pip install torch==2.13.0 (transformers runs on it)")
+    workspace = Workspace(tmp_path)
+    make_models(workspace)
+    reader, writer = (render_elsewhere(name, workspace) for name in ("reader", "writer"))
+    assert "vllm" not in reader and "llama.cpp" not in reader and "--format onnx" in reader
+    assert "vllm serve" in writer and "export writer --format gguf" in writer
+    run(ExportConfig(model="writer"), workspace)
+    exported = render_elsewhere("writer", workspace)
+    assert "llama-completion -m" in exported and "--format gguf" not in exported
+    assert render_elsewhere("nowhere", workspace) == ""
+    code = model_commands(str(workspace.find("model", "reader").path), "encoder", "a <mask>")
+    exec(code["transformers"], {})
+    assert "'token_str'" in capsys.readouterr().out
 
 
 def test_model_outside_the_allowed_paths_is_not_read(

@@ -129,6 +129,12 @@ def test_fitting_report_shows_memory_time_and_throughput() -> None:
     assert "pip install" not in words
 
 
+def test_expected_time_of_a_step_is_the_compilers() -> None:
+    words = words_of({**FITTING, "expected_step_seconds": 0.26, "utilisation": [0.3, 0.4]})
+    assert "Times are the compiler's, 260 ms a step" in words
+    assert "30 to 40 % of the chip's published peak (123 TFLOP/s in bfloat16) is used." in words
+
+
 def test_report_without_a_price_shows_chip_hours_and_no_cost() -> None:
     assert "43 – 118" in words_of(FITTING)
     assert "cost, at" not in words_of(FITTING)
@@ -189,6 +195,9 @@ def test_time_spans_have_a_suitable_unit(seconds: list[float], words: str) -> No
 
 def test_incomplete_report_is_not_accepted() -> None:
     assert preflight.is_report(FITTING)
+    of_an_earlier_version = FITTING.copy()
+    del of_an_earlier_version["expected_step_seconds"]
+    assert preflight.is_report(of_an_earlier_version) and words_of(of_an_earlier_version)
     assert not preflight.is_report({"fits": True})
 
 
@@ -299,7 +308,7 @@ def test_error_is_shown_beside_its_field_in_either_form(workspace: Workspace) ->
 def test_form_shows_this_machines_hardware_and_the_device_of_a_run() -> None:
     words = train._hardware(TrainConfig(device="cpu"))
     assert "This machine: " in words
-    assert "GiB of memory" in words
+    assert "GB of memory" in words
     assert "TensorFlow on the CPU" in words
     assert "This machine: " in train._hardware(None)
 

@@ -93,8 +93,14 @@ def test_model_is_exported_and_its_commands_are_shown(tmp_path: Path) -> None:
     with running_app(workspace.root) as url, visiting(url) as visit:
         visitor = visit("/#publish")
         page = visitor.page
-        page.get_by_text("Export for llama.cpp and Ollama").click()
+        page.get_by_text("Export for other programs").click()
         visitor.wait_for(lambda: visitor.field("export-model").input_value(), 20, "a model")
+        bfloat16 = page.locator("#export-quantization input[value=bf16]")
+        visitor.pick("export-format", "ONNX")
+        visitor.wait_for(lambda: not bfloat16.count(), 20, "ONNX's number formats")
+        page.locator("#export-start", has_text="Export writer as ONNX").wait_for()
+        visitor.pick("export-format", "GGUF")
+        bfloat16.wait_for()
         page.locator("#export-start", has_text="Export writer as GGUF").click()
         page.locator("#tab-publish .ps-started a").click()
         shown = page.locator("#tab-runs .ps-results .ps-code", has_text="ollama create writer-f16")

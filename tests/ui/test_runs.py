@@ -19,7 +19,7 @@ from core.workspace.workspace import Workspace
 from tests.texts import write_sentences
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting
 
-pytestmark = [pytest.mark.slow(15), pytest.mark.long]
+pytestmark = [pytest.mark.slow(9), pytest.mark.long, pytest.mark.usefixtures("browser")]
 A_PAGE_SECONDS = 60
 
 
@@ -78,6 +78,13 @@ def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
         studio.store.close()
 
 
+@pytest.fixture(scope="module")
+def visitor(studio: Studio) -> Iterator[Visitor]:
+    """One page for the tests that need no new one."""
+    with visiting(studio.url) as visit:
+        yield visit()
+
+
 def shown_run(visitor: Visitor) -> str:
     return str(visitor.page.locator(".ps-detail-head").inner_text())
 
@@ -112,73 +119,74 @@ def row_of(visitor: Visitor, run: str) -> Any:
 
 def test_started_run_is_shown_unless_another_was_chosen_since(
     studio: Studio,
+    visitor: Visitor,
 ) -> None:
     text = write_sentences(studio.workspace.root.parent / "sentences.txt", 200)
     studio.add_run("tokenizer-old", stage="tokenizer", name="old", state="done")
-    with visiting(studio.url) as visit:
-        visitor = visit("/#runs")
-        row_of(visitor, "tokenizer-old").get_by_role("button").click()
-        visitor.wait_for(lambda: "tokenizer-old" in shown_run(visitor), A_PAGE_SECONDS, "chosen")
-        visitor.open("Corpus")
-        visitor.pick("corpus-source", "My files")
-        visitor.show_all_settings("corpus")
-        visitor.type("corpus-path", str(text))
-        visitor.open("Tokenizer")
-        visitor.type("tokenizer-vocab_size", "150")
-        run = visitor.start("tokenizer")
-        visitor.open("Runs")
-        visitor.wait_for(lambda: run in shown_run(visitor), A_PAGE_SECONDS, "the one just started")
-        row_of(visitor, "tokenizer-old").get_by_role("button").click()
-        visitor.wait_for(lambda: "tokenizer-old" in shown_run(visitor), A_PAGE_SECONDS, "chosen")
-        visitor.open("Tokenizer")
-        visitor.open("Runs")
-        visitor.page.wait_for_timeout(2500)
-        assert "tokenizer-old" in shown_run(visitor)
-        assert visitor.errors == []
+    visitor.go("runs")
+    row_of(visitor, "tokenizer-old").get_by_role("button").click()
+    visitor.wait_for(lambda: "tokenizer-old" in shown_run(visitor), A_PAGE_SECONDS, "chosen")
+    visitor.open("Corpus")
+    visitor.pick("corpus-source", "My files")
+    visitor.show_all_settings("corpus")
+    visitor.type("corpus-path", str(text))
+    visitor.open("Tokenizer")
+    visitor.type("tokenizer-vocab_size", "150")
+    run = visitor.start("tokenizer")
+    visitor.open("Runs")
+    visitor.wait_for(lambda: run in shown_run(visitor), A_PAGE_SECONDS, "the one just started")
+    row_of(visitor, "tokenizer-old").get_by_role("button").click()
+    visitor.wait_for(lambda: "tokenizer-old" in shown_run(visitor), A_PAGE_SECONDS, "chosen")
+    visitor.open("Tokenizer")
+    visitor.open("Runs")
+    visitor.page.wait_for_timeout(2500)
+    assert "tokenizer-old" in shown_run(visitor)
+    assert visitor.errors == []
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_second_click_on_stop_or_delete_hits_no_other_button(studio: Studio, width: int) -> None:
+def test_second_click_on_stop_or_delete_hits_no_other_button(
+    studio: Studio, visitor: Visitor, width: int
+) -> None:
     run = f"train-stopped-{width}"
     folder, reporter = studio.begin(run, TrainConfig(shards="rows", name=run))
     reporter.progress(3, 10, "steps", "training")
-    with visiting(studio.url, width=width) as visit:
-        visitor = visit(f"/#runs/{run}")
-        wait_for_state(visitor, "running")
-        stop = visitor.page.get_by_role("button", name="Stop and save")
-        stop.scroll_into_view_if_needed()
-        x, y = middle(stop)
-        visitor.page.mouse.move(x, y)
-        for _ in range(2):
-            visitor.page.mouse.down()
-            visitor.page.mouse.up()
-        visitor.wait_for(lambda: read_stop(folder.stop_file), A_PAGE_SECONDS, "it is asked to stop")
-        assert control_under(visitor, x, y) in ("", "Stop and save")
-        studio.end(folder, reporter, state="stopped", reason="saved")
-        wait_for_state(visitor, "stopped")
-        for _ in range(8):
-            assert control_under(visitor, x, y) == ""
-            visitor.page.mouse.down()
-            visitor.page.mouse.up()
-            visitor.page.wait_for_timeout(150)
-        assert studio.store.find_run(run).state == "stopped"
-        assert visitor.page.locator(".ps-question *").count() == 0
-        delete = visitor.page.locator(".ps-tools").get_by_role("button", name="Delete")
-        delete.scroll_into_view_if_needed()
-        x, y = middle(delete)
-        visitor.page.mouse.dblclick(x, y)
-        visitor.page.keyboard.press("Enter")  # Cancels.
-        visitor.page.wait_for_timeout(500)
-        assert studio.store.get_run(run) and not visitor.page.locator(".ps-question *").count()
-        delete.click()
-        sure = visitor.page.locator(".ps-question").get_by_role("button", name="Delete")
-        x, y = middle(sure)
-        sure.click()
-        visitor.page.mouse.click(x, y)
-        visitor.wait_for(lambda: not studio.store.get_run(run), A_PAGE_SECONDS, "deleted")
-        visitor.page.wait_for_timeout(300)
-        assert visitor.page.locator(".ps-question *").count() == 0
-        assert visitor.errors == []
+    visitor.go(f"runs/{run}", width=width)
+    wait_for_state(visitor, "running")
+    stop = visitor.page.get_by_role("button", name="Stop and save")
+    stop.scroll_into_view_if_needed()
+    x, y = middle(stop)
+    visitor.page.mouse.move(x, y)
+    for _ in range(2):
+        visitor.page.mouse.down()
+        visitor.page.mouse.up()
+    visitor.wait_for(lambda: read_stop(folder.stop_file), A_PAGE_SECONDS, "it is asked to stop")
+    assert control_under(visitor, x, y) in ("", "Stop and save")
+    studio.end(folder, reporter, state="stopped", reason="saved")
+    wait_for_state(visitor, "stopped")
+    for _ in range(8):
+        assert control_under(visitor, x, y) == ""
+        visitor.page.mouse.down()
+        visitor.page.mouse.up()
+        visitor.page.wait_for_timeout(150)
+    assert studio.store.find_run(run).state == "stopped"
+    assert visitor.page.locator(".ps-question *").count() == 0
+    delete = visitor.page.locator(".ps-tools").get_by_role("button", name="Delete")
+    delete.scroll_into_view_if_needed()
+    x, y = middle(delete)
+    visitor.page.mouse.dblclick(x, y)
+    visitor.page.keyboard.press("Enter")  # Cancels.
+    visitor.page.wait_for_timeout(500)
+    assert studio.store.get_run(run) and not visitor.page.locator(".ps-question *").count()
+    delete.click()
+    sure = visitor.page.locator(".ps-question").get_by_role("button", name="Delete")
+    x, y = middle(sure)
+    sure.click()
+    visitor.page.mouse.click(x, y)
+    visitor.wait_for(lambda: not studio.store.get_run(run), A_PAGE_SECONDS, "deleted")
+    visitor.page.wait_for_timeout(300)
+    assert visitor.page.locator(".ps-question *").count() == 0
+    assert visitor.errors == []
 
 
 @pytest.mark.parametrize("by", ["touch", "mouse", "keyboard"])
@@ -235,7 +243,7 @@ def is_focused(locator: Any) -> bool:
     return bool(locator.evaluate("(element) => element === document.activeElement"))
 
 
-def test_ended_run_of_unknown_length_has_no_progress_bar(studio: Studio) -> None:
+def test_ended_run_of_unknown_length_has_no_progress_bar(studio: Studio, visitor: Visitor) -> None:
     for state in ("failed", "stopped", "lost"):
         values = {
             "stage": "shards",
@@ -245,16 +253,17 @@ def test_ended_run_of_unknown_length_has_no_progress_bar(studio: Studio) -> None
             "unit": "documents",
         }
         studio.add_run(f"shards-{state}", **values)
-    with visiting(studio.url) as visit:
-        visitor = visit("/#runs/shards-failed")
-        for state in ("failed", "stopped", "lost"):
-            row = row_of(visitor, f"shards-{state}")
-            visitor.see(row, "5 documents")
-            assert row.locator(".ps-bar").count() == 0
-        assert visitor.errors == []
+    visitor.go("runs/shards-failed")
+    for state in ("failed", "stopped", "lost"):
+        row = row_of(visitor, f"shards-{state}")
+        visitor.see(row, "5 documents")
+        assert row.locator(".ps-bar").count() == 0
+    assert visitor.errors == []
 
 
-def test_resumed_run_shows_its_total_time_and_resolved_settings(studio: Studio) -> None:
+def test_resumed_run_shows_its_total_time_and_resolved_settings(
+    studio: Studio, visitor: Visitor
+) -> None:
     used = {
         "learning_rate": 0.012000000000000002, "warmup_steps": 60, "dtype_policy": "mixed_bfloat16",
         "num_train_steps": 1000, "num_train_epochs": 0.25, "per_replica_batch_size": 64,
@@ -273,25 +282,24 @@ def test_resumed_run_shows_its_total_time_and_resolved_settings(studio: Studio) 
         config=config.model_dump(mode="json"),
         started=500_000.0, ended=500_012.0, attempt=2,
     )  # fmt: skip
-    with visiting(studio.url) as visit:
-        visitor = visit("/#runs/train-twice")
-        row = row_of(visitor, "train-twice")
-        visitor.wait_for(
-            lambda: "took 1 min 12 s, in 2 attempts" in row.inner_text(),
-            A_PAGE_SECONDS,
-            "both parts",
-        )
-        visitor.page.locator(".ps-detail-facts summary", has_text="Settings").click()
-        values = visitor.page.evaluate(
-            """() => Object.fromEntries([...document.querySelectorAll(".ps-settings dt")]
-                .map((name) => [name.innerText, name.nextElementSibling.innerText]))"""
-        )
-        assert values["Learning rate"] == "0.012 (auto)"
-        assert values["Warm-up steps"] == "60 (auto)"
-        assert values["Precision"] == "mixed_bfloat16 (auto)"
-        assert values["Batch size per device"] == "64 (set: 32)"
-        assert values["Steps"] == "1000" and values["Epochs"] == "0.25"
-        assert visitor.errors == []
+    visitor.go("runs/train-twice")
+    row = row_of(visitor, "train-twice")
+    visitor.wait_for(
+        lambda: "took 1 min 12 s, in 2 attempts" in row.inner_text(),
+        A_PAGE_SECONDS,
+        "both parts",
+    )
+    visitor.page.locator(".ps-detail-facts summary", has_text="Settings").click()
+    values = visitor.page.evaluate(
+        """() => Object.fromEntries([...document.querySelectorAll(".ps-settings dt")]
+            .map((name) => [name.innerText, name.nextElementSibling.innerText]))"""
+    )
+    assert values["Learning rate"] == "0.012 (auto)"
+    assert values["Warm-up steps"] == "60 (auto)"
+    assert values["Precision"] == "mixed_bfloat16 (auto)"
+    assert values["Batch size per device"] == "64 (set: 32)"
+    assert values["Steps"] == "1000" and values["Epochs"] == "0.25"
+    assert visitor.errors == []
 
 
 def test_chart_is_named_after_the_objective_and_keeps_its_layout_when_touched(
@@ -315,7 +323,8 @@ def test_chart_is_named_after_the_objective_and_keeps_its_layout_when_touched(
         visitor = visit("/#runs/train-gpt2")
         for family, title in titles.items():
             visitor.page.evaluate(f"location.hash = 'runs/train-{family}'")
-            visitor.page.get_by_text(title, exact=True).wait_for()
+            chart = visitor.page.locator(".ps-chart", has_text=title)
+            visitor.see(chart, "21.6 %")
         visitor.page.locator(".ps-chart-group > summary", has_text="Speed and machine").click()
         canvases = visitor.page.locator(".ps-chart-host:not([hidden]) .ps-canvas")
         assert canvases.count() == 4
@@ -355,8 +364,41 @@ def titles_of_charts(visitor: Visitor, within: str = ".ps-detail") -> list[str]:
     )
 
 
+@pytest.mark.parametrize("state", ["done", "failed"])
+def test_page_of_an_ended_run_is_short_and_says_a_problem_once(
+    studio: Studio, visitor: Visitor, state: str
+) -> None:
+    run, problem = f"train-{state}-long", "The text ended too early"
+    metrics = {
+        "loss": 3.0, "eval_loss": 3.0, "frequency_baseline_loss": 4.0, "learning_rate": 0.01,
+        "eval_accuracy": 0.25, "eval_perplexity": 20.0, "tokens_per_second": 9000.0,
+        "cpu_percent": 50.0, "memory_gib": 1.0, "epoch": 2.0, "data_wait_percent": 1.0,
+    }  # fmt: skip
+    error = {"problem": problem, "expected": "more text", "received": "less", "fix": "add text"}
+    config = TrainConfig(shards="rows", name=run).model_dump(mode="json")
+    studio.add_run(
+        run, stage="train", name=run, state=state, config=config, started=0.0, ended=100.0,
+        error=error if state == "failed" else None, results=metrics if state == "done" else {},
+    )  # fmt: skip
+    rows = [
+        {"number": 1, "step": 1, "name": name, "value": value, "time": 1.0}
+        for name, value in metrics.items()
+    ]
+    studio.store.ingest(run, rows, [], {})
+    visitor.go(f"runs/{run}")
+    page, detail = visitor.page, visitor.page.locator(".ps-detail")
+    visitor.see(detail.locator("h3"), run)
+    visitor.see(detail.locator(".ps-chart", has_text="Accuracy on validation masks"), "25.0 %")
+    assert detail.get_by_text(problem).count() == (state == "failed")
+    alerts = "(document.querySelector('.ps-toasts')?.offsetHeight ?? 0)"
+    assert page.evaluate(f"document.documentElement.scrollHeight - {alerts}") <= 1600
+    assert visitor.errors == []
+
+
 @pytest.mark.parametrize("width", [1280, 390])
-def test_evaluations_become_curves_while_a_run_goes_on(studio: Studio, width: int) -> None:
+def test_evaluations_become_curves_while_a_run_goes_on(
+    studio: Studio, visitor: Visitor, width: int
+) -> None:
     run = f"train-evaluated-{width}"
     folder, reporter = studio.begin(run, TrainConfig(shards="rows", name=run))
     reporter.event("resolved", tokens_per_step=256, settings={})
@@ -369,44 +411,44 @@ def test_evaluations_become_curves_while_a_run_goes_on(studio: Studio, width: in
         **{f"text_{name}": 2.0 for name in ("loss", "perplexity", "bits_per_byte")},
         **{f"text_loss/{number}.txt": 2.5 for number in range(30)},
     }
-    with visiting(studio.url, width=width, height=844) as visit:
-        visitor = visit(f"/#runs/{run}")
-        visitor.wait_for(lambda: titles_of_charts(visitor) == ["Loss"], A_PAGE_SECONDS, "the loss")
-        loss = visitor.page.locator(".ps-canvas").first
-        loss.focus()
-        for step in (10, 20):
-            seen = {"tokens_seen": step * 256, "words_seen": step * 200}
-            reporter.metrics(step, {**values, **seen, "pairs_accuracy/binding": step / 100})
-        group = ".ps-chart-group[open]"
-        fields = ["Morphology", "Syntax", "Semantics", "Syntax and semantics"]
-        visitor.wait_for(
-            lambda: titles_of_charts(visitor, group) == fields, A_PAGE_SECONDS, "phenomena"
-        )
-        assert titles_of_charts(visitor, ".ps-detail > div > .ps-charts") == [
-            "Loss", "Accuracy on minimal pairs", "Bits per byte of held-out text",
-            "Loss of held-out text", "Perplexity of held-out text",
-        ]  # fmt: skip
-        # Many sources are folded, in charts of a few curves each.
-        folded = visitor.page.locator(".ps-chart-group", has_text="Held-out text by source")
-        assert not folded.locator(".ps-chart").first.is_visible()
-        folded.locator("> summary").press("Enter")
-        visitor.see(folded, "Loss by source, 5 of 5")
-        folded.locator(".uplot").nth(4).wait_for()
-        visitor.see(visitor.page.locator(group).first, "binding 0.2")
-        assert loss.evaluate("(one) => one.isConnected")
-        visitor.page.locator(".ps-detail").get_by_label("X axis").select_option("words")
-        pairs = visitor.page.locator(".ps-chart", has_text="Accuracy on minimal pairs")
-        pairs.locator(".ps-canvas").press("Home")
-        visitor.see(pairs, "at 2k words")
-        visitor.page.locator(".ps-detail").get_by_label("X axis").select_option("step")
-        assert visitor.page.evaluate("document.documentElement.scrollWidth") <= width
-        visitor.shoot(f"evaluated-{width}")
-        assert visitor.errors == []
+    visitor.go(f"runs/{run}", width=width, height=844)
+    visitor.wait_for(lambda: titles_of_charts(visitor) == ["Loss"], A_PAGE_SECONDS, "the loss")
+    loss = visitor.page.locator(".ps-canvas").first
+    loss.focus()
+    for step in (10, 20):
+        seen = {"tokens_seen": step * 256, "words_seen": step * 200}
+        reporter.metrics(step, {**values, **seen, "pairs_accuracy/binding": step / 100})
+    group = ".ps-chart-group[open]"
+    fields = ["Morphology", "Syntax", "Semantics", "Syntax and semantics"]
+    visitor.wait_for(
+        lambda: titles_of_charts(visitor, group) == fields, A_PAGE_SECONDS, "phenomena"
+    )
+    assert titles_of_charts(visitor, ".ps-detail > div > .ps-charts") == [
+        "Loss", "Accuracy on minimal pairs", "Bits per byte of held-out text",
+        "Loss of held-out text", "Perplexity of held-out text",
+    ]  # fmt: skip
+    # Many sources are folded, in charts of a few curves each.
+    folded = visitor.page.locator(".ps-chart-group", has_text="Held-out text by source")
+    assert not folded.locator(".ps-chart").first.is_visible()
+    folded.locator("> summary").press("Enter")
+    visitor.see(folded, "Loss by source, 5 of 5")
+    folded.locator(".uplot").nth(4).wait_for()
+    visitor.see(visitor.page.locator(group).first, "binding 20.0 %")
+    assert loss.evaluate("(one) => one.isConnected")
+    visitor.page.locator(".ps-detail").get_by_label("X axis").select_option("words")
+    pairs = visitor.page.locator(".ps-chart", has_text="Accuracy on minimal pairs")
+    pairs.locator(".ps-canvas").press("Home")
+    visitor.see(pairs, "at 2k words")
+    visitor.page.locator(".ps-detail").get_by_label("X axis").select_option("step")
+    assert visitor.page.evaluate("document.documentElement.scrollWidth") <= width
+    visitor.shoot(f"evaluated-{width}")
+    assert visitor.errors == []
     studio.end(folder, reporter, state="stopped", reason="saved")
 
 
 def test_fine_tuning_and_random_weights_have_curves_and_evaluations_are_drawn_by_time(
     studio: Studio,
+    visitor: Visitor,
 ) -> None:
     curves = {
         "finetune-one": ("loss", "eval_loss", "eval_accuracy", "eval_f1", "eval_matthews"),
@@ -421,23 +463,25 @@ def test_fine_tuning_and_random_weights_have_curves_and_evaluations_are_drawn_by
             for name in (*names, *rivals)
         ]
         studio.store.ingest(run, rows, [], {})
-    with visiting(studio.url) as visit:
-        visitor = visit("/#runs/finetune-one")
-        wanted = [f"{one}, development set" for one in ("Accuracy", "F1", "Matthews correlation")]
-        visitor.wait_for(
-            lambda: titles_of_charts(visitor) == ["Loss", *wanted], A_PAGE_SECONDS, "metrics"
-        )
-        chart = visitor.page.locator(".ps-chart", has_text="F1, development set")
-        assert chart.locator(".ps-legend em").all_inner_texts() == ["This model", "Random weights"]
-        assert chart.locator(".ps-legend i.dashed").count() == 1
-        visitor.page.evaluate("location.hash = 'runs/evaluate-one'")
-        visitor.wait_for(
-            lambda: titles_of_charts(visitor) == ["Utilisation", "Memory"], A_PAGE_SECONDS, "both"
-        )
-        axis = visitor.page.locator(".ps-detail").get_by_label("X axis")
-        assert axis.locator("option").all_inner_texts() == ["Time"]
-        visitor.page.evaluate("location.hash = 'runs/finetune-one'")
-        visitor.wait_for(lambda: len(titles_of_charts(visitor)) == 4, A_PAGE_SECONDS, "again")
-        # Time was not the user's choice.
-        assert axis.input_value() == "step"
-        assert visitor.errors == []
+    visitor.go("runs/finetune-one")
+    wanted = [f"{one}, development set" for one in ("Accuracy", "F1", "Matthews correlation")]
+    visitor.wait_for(
+        lambda: titles_of_charts(visitor) == ["Loss", *wanted], A_PAGE_SECONDS, "metrics"
+    )
+    chart = visitor.page.locator(".ps-chart", has_text="F1, development set")
+    assert chart.locator(".ps-legend em").all_inner_texts() == ["This model", "Random weights"]
+    assert chart.locator(".ps-legend i.dashed").count() == 1
+    shares = visitor.page.locator(".ps-chart", has_text="Accuracy, development set")
+    shares.locator("summary").click()
+    visitor.see(shares.locator("tbody"), "11.1 %", "88.9 %")
+    visitor.page.evaluate("location.hash = 'runs/evaluate-one'")
+    visitor.wait_for(
+        lambda: titles_of_charts(visitor) == ["Utilisation", "Memory"], A_PAGE_SECONDS, "both"
+    )
+    axis = visitor.page.locator(".ps-detail").get_by_label("X axis")
+    assert axis.locator("option").all_inner_texts() == ["Time"]
+    visitor.page.evaluate("location.hash = 'runs/finetune-one'")
+    visitor.wait_for(lambda: len(titles_of_charts(visitor)) == 4, A_PAGE_SECONDS, "again")
+    # Time was not the user's choice.
+    assert axis.input_value() == "step"
+    assert visitor.errors == []

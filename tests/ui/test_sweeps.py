@@ -15,6 +15,7 @@ from core.stages.registry import load_further_stages
 from core.store import Store
 from core.sweeps.client import create_sweep, parse_sweep
 from core.sweeps.folder import SweepState, Trial
+from core.targets import saved
 from core.targets.saved import check_target, save_machine
 from core.workspace.workspace import Workspace
 from tests.core.runs.support import stop_worker
@@ -89,7 +90,8 @@ def test_base_that_is_valid_with_options_only_is_accepted(
     monkeypatch.setattr(sweeps, "start_sweep", lambda *_: None)
     own = str(workspace.uploads / "a.tsv")
     save_machine(workspace, "hf://t4-small")
-    check_target(workspace, "hf://t4-small", ask=lambda: "one GPU")
+    monkeypatch.setattr(saved, "_ask", lambda *_: "one GPU")
+    check_target(workspace, "hf://t4-small")
     answer = sweeps._start_function(workspace)({"text": text.replace("{own}", own)})
     assert answer == {"sweep": "sweep"}
 
@@ -104,9 +106,12 @@ def test_a_machine_without_a_passed_check_starts_no_sweep(workspace: Workspace) 
     assert not workspace.sweeps.exists()
 
 
-def test_a_base_may_name_a_saved_machine_beside_the_form(workspace: Workspace) -> None:
+def test_a_base_may_name_a_saved_machine_beside_the_form(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     save_machine(workspace, "ssh://box", "gpu-box")
-    check_target(workspace, "ssh://box", ask=lambda: "one GPU")
+    monkeypatch.setattr(saved, "_ask", lambda *_: "one GPU")
+    check_target(workspace, "ssh://box")
     question = {
         "base": {"shards": "rows", "target": "gpu-box", "size": "tiny"},
         "vary": {"seed": {"values": "1, 2"}},
@@ -160,7 +165,7 @@ learning_rate = [0.1, 0.01, 0.001]
 
 
 @pytest.fixture(scope="module")
-def toy_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def toy_address(browser: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Serves two sweeps of the toy stage that ended at their limit of runs."""
     find_chromium()
     workspace = Workspace(tmp_path_factory.mktemp("toy") / "workspace")
@@ -181,7 +186,7 @@ def toy_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.mark.long
-@pytest.mark.slow(30)
+@pytest.mark.slow(15)
 @pytest.mark.parametrize(("name", "width"), [("mouse", 1280), ("keys", 390)])
 def test_sweep_that_ended_at_its_limit_is_resumed_with_a_larger_one(
     toy_address: str, name: str, width: int
@@ -229,7 +234,7 @@ def press(visitor: Visitor, button: Any, way: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def address(browser: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     find_chromium()
     workspace = Workspace(tmp_path_factory.mktemp("sweeps") / "workspace")
     make_sweep(workspace, "older")
@@ -239,33 +244,67 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     stop_worker(workspace)
 
 
-@pytest.mark.long
-@pytest.mark.slow(20)
-def test_trials_are_listed_and_the_best_fills_in_the_form(address: str) -> None:
+@pytest.fixture(scope="module")
+def visitor(address: str) -> Iterator[Visitor]:
+    """One page for the tests that need no new one."""
     with visiting(address) as visit:
-        visitor: Visitor = visit("/#sweeps")
-        page = visitor.page
-        table = page.get_by_role("table", name="Trials, the best first")
-        first = table.get_by_role("row").nth(1)
-        first.wait_for()
-        assert first.inner_text().split()[:2] == ["Trial", "4"]
-        assert table.get_by_role("row").count() == 11
-        plot = page.get_by_role("img", name="Parallel coordinates of 10 trials")
-        assert plot.locator("polyline").count() == 10
-        first.get_by_role("link").focus()
-        assert page.locator(".ps-line.marked").get_attribute("data-trial") == "4"
-        page.get_by_role("combobox", name="Sweep").select_option("older")
-        page.get_by_role("heading", name="older").wait_for()
-        page.get_by_role("button", name="Use the best settings in Training").click()
-        visitor.wait_for(
-            lambda: visitor.field("train-learning_rate").input_value() == "0.0016", 60, "filled in"
-        )
-        assert visitor.field("train-num_hidden_layers").input_value() == "1"
-        assert visitor.errors == []
+        yield visit()
 
 
 @pytest.mark.long
-@pytest.mark.slow(20)
+@pytest.mark.slow(8)
+def test_sweep_is_composed_beside_the_train_form_and_as_text(visitor: Visitor) -> None:
+    visitor.go("sweeps")
+    page = visitor.page
+    page.get_by_text("New sweep", exact=True).click()
+    page.get_by_role("switch", name="Vary Learning rate").click()
+    values = page.get_by_label("Values of Learning rate")
+    values.fill("0.01, many")
+    row = page.locator("[data-vary=learning_rate]")
+    visitor.see(row, "a number, such as 0.1")
+    values.fill("0.01, 0.02, 0.04")
+    page.get_by_role("switch", name="Vary Optimizer").click()
+    page.get_by_label("AdamW").check()
+    # The Train form has no shards yet: the button leads there.
+    visitor.see(page.locator(".ps-sweep-problem"), "hards")
+    page.get_by_text("Edit as text").click()
+    text = page.get_by_label("Settings in TOML")
+    assert "values = [0.01, 0.02, 0.04]" in text.input_value()
+    text.fill('base.shards = "rows"\noptions.learnin_rate = [1]')
+    visitor.see(page.locator(".ps-sweep-problem"), '"learning_rate"')
+    text.fill('base.shards = "rows"\noptions.seed = {min = 1, max = 9}')
+    visitor.wait_for(
+        lambda: page.get_by_label("Seed to").input_value() == "9", 20, "the row follows"
+    )
+    assert visitor.errors == []
+
+
+@pytest.mark.long
+@pytest.mark.slow(8)
+def test_trials_are_listed_and_the_best_fills_in_the_form(visitor: Visitor) -> None:
+    visitor.go("sweeps")
+    page = visitor.page
+    table = page.get_by_role("table", name="Trials, the best first")
+    first = table.get_by_role("row").nth(1)
+    first.wait_for()
+    assert first.inner_text().split()[:2] == ["Trial", "4"]
+    assert table.get_by_role("row").count() == 11
+    plot = page.get_by_role("img", name="Parallel coordinates of 10 trials")
+    assert plot.locator("polyline").count() == 10
+    first.get_by_role("link").focus()
+    assert page.locator(".ps-line.marked").get_attribute("data-trial") == "4"
+    page.get_by_role("combobox", name="Sweep").select_option("older")
+    page.get_by_role("heading", name="older").wait_for()
+    page.get_by_role("button", name="Use the best settings in Training").click()
+    visitor.wait_for(
+        lambda: visitor.field("train-learning_rate").input_value() == "0.0016", 60, "filled in"
+    )
+    assert visitor.field("train-num_hidden_layers").input_value() == "1"
+    assert visitor.errors == []
+
+
+@pytest.mark.long
+@pytest.mark.slow(8)
 def test_a_phone_shows_the_sweep_without_overflow(address: str) -> None:
     with visiting(address, width=390, height=844, touch=True) as visit:
         page: Any = visit("/#sweeps").page
@@ -277,32 +316,3 @@ def test_a_phone_shows_the_sweep_without_overflow(address: str) -> None:
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         for name in ("Fix 1 setting", "Use the best settings in Training"):
             assert page.get_by_role("button", name=name).bounding_box()["height"] >= 44
-
-
-@pytest.mark.long
-@pytest.mark.slow(20)
-def test_sweep_is_composed_beside_the_train_form_and_as_text(address: str) -> None:
-    with visiting(address) as visit:
-        visitor: Visitor = visit("/#sweeps")
-        page = visitor.page
-        page.get_by_text("New sweep", exact=True).click()
-        page.get_by_role("switch", name="Vary Learning rate").click()
-        values = page.get_by_label("Values of Learning rate")
-        values.fill("0.01, many")
-        row = page.locator("[data-vary=learning_rate]")
-        visitor.see(row, "a number, such as 0.1")
-        values.fill("0.01, 0.02, 0.04")
-        page.get_by_role("switch", name="Vary Optimizer").click()
-        page.get_by_label("AdamW").check()
-        # The Train form has no shards yet: the button leads there.
-        visitor.see(page.locator(".ps-sweep-problem"), "hards")
-        page.get_by_text("Edit as text").click()
-        text = page.get_by_label("Settings in TOML")
-        assert "values = [0.01, 0.02, 0.04]" in text.input_value()
-        text.fill('base.shards = "rows"\noptions.learnin_rate = [1]')
-        visitor.see(page.locator(".ps-sweep-problem"), '"learning_rate"')
-        text.fill('base.shards = "rows"\noptions.seed = {min = 1, max = 9}')
-        visitor.wait_for(
-            lambda: page.get_by_label("Seed to").input_value() == "9", 20, "the row follows"
-        )
-        assert visitor.errors == []

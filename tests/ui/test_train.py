@@ -16,6 +16,7 @@ from core.config.shards import ShardConfig
 from core.config.tokenizer import TokenizerConfig
 from core.config.train import TrainConfig
 from core.errors import ConfigError
+from core.families import list_family_names
 from core.records.events import Reporter
 from core.shards.build import build
 from core.shards.read import open_shards
@@ -70,7 +71,7 @@ def test_only_families_that_suit_shards_and_tokenizer_are_offered(
     workspace: Workspace, offer: Callable[..., list[Any]]
 ) -> None:
     family, objective, why, *_ = offer("mlm", "roberta", "mlm", "flax", shown("flax", "t5"))
-    assert values_of(family) == ["roberta", "bert", "modernbert", "gpt2"]
+    assert values_of(family) == ["roberta", "bert", "modernbert", "llama", "qwen3", "gpt2"]
     assert family["value"] == "roberta"
     assert objective == gr.skip()
     assert "Not offered: T5: the tokenizer lacks sentinels" in why.replace("&lt;", "<")
@@ -93,7 +94,7 @@ def test_all_families_are_offered_if_new_shards_will_be_built(
     offer: Callable[..., list[Any]],
 ) -> None:
     family, _, why, *_ = offer("mlm", "roberta", "auto", "flax", shown("flax", "roberta"), True)
-    assert len(family["choices"]) == 6 and why == ""
+    assert len(family["choices"]) == len(list_family_names()) and why == ""
     with pytest.raises(ConfigError, match="built for another objective"):
         tab._check_shards_fit(ShardConfig(objective="mlm"), TrainConfig(family="t5"))
     with pytest.raises(ConfigError, match="doesn't fit the objective span_corruption"):
@@ -114,7 +115,7 @@ def test_remote_shards_are_fetched_only_by_the_run(
         draft.location, draft.fingerprint = place, rows.fingerprint
     for name in ("far", place, "some/rows"):
         family, _, why, *_ = offer(name, "roberta", "auto", "flax", shown("flax", "roberta"))
-        assert len(family["choices"]) == 6 and why == ""
+        assert len(family["choices"]) == len(list_family_names()) and why == ""
         assert "fetches them first" in tab._forecast(TrainConfig(shards=name), workspace).facts
     assert "aren't on this machine" in shards_tab._show_sequence("far", workspace)
     assert not workspace.cache.joinpath("shards").exists()
@@ -131,9 +132,9 @@ def test_shards_outside_the_allowed_paths_are_not_read(
 ) -> None:
     folder = shutil.copytree(workspace.find("shards", "mlm").path, tmp_path / "rows")
     asked = (str(folder), "roberta", "mlm", "flax", shown("flax", "roberta"))
-    assert len(offer(*asked)[0]["choices"]) == 6
+    assert len(offer(*asked)[0]["choices"]) == len(list_family_names())
     monkeypatch.setenv(ALLOWED_PATHS_VARIABLE, str(tmp_path))
-    assert len(offer(*asked)[0]["choices"]) == 4
+    assert len(offer(*asked)[0]["choices"]) == len(list_family_names()) - 2
 
 
 def test_forecast_counts_all_devices_of_the_run(

@@ -153,18 +153,19 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshServer]:
 
 @pytest.fixture(scope="module")
 def studio(
-    tmp_path_factory: pytest.TempPathFactory, server: SshServer
+    browser: None, tmp_path_factory: pytest.TempPathFactory, server: SshServer
 ) -> Iterator[tuple[Workspace, str]]:
     workspace = make_inputs(tmp_path_factory.mktemp("where") / "workspace")
     with running_app(workspace.root, STUDIO_SSH_COMMAND=server.command) as url:
         yield workspace, url
 
 
-def choose(visitor: Visitor, title: str) -> None:
+def choose(visitor: Visitor, title: str, tab: str = "train") -> None:
     """Chooses a card, or a kind of machine in the form of a new one."""
-    if title in where.LABELS.values():
-        visitor.page.get_by_label("Add a machine", exact=True).check()
-    visitor.page.get_by_label(title, exact=True).check()
+    form = visitor.page.locator(f"#{tab}")
+    if title in where.TITLES.values():
+        form.get_by_label("Add a machine", exact=True).check()
+    form.get_by_label(title, exact=True).check()
 
 
 def wait_for_address(visitor: Visitor, address: str) -> None:
@@ -173,10 +174,10 @@ def wait_for_address(visitor: Visitor, address: str) -> None:
 
 
 def value(visitor: Visitor, name: str) -> str:
-    return str(visitor.page.locator(f"#where-{name} :is(input, select)").input_value())
+    return str(visitor.page.locator(f"#train-where-{name} :is(input, select)").input_value())
 
 
-@pytest.mark.slow(30)
+@pytest.mark.slow(15)
 def test_fields_compose_the_address_and_follow_it(studio: tuple[Workspace, str]) -> None:
     with visiting(studio[1]) as visit:
         visitor: Visitor = visit("/#train")
@@ -194,7 +195,7 @@ def test_fields_compose_the_address_and_follow_it(studio: tuple[Workspace, str])
         choose(visitor, "Cloud TPU")
         page.get_by_label("Zone", exact=True).fill("us-west4-a")
         wait_for_address(visitor, TPU)
-        page.locator("#where-spot input").uncheck()
+        page.locator("#train-where-spot input").uncheck()
         page.get_by_label("TPU type", exact=True).select_option("v6e-8")
         wait_for_address(visitor, "tpu://v6e-8?zone=us-west4-a&spot=0")
         # By hand: an unlisted type, and a parameter that has no field.
@@ -212,7 +213,38 @@ def test_fields_compose_the_address_and_follow_it(studio: tuple[Workspace, str])
         assert visitor.errors == []
 
 
-@pytest.mark.slow(30)
+@pytest.mark.slow(15)
+@pytest.mark.parametrize("tab", ["finetune", "evaluate"])
+def test_machine_of_another_stage_is_chosen_tested_and_named_by_its_button(
+    studio: tuple[Workspace, str], server: SshServer, tab: str
+) -> None:
+    with visiting(studio[1]) as visit:
+        visitor: Visitor = visit(f"/#{tab}")
+        page, form = visitor.page, visitor.page.locator(f"#{tab}")
+        address = page.locator(f"#{tab}-target")
+        form.get_by_label("This computer", exact=True).wait_for()
+        assert not address.is_visible()
+        assert page.locator(".ps-where [id]").evaluate_all(
+            "all => all.length === new Set(all.map(({ id }) => id)).size"
+        )
+        choose(visitor, "SSH machine", tab)
+        host = server.address.removeprefix("ssh://")
+        form.get_by_label("Host", exact=True).press_sequentially(host)
+        form.get_by_label("Name", exact=True).last.fill("box")
+        form.get_by_text("Test and save", exact=True).click()
+        visitor.see(form.locator(".ps-where-answer"), "Ready: ", "GB of disk free")
+        assert visitor.field(f"{tab}-target").input_value() == server.address
+        visitor.type(f"{tab}-model", "owner/model")
+        visitor.field(f"{tab}-model").press("Tab")
+        if tab == "finetune":
+            visitor.type("finetune-dataset_name", "owner/data")
+        visitor.see(page.locator(f"#{tab}-start"), "on box")
+        choose(visitor, "This computer", tab)
+        visitor.wait_for(lambda: not address.is_visible(), 15, "no address")
+        assert visitor.errors == []
+
+
+@pytest.mark.slow(15)
 def test_limits_leave_with_the_machine_and_return_with_it(studio: tuple[Workspace, str]) -> None:
     with visiting(studio[1]) as visit:
         visitor: Visitor = visit("/#train")
@@ -230,7 +262,7 @@ def test_limits_leave_with_the_machine_and_return_with_it(studio: tuple[Workspac
         assert visitor.errors == []
 
 
-@pytest.mark.slow(30)
+@pytest.mark.slow(15)
 @pytest.mark.long
 def test_machine_survives_a_reload_and_arrives_with_imported_settings(
     studio: tuple[Workspace, str], tmp_path: Path
@@ -255,7 +287,7 @@ def test_machine_survives_a_reload_and_arrives_with_imported_settings(
         assert visitor.errors == []
 
 
-@pytest.mark.slow(30)
+@pytest.mark.slow(15)
 @pytest.mark.long
 def test_machine_is_chosen_and_checked_by_keyboard_on_a_phone(
     studio: tuple[Workspace, str],
@@ -263,16 +295,16 @@ def test_machine_is_chosen_and_checked_by_keyboard_on_a_phone(
     with visiting(studio[1], width=390) as visit:
         visitor: Visitor = visit("/#train")
         page = visitor.page
-        page.locator("#where-machine input:checked").focus()
+        page.locator("#tab-train .ps-where-machines input:checked").focus()
         page.keyboard.press("ArrowLeft")
         assert page.locator(".ps-where-answer > *").count() == 0
         page.keyboard.press("Tab")
         page.keyboard.press("Tab")
         page.keyboard.type("no-such-host.invalid")
         wait_for_address(visitor, "ssh://no-such-host.invalid")
-        for _ in range(4):
+        for _ in range(5):
             page.keyboard.press("Tab")
-        assert page.evaluate("document.activeElement.id") == "where-check"
+        assert page.evaluate("document.activeElement.id") == "train-where-check"
         page.keyboard.press("Enter")
         page.locator(".ps-where-answer .ps-error").wait_for()
         too_wide = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
@@ -284,7 +316,7 @@ def test_machine_is_chosen_and_checked_by_keyboard_on_a_phone(
         assert visitor.errors == []
 
 
-@pytest.mark.slow(30)
+@pytest.mark.slow(15)
 @pytest.mark.long
 def test_saved_machines_are_cards_and_a_start_needs_one_that_has_passed_its_test(
     studio: tuple[Workspace, str], server: SshServer
@@ -320,6 +352,19 @@ def test_saved_machines_are_cards_and_a_start_needs_one_that_has_passed_its_test
         visitor.shoot("machine-unreachable")
         visitor.reload()
         visitor.see(page.locator(".ps-where-answer"), "Not reachable: ", "refused")
+        # A pool, one of whose members answers.
+        choose(visitor, "Pool of machines")
+        members = f"ssh://{user}@127.0.0.1:{port}?gpu=0 ssh://{user}@127.0.0.1:{free_port()}?gpu=1"
+        page.get_by_label("Members", exact=True).fill(members)
+        page.get_by_label("Name", exact=True).fill("lab")
+        visitor.see(start, "Check ", "?gpu=0")
+        start.click()
+        visitor.see(page.locator(".ps-saved", has_text="lab"), "reachable")
+        visitor.see(page.locator(".ps-where-answer"), "Ready: ", f"{port}?gpu=0: ", "refused")
+        visitor.see(start, "Train ", "on lab")
+        assert visitor.field("train-target").input_value() == members
+        page.get_by_role("button", name="Change", exact=True).click()
+        assert page.get_by_label("Members", exact=True).input_value() == members
         page.get_by_label("gpu-box", exact=True).check()
         visitor.see(start, "Train ", "on gpu-box")
         page.get_by_label("old-box", exact=True).check()
@@ -329,11 +374,11 @@ def test_saved_machines_are_cards_and_a_start_needs_one_that_has_passed_its_test
             lambda: page.get_by_label("This computer", exact=True).is_checked(), 20, "it is gone"
         )
         assert page.get_by_label("old-box", exact=True).count() == 0
-        assert [one.name for one in read_machines(studio[0]) if "box" in one.name] == ["gpu-box"]
+        assert [one.name for one in read_machines(studio[0]) if "-box" in one.name] == ["gpu-box"]
         assert visitor.errors == []
 
 
-@pytest.mark.slow(30)
+@pytest.mark.slow(15)
 @pytest.mark.long
 def test_flavors_are_listed_with_the_prices_of_the_hub(tmp_path: Path) -> None:
     find_chromium()

@@ -25,12 +25,13 @@ studio.chartAxes = (() => {
 studio.Chart = class Chart {
   // lines: [{name, label, color: a CSS variable, dashed, faint, dots, level, frame}]
   // A `level` line is a single value, drawn across the whole chart.
-  constructor(host, { title, unit = "", lines, tall = false, floor = null, settings, onZoom }) {
+  constructor(host, { title, unit = "", share = false, lines, tall = false, floor = null, settings, onZoom }) {
     const { h } = studio;
     const plain = { axis: "step", smoothing: 0, logX: false, logY: false };
     Object.assign(this, { host, title, unit, lines, floor, settings: settings ?? plain, onZoom, zoom: null, cursor: null, plot: null, shape: "", asked: "", isOnScreen: false });
     this.thinned = new Set();
     this.hidden = new Set();
+    this.write = share ? studio.percent : studio.compact;
     this.detail = new Map();
     this.points = new Map(lines.map((line) => [line.name, Chart.#empty()]));
     this.legend = h("div", { class: "ps-legend" });
@@ -220,7 +221,7 @@ studio.Chart = class Chart {
       scales: { x: { time: false, distr: logX ? 3 : 1, range: (_, low, high) => this.#rangeX(low, high) }, y: { distr: logY ? 3 : 1, range: (_, low, high) => this.#rangeY(low, high) } },
       axes: [
         { ...ink, size: 26, gap: 6, space: 64, grid: { show: false }, values: (_, found) => found.map((one) => (one === null ? "" : this.axis.tick(one))), ...(this.axis.steps ? { incrs: this.axis.steps } : {}), ...(logX ? { ...splits, splits: (_, __, low, high) => Chart.#logTicks(low, high, width < 500 ? 4 : 8) } : {}) },
-        { ...ink, gap: 4, space: 34, grid, values: (_, found) => found.map((one) => (one === null ? "" : studio.compact(one))), size: (_, found) => 12 + 6.6 * Math.max(3, ...(found ?? []).map((one) => one.length)), ...(logY ? { ...splits, splits: (_, __, low, high) => Chart.#logTicks(low, high, 6) } : {}) },
+        { ...ink, gap: 4, space: 34, grid, values: (_, found) => found.map((one) => (one === null ? "" : this.write(one))), size: (_, found) => 12 + 6.6 * Math.max(3, ...(found ?? []).map((one) => one.length)), ...(logY ? { ...splits, splits: (_, __, low, high) => Chart.#logTicks(low, high, 6) } : {}) },
       ],
       series: [{}, ...series.map((one) => this.#seriesOptions(one))],
       cursor: { y: false, drag: { x: true, y: false, setScale: false, dist: 6 }, dataIdx: Chart.#nearestIndex, points: { size: 7, width: 0 }, bind: { dblclick: () => () => this.zoomTo(null) } },
@@ -351,8 +352,8 @@ studio.Chart = class Chart {
       const value = this.#valueAt(line, this.cursor);
       if (value === undefined) continue;
       const mark = line.label && h("i", { class: line.dashed ? "dashed" : "", style: `color: var(${line.color})` });
-      const node = h("span", { title: line.label || false }, mark || null, h("em", {}, line.label), " ", h("b", {}, studio.compact(value)));
-      shown.push({ node, text: `${line.label} ${studio.compact(value)}` });
+      const node = h("span", { title: line.label || false }, mark || null, h("em", {}, line.label), " ", h("b", {}, this.write(value)));
+      shown.push({ node, text: `${line.label} ${this.write(value)}` });
     }
     const place = this.cursor === null ? "" : this.axis.at(this.cursor);
     this.legend.replaceChildren(...shown.map((one) => one.node));
@@ -366,14 +367,14 @@ studio.Chart = class Chart {
   #fillTable() {
     this.table.querySelector("div")?.remove();
     if (!this.table.open || !this.plot) return;
-    const { h, compact } = studio;
+    const { h } = studio;
     const { min, max } = this.plot.scales.x;
     const xs = this.plot.data[0].filter((x) => x >= min && x <= max);
     const every = Math.max(1, Math.ceil(xs.length / 40));
     const some = xs.filter((_, index) => index % every === 0 || index === xs.length - 1);
     const lines = this.shownLines;
     const head = h("tr", {}, h("th", { scope: "col" }, this.axis.title), ...lines.map((line) => h("th", { scope: "col" }, line.label || this.title)));
-    const rows = some.map((x) => h("tr", {}, h("th", { scope: "row" }, this.axis.tick(x)), ...lines.map((line) => h("td", {}, compact(this.#valueAt(line, x))))));
+    const rows = some.map((x) => h("tr", {}, h("th", { scope: "row" }, this.axis.tick(x)), ...lines.map((line) => h("td", {}, this.write(this.#valueAt(line, x))))));
     this.table.append(h("div", { class: "ps-table-box", tabindex: "0", role: "region", "aria-label": `Values of ${this.title}` }, h("table", { class: "ps-values" }, h("thead", {}, head), h("tbody", {}, ...rows))));
   }
 
@@ -440,8 +441,7 @@ studio.ChartBoard = class ChartBoard {
       h("label", {}, "X axis ", this.axes),
       h("label", {}, "Smoothing ", slider),
       check("logX", "Log x"), check("logY", "Log y"),
-      h("span", { class: "ps-zoom" }, zoomButton("Zoom in", "+", () => this.#zoomBy(0.5)), zoomButton("Zoom out", "−", () => this.#zoomBy(2)), this.reset),
-      h("small", {}, "Drag over a chart to zoom; double-click to reset."));
+      h("span", { class: "ps-zoom", title: "Drag over a chart to zoom; double-click to reset." }, zoomButton("Zoom in", "+", () => this.#zoomBy(0.5)), zoomButton("Zoom out", "−", () => this.#zoomBy(2)), this.reset));
     this.watcher = new IntersectionObserver((entries) => entries.forEach(({ target, isIntersecting }) => {
       const chart = this.charts.find((one) => one.host === target);
       if (!chart) return;

@@ -83,14 +83,14 @@ studio.Comparison = class Comparison {
     this.host.replaceChildren(this.#head(`Comparison of ${this.runs.length} runs`, link, table), this.#legend(), ...(hasCurves ? [this.board.controls] : note), this.chartsBox, this.tableBox);
   }
 
-  #addChart({ name, title, unit, floor, dots, smooth }, baseline) {
+  #addChart({ name, title, unit, share, floor, dots, smooth }, baseline) {
     const isLoss = name === "loss" || name === "eval_loss";
     const lines = this.runs.map((run, index) => ({ name: run.id, label: run.name, color: Comparison.#color(index), dashed: index >= Comparison.#COLORS / 2 && index % Comparison.#COLORS >= Comparison.#COLORS / 2, dots, smooth, frame: run }));
     if (isLoss && typeof baseline === "number") lines.push({ name: "baseline", label: "Unigram baseline", color: "--ps-baseline", dashed: true, level: true });
     const host = studio.h("div", { class: "ps-chart-host" });
     host.hidden = true;
     this.chartsBox.append(host);
-    const chart = this.board.add(host, { title, unit, floor, tall: isLoss, lines });
+    const chart = this.board.add(host, { title, unit, share, floor, tall: isLoss, lines });
     if (isLoss && typeof baseline === "number") chart.extend("baseline", [[0, baseline, 0]]);
     return { name, host, chart };
   }
@@ -170,7 +170,7 @@ studio.Comparison = class Comparison {
       group(settings.length ? "Settings that differ" : "The settings do not differ"),
       ...settings.map(([name, values]) => line(name, values, Comparison.#setting)),
       group("Figures"),
-      ...figures.map(([name, values, best, isShare]) => line(name, values, isShare ? Comparison.#percent : Comparison.#figure, best)),
+      ...figures.map(([name, values, best, isShare]) => line(name, values, isShare ? studio.percent : Comparison.#figure, best)),
     ];
     const old = this.tableBox.querySelector(".ps-table-box")?.scrollLeft ?? 0;
     const box = h("div", { class: "ps-table-box", tabindex: "0", role: "region", "aria-label": "Settings and figures of the runs" }, h("table", { class: "ps-values ps-compare-table" }, h("thead", {}, head), h("tbody", {}, ...rows)));
@@ -179,6 +179,5 @@ studio.Comparison = class Comparison {
   }
 
   static #setting = (value) => (Array.isArray(value) || typeof value === "object" ? JSON.stringify(value) : String(value));
-  static #percent = (value) => `${(100 * value).toFixed(1)} %`;
   static #figure = (value) => (Number.isInteger(value) ? studio.number(value) : Math.abs(value) >= 1000 ? studio.number(value, 1) : studio.compact(value));
 };

@@ -475,8 +475,10 @@ const controls = (view, run) => {
 const tools = (view, run) => {
   const clone = button("Clone", "", () => cloneRun(run));
   clone.title = "Copy these settings into the form";
+  const notebook = run.remote?.notebook && button("Notebook", run.remote.incarnation ? "" : "primary", () => download(server.run_notebook, run));
+  if (notebook) notebook.title = "Save the notebook that trains this run, to open it in Colab, Kaggle or Jupyter";
   const best = run.checkpoint && h("a", { class: "ps-button", href: "#playground", "data-go": `playground/${run.checkpoint}` }, "Try best checkpoint");
-  if (!ENDED.includes(run.state)) return [clone, button("Edit", "", confirmFirst(view, run, "edit")), best].filter(Boolean);
+  if (!ENDED.includes(run.state)) return [clone, button("Edit", "", confirmFirst(view, run, "edit")), notebook, best].filter(Boolean);
   const edit = button("Edit", "", confirmFirst(view, run, "edit"));
   edit.title = "Change title, tags and notes";
   const report = button("Report", "", () => download(server.run_report, run));
@@ -630,23 +632,22 @@ const build = (node) => (typeof node === "string" ? node : h(node[0], node[1], .
 
 const drawDetail = (view, run, known) => {
   view.problem.replaceChildren();
-  view.ending.replaceChildren(...ending(run, known));
-  view.next.replaceChildren(...nextStep(view, run, known));
+  view.ending.replaceChildren(...ending(view, run, known));
+  view.next.replaceChildren(...outcome(view, run, known));
   view.figures = known.figures;
   view.samplesBox.hidden = !known.has_samples;
   view.warnings.replaceChildren(...warnings(known.warnings));
   view.devices.textContent = known.devices;
   const published = known.published.map((url) => h("p", { class: "ps-published" }, "Published at ", h("a", { href: url, target: "_blank", rel: "noreferrer" }, url.replace(/^https?:\/\//, ""))));
-  const results = h("div", {}, ...known.results.map(build));
-  view.report.replaceChildren(...published, results, ...(known.preflight ? [studio.preflightCard(known.preflight, { use: useBatch })] : []), ...(known.cleaning ? [studio.cleaningCard(known.cleaning)] : []));
+  view.report.replaceChildren(...published, ...known.results.map(build), ...(known.preflight ? [studio.preflightCard(known.preflight, { use: useBatch })] : []), ...(known.cleaning ? [studio.cleaningCard(known.cleaning)] : []));
   view.facts.replaceChildren(...facts(known));
   if (!run.saves && !ENDED.includes(run.state)) view.logBox.open = true;
 };
 
-// What came of a run, and the one thing to do next.
+// The one thing to do after a run.
 const nextStep = (view, run, { verdict, remake }) => {
   if (!verdict) return [];
-  const { level, look, sentence, action, label, go } = verdict;
+  const { action, label, go } = verdict;
   const acts = {
     resume: () => act("resume"),
     train_longer: run.extendable ? confirmFirst(view, run, "extend") : () => cloneRun(run),
@@ -657,16 +658,23 @@ const nextStep = (view, run, { verdict, remake }) => {
     },
   };
   const next = remake ? button(remake.words, "primary", () => cloneRun({ id: remake.run, tab: remake.tab })) : go ? h("a", { class: "ps-button primary", href: `#${go.split("/")[0]}`, "data-go": go }, label) : acts[action] && button(label, "primary", acts[action]);
-  return [h("p", {}, h("span", { class: `ps-badge ${look}` }, level), ` ${sentence}`), ...(next ? [next] : [])];
+  return next ? [next] : [];
+};
+
+// What came of a run; the error of a failed one says it itself.
+const outcome = (view, run, known) => {
+  if (!known.verdict || known.error) return [];
+  const { level, look, sentence } = known.verdict;
+  return [h("p", {}, h("span", { class: `ps-badge ${look}` }, level), ` ${sentence}`), ...nextStep(view, run, known)];
 };
 
 // The end of a failed run: the error, the exit of its process, and its log tail.
-const ending = (run, known) => {
+const ending = (view, run, known) => {
   if (!known.error) return [];
   const when = run.ended && new Date(run.ended * 1000).toLocaleString("en", { dateStyle: "medium", timeStyle: "short" });
   const facts = [run.label, known.ending, run.progress && `at ${run.progress}`, when].filter(Boolean).join(" · ");
   const log = known.log_end && [h("p", {}, h("b", {}, "Last lines of the log:")), h("pre", { tabindex: "0", "aria-label": "The end of the log" }, known.log_end)];
-  return [studio.problemCard(known.error, h("p", { class: "ps-ending" }, facts), ...(log || []))];
+  return [studio.problemCard(known.error, h("p", { class: "ps-ending" }, facts), ...nextStep(view, run, known), ...(log || []))];
 };
 
 const SHOWN_WARNINGS = 3;
@@ -728,7 +736,7 @@ const drawTiles = (view) => {
   const tiles = [
     [isLast ? "Validation loss" : `Validation loss, step ${number(figures.best_step)}`, loss, (value) => value.toFixed(3)],
     ["Perplexity", perplexity, compact],
-    ["Accuracy", accuracy, (value) => `${(100 * value).toFixed(1)} %`],
+    ["Accuracy", accuracy, studio.percent],
     ["Tokens per second", view.latest.tokens_per_second, compact],
     ["Waiting for data", view.latest.data_wait_percent, (value) => `${value.toFixed(1)} %`],
     ["Time in evaluations", view.latest.evaluation_percent, (value) => `${value.toFixed(1)} %`],
@@ -736,7 +744,7 @@ const drawTiles = (view) => {
   ].filter(([, value]) => value !== undefined && value !== null);
   view.tiles.replaceChildren(...tiles.map(([name, value, format]) => h("div", {}, h("b", {}, format(value)), h("span", {}, name))));
   // The verdict of an ended run says it above.
-  view.verdict.textContent = view.next.childElementCount ? "" : verdict(loss, baseline);
+  view.verdict.textContent = view.next.childElementCount || view.ending.childElementCount ? "" : verdict(loss, baseline);
 };
 
 const verdict = (loss, baseline) => {

@@ -95,6 +95,9 @@ window.studio = (() => {
     return `${Number((value / divisor).toPrecision(3))}${unit}`;
   };
 
+  // Formats a fraction: 25.0 %.
+  const percent = (share) => `${number(100 * share, 1)} %`;
+
   const duration = (seconds) => {
     if (seconds === null || seconds === undefined) return "";
     const whole = Math.max(0, Math.round(seconds));
@@ -220,7 +223,7 @@ window.studio = (() => {
   };
 
   // Whether a start button asks for a check of the machine first.
-  const isCheckFirst = (words) => /^Check \S+ first$/.test(words);
+  const isCheckFirst = (words) => /^Check .+ first$/.test(words);
 
   // How long a run elsewhere is in its phase, with the limit, and the phase's last error.
   const phaseTime = ({ since, limit }) => (since ? `for ${duration(Date.now() / 1000 - since)}${limit ? `, ${duration(limit)} at most` : ""}` : "");
@@ -389,5 +392,5 @@ window.studio = (() => {
   });
   mend();
 
-  return { h, ask, poll, isShown, number, compact, duration, ago, place, compared, go, typed, heard, formOf, startOf, valueOf, fill, wanted, rest, relay, changed, noted, isCheckFirst, phaseTime, phaseError, paint, repaint, reveal: revealField, problemCard, viewing: "" };
+  return { h, ask, poll, isShown, number, compact, percent, duration, ago, place, compared, go, typed, heard, formOf, startOf, valueOf, fill, wanted, rest, relay, changed, noted, isCheckFirst, phaseTime, phaseError, paint, repaint, reveal: revealField, problemCard, viewing: "" };
 })();

@@ -16,6 +16,7 @@ const METHODS = { grid: "Grid", random: "Random", qmc: "Quasi-random", tpe: "TPE
 const GOALS = { minimize: "lowest", maximize: "highest" };
 const PRUNERS = { median: "median pruning", halving: "successive halving" };
 const text = (value) => (value === null || value === "" ? "–" : typeof value === "number" ? compact(value) : String(value));
+const figure = (sweep, value) => (sweep.metric_is_share && value !== null ? studio.percent(value) : text(value));
 
 // The axes of the plot: one per option, then the metric.
 const axesOf = (sweep) => {
@@ -78,9 +79,10 @@ const drawPlot = (sweep, width) => {
   // The best one is drawn last, on top.
   const trials = [...sweep.trials].sort((one, other) => (one.number === sweep.best) - (other.number === sweep.best));
   const axisOf = (axis, index) => {
+    const write = axis.name ? compact : (value) => figure(sweep, value);
     const tick = (place, label) => s("text", { x: x(index) + 6, y: y(place) + 4, class: "tick" }, label);
     const ticks = axis.numeric
-      ? [tick(0, compact(axis.low)), axis.high > axis.low && tick(1, compact(axis.high))]
+      ? [tick(0, write(axis.low)), axis.high > axis.low && tick(1, write(axis.high))]
       : axis.labels.slice(0, 12).map((label, place) => tick(axis.labels.length < 2 ? 0.5 : place / (axis.labels.length - 1), label.slice(0, 14)));
     return s("g", {},
       s("line", { x1: x(index), x2: x(index), y1: y(0), y2: y(1), class: "axis" }),
@@ -112,7 +114,7 @@ const drawTable = (sweep) => {
     h("tr", { class: trial.number === sweep.best ? "best" : false, onmouseenter: () => mark(trial.number), onmouseleave: () => mark(null), onfocusin: () => mark(trial.number), onfocusout: () => mark(null) },
       h("td", { class: "name" }, h("b", {}, `Trial ${trial.number}`), trial.number === sweep.best && h("small", {}, "the best")),
       cell("State", h("span", { class: `ps-badge ${trial.state}` }, stateOf(trial)), trial.error && h("small", { class: "ps-sweep-why" }, trial.error.problem)),
-      cell(sweep.metric_title, text(trial.value)),
+      cell(sweep.metric_title, figure(sweep, trial.value)),
       ...names.map((name, index) => cell(titles[index], text(trial.settings[name]))),
       cell("Run", h("a", { href: "#runs", "data-go": `runs/${trial.run}` }, trial.name ?? trial.run)));
   return h("div", { class: "ps-scroll", tabindex: "0", role: "group", "aria-label": "Trials" },
@@ -127,7 +129,7 @@ const facts = (sweep) => {
   const of = (value, most) => (most === null ? value : `${value} of ${most}`);
   const best = sweep.trials.find((trial) => trial.number === sweep.best);
   return [
-    [best ? text(best.value) : "–", `best ${sweep.metric_title.toLowerCase()}`],
+    [best ? figure(sweep, best.value) : "–", `best ${sweep.metric_title.toLowerCase()}`],
     [of(String(spent.runs), budget.max_runs), "trials"],
     [String(done), "finished"],
     [String(sweep.counts.pruned ?? 0), "pruned"],

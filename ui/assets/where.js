@@ -2,14 +2,11 @@
 // one, which compose the form's address. Only the address counts. Cards and fields follow if it
 // changes otherwise: by hand, after a reload, or with the settings of another run.
 const { h, ago } = studio;
-const { form, limits, unsigned } = props;
+const { form, limits, kinds, unsigned } = props;
 const root = element.querySelector(".ps-where");
 const answer = root.querySelector(".ps-where-answer");
 const check = root.querySelector(".ps-where-check");
 const remove = root.querySelector(".ps-where-remove");
-const PLACES = { ssh: "host", hf: "flavor", tpu: "type", sky: "resources" };
-const PARAMETERS = { ssh: ["python"], hf: ["namespace"], tpu: ["zone", "spot", "project"], sky: ["cloud", "use_spot"] };
-const WITHOUT = { spot: "1", use_spot: "0" }; // the meaning of an address without them
 const sent = new Set(); // addresses composed here that the form hasn't reported back yet
 let machines = []; // the saved ones
 let changing = ""; // the name of the saved machine that is being changed
@@ -21,9 +18,9 @@ let kept = []; // the limits of the last remote machine, while this computer is 
 // The fields.
 
 const fieldOf = (name) => root.querySelector(`[data-name="${name}"]`);
-const choiceOf = () => root.querySelector("#where-machine input:checked").value;
+const choiceOf = () => root.querySelector(".ps-where-machines input:checked").value;
 const savedOf = () => machines.find(({ name }) => choiceOf() === `saved:${name}`);
-const kindOf = () => root.querySelector("#where-kind input:checked")?.value ?? "ssh";
+const kindOf = () => root.querySelector(".ps-where-kinds input:checked")?.value ?? "ssh";
 const read = (name) => {
   const field = fieldOf(name);
   if (field.type === "checkbox") return field.checked ? "1" : "0";
@@ -39,7 +36,7 @@ const write = (name, value) => {
   }
 };
 const showKind = (kind) => {
-  root.querySelector(`#where-kind input[value="${kind}"]`).checked = true;
+  root.querySelector(`.ps-where-kinds input[value="${kind}"]`).checked = true;
   root.querySelectorAll("[data-kinds]").forEach((one) => (one.hidden = !one.dataset.kinds.split(" ").includes(kind)));
   if (kind === "hf") listFlavors();
 };
@@ -48,9 +45,9 @@ const showKind = (kind) => {
 
 const DOTS = { reachable: "done", "not reachable": "failed" };
 const card = ({ name, state, about }) => {
-  const id = `where-card-saved:${name}`;
+  const id = `${form}-where-card-saved:${name}`;
   return h("label", { class: "ps-saved" },
-    h("input", { type: "radio", name: "where/group", value: `saved:${name}`, "aria-labelledby": id, "aria-describedby": `${id}-about` }),
+    h("input", { type: "radio", name: `${form}-where/group`, value: `saved:${name}`, "aria-labelledby": id, "aria-describedby": `${id}-about` }),
     h("span", {}, h("b", { id }, name), h("small", { id: `${id}-about` }, h("i", { class: `ps-dot ${DOTS[state] ?? ""}`, "aria-hidden": "true" }), about)));
 };
 
@@ -58,21 +55,22 @@ const card = ({ name, state, about }) => {
 const draw = (found) => {
   if (!found || JSON.stringify(found) === JSON.stringify(machines)) return;
   const chosen = choiceOf();
-  const hasFocus = root.querySelector("#where-machine").contains(document.activeElement);
+  const hasFocus = root.querySelector(".ps-where-machines").contains(document.activeElement);
   machines = found;
   root.querySelectorAll(".ps-saved").forEach((one) => one.remove());
-  root.querySelector("#where-machine label:last-child").before(...machines.map(card));
+  root.querySelector(".ps-where-machines label:last-child").before(...machines.map(card));
   pick(chosen);
-  if (hasFocus) root.querySelector("#where-machine input:checked").focus({ preventScroll: true });
+  if (hasFocus) root.querySelector(".ps-where-machines input:checked").focus({ preventScroll: true });
 };
 
 const pick = (choice) => {
-  const cards = [...root.querySelectorAll("#where-machine input")];
+  const cards = [...root.querySelectorAll(".ps-where-machines input")];
   (cards.find(({ value }) => value === choice) ?? cards[0]).checked = true;
   const saved = savedOf();
   const mode = saved ? "saved" : choiceOf();
   root.dataset.mode = mode;
-  root.dataset.kind = mode === "here" ? "here" : saved ? saved.target.split(":")[0] : kindOf();
+  root.dataset.kind = mode === "here" ? "here" : saved ? parse(saved.target)?.kind : kindOf();
+  root.toggleAttribute("data-needs-bucket", compose().split(" ").some((address) => kinds[address.split(":")[0]]?.needsBucket));
   root.querySelector(".ps-where-editor").hidden = mode !== "add";
   root.querySelector(".ps-where-actions").hidden = mode === "here";
   root.querySelectorAll(".ps-where-change, .ps-where-remove").forEach((one) => (one.hidden = mode !== "saved"));
@@ -93,11 +91,12 @@ const decode = (text) => {
 };
 
 const parse = (address) => {
+  if (address.includes(" ")) return { kind: "pool", place: address, pairs: [] };
   const [, kind, rest] = address.match(/^([a-z0-9]+):\/\/(.*)$/s) ?? [];
-  if (!PLACES[kind]) return null;
+  if (!kinds[kind]) return null;
   const [, place, query = ""] = rest.match(/^([^?]*)\??(.*)$/s);
   const pairs = query.split("&").filter(Boolean).map((pair) => pair.split(/=(.*)/s, 2).map(decode));
-  return { kind, place: kind === "ssh" ? place : decode(place), pairs: pairs.map(([name, value = ""]) => [name, value]) };
+  return { kind, place: kinds[kind].isHost ? place : decode(place), pairs: pairs.map(([name, value = ""]) => [name, value]) };
 };
 
 const compose = () => {
@@ -105,10 +104,12 @@ const compose = () => {
   const saved = savedOf();
   if (saved) return saved.target;
   const kind = kindOf();
-  const place = read(PLACES[kind]).replace(/^[a-z]+:\/\//, "");
-  const own = PARAMETERS[kind].map((name) => [name, read(name)]).filter(([name, value]) => value && !(name === "use_spot" && value === "0"));
+  if (kind === "pool") return read("members").split(/\s+/).join(" ") || "ssh://";
+  const { parameters, without, isHost } = kinds[kind];
+  const place = read(kinds[kind].place).replace(/^[a-z]+:\/\//, "");
+  const own = parameters.map((name) => [name, read(name)]).filter(([name, value]) => value && !(value === "0" && without[name] === "0"));
   const query = [...own, ...others].map(([name, value]) => `${name}=${encode(value)}`).join("&");
-  return `${kind}://${kind === "ssh" ? place : encode(place)}${query && `?${query}`}`;
+  return `${kind}://${isHost ? place : encode(place)}${query && `?${query}`}`;
 };
 
 // Shows an address on its card, else in the fields; one that can't be read leaves them as they are.
@@ -123,12 +124,12 @@ const show = (address) => {
 const fillIn = (address) => {
   const parsed = parse(address);
   if (!parsed) return false;
-  const { kind } = parsed;
-  showKind(kind);
-  const values = { ...WITHOUT, ...Object.fromEntries(parsed.pairs) };
-  others = parsed.pairs.filter(([name]) => !PARAMETERS[kind].includes(name));
-  write(PLACES[kind], parsed.place);
-  PARAMETERS[kind].forEach((name) => write(name, values[name] ?? ""));
+  const { place, parameters, without } = kinds[parsed.kind];
+  showKind(parsed.kind);
+  const values = { ...without, ...Object.fromEntries(parsed.pairs) };
+  others = parsed.pairs.filter(([name]) => !parameters.includes(name));
+  write(place, parsed.place);
+  parameters.forEach((name) => write(name, values[name] ?? ""));
   return true;
 };
 
@@ -242,7 +243,7 @@ const change = () => {
   write("price", saved.price);
   pick("add");
   tell();
-  fieldOf(PLACES[kindOf()]).focus();
+  fieldOf(kinds[kindOf()].place).focus();
 };
 
 // The first press asks, the second one removes.
@@ -258,7 +259,7 @@ const removeChosen = async () => {
   if (said.problem) return answer.replaceChildren(studio.problemCard(said.problem));
   choose("here");
   draw(said.machines);
-  root.querySelector("#where-machine input:checked").focus();
+  root.querySelector(".ps-where-machines input:checked").focus();
 };
 
 const refresh = async () => {
@@ -270,8 +271,8 @@ const refresh = async () => {
 };
 
 root.addEventListener("input", (event) => {
-  if (event.target.name === "where/group") return choose(event.target.value);
-  if (event.target.name === "where-kind/group") {
+  if (event.target.name === `${form}-where/group`) return choose(event.target.value);
+  if (event.target.name === `${form}-where-kind/group`) {
     others = [];
     showKind(event.target.value);
     pick("add");
@@ -297,4 +298,4 @@ const first = window.studioFirst?.where;
 if (first && !first.problem) draw(first.machines);
 pick("here");
 follow();
-window.addEventListener("ps-place", () => studio.place().tab === "train" && choiceOf() !== "add" && refresh());
+window.addEventListener("ps-place", () => studio.place().tab === form && choiceOf() !== "add" && refresh());

@@ -6,7 +6,6 @@ Gradio's login guards only some routes, and hidden endpoints stay open. Here: si
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import re
 import time
@@ -143,16 +142,6 @@ def route_path(scope: Scope) -> str:
     """Returns the path without a proxy's prefix."""
     path, prefix = str(scope["path"]), str(scope.get("root_path", ""))
     return path.removeprefix(prefix) if path.startswith(f"{prefix}/") else path
-
-
-def is_local(name: str) -> bool:
-    """Returns whether a host is loopback."""
-    if name == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
 
 
 def name_of(host: str) -> str:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 
+from core.network.listening import is_local
 from ui.parts.access import (
     PAGE_PATH,
     App,
@@ -20,7 +21,6 @@ from ui.parts.access import (
     Send,
     answer,
     close_websocket,
-    is_local,
     name_of,
     route_path,
 )

@@ -32,7 +32,7 @@ def _warning(form: Form[Any], warning: Any) -> dict[str, Any]:
         for name, value in changes.items()
     )
     return {
-        "sentence": relabel(warning.sentence, form.model).removesuffix("."),
+        "sentence": relabel(warning.text, form.model).removesuffix("."),
         "form": form.id,
         "values": {name: to_raw(fields[name], value) for name, value in changes.items()},
         "label": f"Set {label}" if label else "",

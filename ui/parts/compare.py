@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from core.config.metrics import quality_direction, unit_of
+from core.config.metrics import is_share, quality_direction, unit_of
 from core.errors import ConfigError
 from core.finetuning.names import RANDOM_INIT
 from core.report.titles import in_order, metric_title
@@ -49,7 +49,7 @@ def comparison_function(workspace: Workspace, store: Store) -> Answer:
                     metric_title(name),
                     comparison.figures[name],
                     _best(name, comparison.figures[name]),
-                    name.endswith("accuracy"),
+                    is_share(name),
                 ]
                 for name in in_order(comparison.figures)
             ],
@@ -104,6 +104,7 @@ def _chart(name: str) -> dict[str, Any]:
         "name": name,
         "title": metric_title(name),
         "unit": unit_of(name),
+        "share": is_share(name),
         "dots": name.removeprefix(RANDOM_INIT).startswith(_EVALUATED),
         "smooth": name != "learning_rate",
         "floor": None if name.endswith(("loss", "perplexity")) else 0,

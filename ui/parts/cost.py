@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from urllib.parse import urlsplit
 
+from core.config.remote import RemoteConfig
+from core.config.targets import TARGETS, members_of
 from core.config.topologies import Topology, find_topology
 from core.config.train import TrainConfig
 from core.errors import StudioError
@@ -38,10 +40,10 @@ def describe_hours(hours: Sequence[float]) -> str:
     return time_span([3600 * estimate for estimate in hours]) if hours else ""
 
 
-def cost_rows(config: TrainConfig, hours: Sequence[float]) -> Iterator[tuple[str, str]]:
+def cost_rows(config: RemoteConfig, hours: Sequence[float]) -> Iterator[tuple[str, str]]:
     """Yields price, cost and limit as (name, value)."""
     price, limit = known_price(config), _limit(config)
-    is_free = price is None and _scheme(config) == "ssh"
+    is_free = price is None and not _is_billed(config)
     if not is_free:
         yield "price per hour", _UNKNOWN if price is None else markup.dollars(price)
         costs = _UNKNOWN
@@ -52,11 +54,16 @@ def cost_rows(config: TrainConfig, hours: Sequence[float]) -> Iterator[tuple[str
         yield "at most", limit or "no limit"
 
 
-def _scheme(config: TrainConfig) -> str:
+def tiles_of(config: RemoteConfig) -> str:
+    """Renders price and limit of another machine; "" for this one."""
+    return markup.tiles(cost_rows(config, ()), rows=True) if config.target else ""
+
+
+def _scheme(config: RemoteConfig) -> str:
     return urlsplit(config.target).scheme
 
 
-def _limit(config: TrainConfig) -> str:
+def _limit(config: RemoteConfig) -> str:
     """Describes the tighter limit, in money if the price is known."""
     price = known_price(config)
     by_hours = None if price is None or config.max_hours is None else config.max_hours * price
@@ -64,6 +71,11 @@ def _limit(config: TrainConfig) -> str:
     if costs:
         return markup.dollars(min(costs))
     return "" if config.max_hours is None else f"{config.max_hours:g} h"
+
+
+def _is_billed(config: RemoteConfig) -> bool:
+    kinds = [TARGETS.get(urlsplit(address).scheme) for address in members_of(config.target)]
+    return any(kind is None or kind.is_billed for kind in kinds)
 
 
 def place_note(config: TrainConfig) -> str:
@@ -80,7 +92,7 @@ def place_note(config: TrainConfig) -> str:
             f"{topology.name}.</p>"
         )
     has_limit = config.max_hours is not None or config.max_cost is not None
-    if scheme == "ssh" or has_limit:
+    if has_limit or not _is_billed(config):
         return note
     return (
         f'{note}<p class="ps-warning">There is no limit of hours or cost. The machine is deleted '

@@ -57,7 +57,7 @@ def architecture_of(name: str | None, workspace: Workspace) -> Architecture | No
         workspace.confine_artifact("model", name, field="model")
         if must_be_fetched(name, workspace):
             return None
-        return hf.read_architecture(_folder_of(name, workspace))
+        return hf.read_architecture(folder_of(name, workspace))
     except StudioError:
         return None
 
@@ -67,7 +67,7 @@ def head_of(name: str | None, workspace: Workspace) -> Kind | None:
     if architecture_of(name, workspace) is None:
         return None
     try:
-        folder = _folder_of(str(name), workspace)
+        folder = folder_of(str(name), workspace)
         return read_classifier_config(folder).kind if is_classifier(folder) else None
     except StudioError:
         return None
@@ -81,7 +81,8 @@ def is_checkpoint(name: str, workspace: Workspace) -> bool:
         return False
 
 
-def _folder_of(name: str, workspace: Workspace) -> Path:
+def folder_of(name: str, workspace: Workspace) -> Path:
+    """Finds the folder of a local or fetched model."""
     if folder := find_checkpoint(name, workspace):
         return folder
     if is_on_hub(name, workspace):
@@ -111,7 +112,7 @@ def examples(name: str | None, workspace: Workspace) -> list[str]:
     if not name or architecture is None:
         return []
     if is_on_hub(name, workspace) or find_checkpoint(name, workspace):
-        folder, model = _folder_of(name, workspace), None
+        folder, model = folder_of(name, workspace), None
     else:
         model = workspace.find("model", name)
         folder = model.path
@@ -144,7 +145,7 @@ def tokenizer_of(name: str | None, workspace: Workspace) -> StudioTokenizer | No
     if architecture_of(name, workspace) is None:
         return None
     try:
-        return load_once(_folder_of(str(name), workspace))
+        return load_once(folder_of(str(name), workspace))
     except StudioError:
         return None
 

@@ -12,7 +12,7 @@ from core.errors import StudioError
 from core.finetuning.search import count_trainings
 from core.models.registry import count_parameters
 from core.tokenizer.loading import StudioTokenizer
-from core.training.planner import measure_cpu_speed, seconds_for
+from core.training.planner import expected_cpu_speed, seconds_for
 from ui.parts import markup
 
 _UNKNOWN = "unknown"
@@ -37,7 +37,7 @@ def finetuning_time(
     examples = min(seen.count, config.limit or seen.count)
     trainings = 2 * count_trainings(config)
     tokens = trainings * config.num_train_epochs * examples * longest
-    seconds = seconds_for(tokens, 6 * _body(model), measure_cpu_speed())
+    seconds = seconds_for(tokens, 6 * _body(model), expected_cpu_speed())
     return _describe(seconds + _START_SECONDS + trainings * _COMPILE_SECONDS, seen)
 
 
@@ -56,7 +56,7 @@ def evaluation_time(
     passes = window if model.kind == "encoder" else 1.0
     head = model.vocab_size * model.hidden_size
     flops = 2 * (_body(model) * passes + head)
-    return _describe(seconds_for(tokens, flops, measure_cpu_speed()) + _START_SECONDS, seen)
+    return _describe(seconds_for(tokens, flops, expected_cpu_speed()) + _START_SECONDS, seen)
 
 
 def _computes_on_cpu(config: TrainConfig) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 
+from core.messages.values import byte_count as byte_count
 from ui.present import escape
 
 # Logo: a falling loss.
@@ -88,15 +89,6 @@ def short_count(value: float) -> str:
         if abs(rounded) >= divisor:
             return f"{rounded / divisor:.3g} {unit}"
     return f"{rounded:.3g}"
-
-
-def byte_count(value: float) -> str:
-    """Formats decimal units: 4.2 MB."""
-    rounded = _in_three_digits(value)
-    for unit, divisor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if rounded >= divisor:
-            return f"{rounded / divisor:.3g} {unit}"
-    return f"{round(value)} B"
 
 
 def _in_three_digits(value: float) -> float:

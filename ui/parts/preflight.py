@@ -14,7 +14,7 @@ import gradio as gr
 from core.config.base import fingerprint_of
 from core.config.options import title_of
 from core.config.preflight import PreflightConfig
-from core.config.topologies import TOPOLOGIES
+from core.config.topologies import find_topology
 from core.config.train import TrainConfig
 from core.errors import StudioError
 from core.store import ACTIVE_STATES, ENDED_STATES, RunRow, Store
@@ -26,7 +26,7 @@ from ui.forms import Form
 from ui.parts import artifacts
 from ui.parts.events import QUIET
 from ui.parts.markup import byte_count, count, short_count
-from ui.parts.run_rows import BAD_ENDINGS, summarize
+from ui.parts.run_rows import BAD_ENDINGS, error_of, summarize
 from ui.present import answering
 
 # These don't affect a report.
@@ -45,6 +45,7 @@ _NO_BREAK = "\u00a0"
 _MOST_LISTED = 8
 _MOST_DIFFERENCES = 4
 _LOOKED_BACK = 20
+_LATER_FIGURES = {"expected_step_seconds"}
 _TEMPLATE = '<section class="ps-preflight" aria-label="What the check found" hidden></section>'
 
 Settings = dict[str, Any]
@@ -128,8 +129,8 @@ def find_report(
 
 
 def is_report(values: Mapping[str, Any]) -> bool:
-    """Returns whether this version's report figures are present."""
-    return {*Report.__annotations__, "input", "trial"} <= values.keys()
+    """Returns whether a report's figures are present; those of earlier versions lack some."""
+    return {*Report.__annotations__, "input", "trial"} - _LATER_FIGURES <= values.keys()
 
 
 def describe_report(
@@ -141,6 +142,7 @@ def describe_report(
         report: `is_report` holds.
         price: Per chip-hour.
     """
+    gpus = find_topology(report["topology"]).is_gpu
     return {
         "fits": report["fits"],
         "estimated": report["estimated"],
@@ -148,7 +150,7 @@ def describe_report(
         "about": _about(report, config),
         "memory": _memory(report),
         "compiler_message": report["compiler_message"],
-        "install": INSTALL_LIBTPU if report["estimated"] else "",
+        "install": INSTALL_LIBTPU if report["estimated"] and not gpus else "",
         "largest": report["largest_per_replica_batch_size"],
         "advice": _advice(report, config),
         "tiles": _named(_tiles(report, price)),
@@ -261,11 +263,19 @@ def _small_print(report: Mapping[str, Any], price: float | None) -> str:
     parts = []
     if report["step_seconds"]:
         worst, best = report["utilisation"]
-        peak = TOPOLOGIES[report["topology"]].chip.flops_per_second / 1e12
-        parts.append(
-            f"Times assume that {100 * worst:.0f} to {100 * best:.0f} % of the chip's published "
-            f"peak ({peak:,.0f} TFLOP/s in bfloat16) is used, and leave out validation and saving."
+        peak = find_topology(report["topology"]).chip.flops_per_second / 1e12
+        used = (
+            f"{100 * worst:.0f} to {100 * best:.0f} % of the chip's published "
+            f"peak ({peak:,.0f} TFLOP/s in bfloat16)"
         )
+        expected = report.get("expected_step_seconds")
+        source = (
+            f"Times are the compiler's, {time_span([expected] * 2)} a step, with the range of "
+            f"published runs: {used} is used. They"
+            if expected
+            else f"Times assume that {used} is used, and"
+        )
+        parts.append(f"{source} leave out validation and saving.")
     if report["chip_hours"] and not price:
         parts.append("With a price per chip-hour there is a cost as well.")
     if report["compile_seconds"]:
@@ -361,7 +371,7 @@ def _failure(store: Store, shown: Artifact | None, present: Settings) -> dict[st
         return None
     if shown and shown.manifest.created > (row.ended or row.created):
         return None
-    return {"run": row.id, "error": row.error}
+    return {"run": row.id, "error": error_of(row) or None}
 
 
 def _newest(store: Store, states: Sequence[str]) -> RunRow | None:

@@ -371,10 +371,10 @@ def _render_settings(asked: Asked) -> list[Any]:
 
 def _precision(elem_id: str, value: Dtype) -> gr.Dropdown:
     return gr.Dropdown(
-        list(DTYPES),
+        [("Automatic" if dtype == "auto" else dtype, dtype) for dtype in DTYPES],
         value=value,
         label="Precision",
-        info="auto: bfloat16 if this machine computes faster in it.",
+        info="Automatic: bfloat16 if this machine computes faster in it.",
         elem_id=elem_id,
         interactive=True,
     )

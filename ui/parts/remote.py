@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from core.errors import ConfigError
+from core.config.targets import place_of_target
+from core.errors import ConfigError, RunError
 from core.records.events import read_phases
 from core.records.folder import RunFolder
 from core.runs.client import resume_run
 from core.store import ENDED_STATES, RunRow, Store
 from core.targets.machines import ListedMachine, delete_machine, list_machines
 from core.targets.phases import CAPACITY, CHECKING, UPLOADING, limit_of
-from core.targets.target import LABELS, place_of_target
+from core.targets.target import LABELS
 from core.workspace.workspace import Workspace
 from ui.parts import markup
 from ui.present import answering, hide_secrets, run_of
@@ -36,6 +37,7 @@ def describe_remote(row: RunRow) -> dict[str, Any] | None:
         "place": place_of(row),
         "target": known.get("target", ""),
         "mirror": known.get("mirror", ""),
+        "notebook": str(known.get("target", "")).startswith("notebook://"),
         "phase": phase,
         "since": known.get("since"),
         "limit": limit_of(phase),
@@ -127,6 +129,25 @@ def _number(question: Mapping[str, Any], name: str) -> float | None:
             fix="correct it",
             field=name,
         ) from None
+
+
+def notebook_function(workspace: Workspace, store: Store) -> Answer:
+    @answering
+    def run_notebook(question: dict[str, Any]) -> dict[str, Any]:
+        """Returns the notebook of the run's newest launch."""
+        row = store.find_run(run_of(question))
+        notebooks = RunFolder.of(workspace, row.id).path.glob("*.ipynb")
+        newest = max(notebooks, key=lambda path: path.stat().st_mtime, default=None)
+        if newest is None:
+            raise RunError(
+                "The notebook of this run isn't written yet",
+                expected="a run that has checked its mirror and sent its inputs",
+                received=str(row.remote.get("phase") or row.state),
+                fix="wait for the next phase",
+            )
+        return {"name": newest.name, "text": newest.read_text("utf-8")}
+
+    return run_notebook
 
 
 def phases_function(workspace: Workspace, store: Store) -> Answer:

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeGuard
 
+from core.config.metrics import is_share
 from core.evaluation.baselines import baselines_for
-from core.exporting.stage import commands
+from core.exporting.commands import commands
 from core.finetuning.names import METRICS, RANDOM_INIT
 from ui.parts import markup
 from ui.present import escape, is_link
@@ -189,7 +190,9 @@ def _finetuning(figures: Figures) -> str:
         for name in names
     ]
     headings = ("Metric", "This model", "Random weights", constant)
-    seeds = [of_seed for of_seed in figures.get("per_seed") or () if isinstance(of_seed, Mapping)]
+    listed = figures.get("per_seed")
+    of_seeds = listed if isinstance(listed, list) else []
+    seeds = [of_seed for of_seed in of_seeds if isinstance(of_seed, Mapping)]
     parts = [
         _gain(figures, names),
         markup.table(headings, rows, label="Metrics beside the baselines"),
@@ -254,7 +257,7 @@ def _with_spread(figures: Figures, name: str) -> str:
 
 def _metric(name: str, value: Any) -> str:
     """Formats an accuracy as a percentage, as everywhere, and other metrics as they are."""
-    return _percent(value) if name.endswith("accuracy") else _write(value)
+    return _percent(value) if is_share(name) else _write(value)
 
 
 def _block(parts: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from core.config.metrics import is_share
 from core.config.mixture import distinct_names, parse_mixture
 from core.errors import ConfigError
 from core.evaluation.baselines import FIELDS
@@ -54,6 +55,7 @@ class Chart:
     """Curves that share a chart.
 
     Attributes:
+        share: Whether the values are fractions, which are shown as percentages.
         floor: Least value that the y axis shows.
         tall: Whether it is higher than others.
         group: Heading of the section that it is in.
@@ -63,6 +65,7 @@ class Chart:
     title: str
     lines: tuple[Line, ...]
     unit: str = ""
+    share: bool = False
     floor: float | None = None
     tall: bool = False
     group: str = ""
@@ -78,7 +81,11 @@ def charts_of(row: RunRow) -> list[Chart]:
     arranged = [*_of_training(row), *_of_tuning(row), *_of_machine(row), *_of_evaluation(row)]
     charts = (_with_random_weights(chart, has) for chart in arranged)
     shown = (replace(c, lines=tuple(x for x in c.lines if x.name in has)) for c in charts)
-    return [chart for chart in shown if any(not line.level for line in chart.lines)]
+    return [
+        replace(chart, share=is_share(chart.lines[0].name))
+        for chart in shown
+        if any(not line.level for line in chart.lines)
+    ]
 
 
 def mixed_sources(row: RunRow) -> list[str]:
@@ -177,7 +184,7 @@ def _of_phenomena(counts: Mapping[str, int]) -> Iterator[Chart]:
     group = "Accuracy by phenomenon"
     metrics = [metric for metric in sorted(counts) if metric.startswith(_PHENOMENON)]
     labelled = {
-        name: (metric, _readable(name))
+        name: (metric, name.replace("_", " "))
         for metric, name in ((metric, metric.removeprefix(_PHENOMENON)) for metric in metrics)
     }
     title = "Phenomena"
@@ -203,10 +210,6 @@ def _colored(named: Sequence[tuple[str, str]], *, dots: bool) -> tuple[Line, ...
         Line(name, label, f"--ps-run-{number}", dots=dots)
         for number, (name, label) in enumerate(named)
     )
-
-
-def _readable(phenomenon: str) -> str:
-    return phenomenon.replace("_", " ")
 
 
 def _with_random_weights(chart: Chart, has: set[str]) -> Chart:

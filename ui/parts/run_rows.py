@@ -6,11 +6,13 @@ import signal
 from typing import Any
 
 from core.artifacts.locating import has_checkpoint
+from core.errors import StudioError
 from core.runs.duration import earlier_seconds
 from core.stages.registry import STAGES, artifact_kind_of, title_of_stage
 from core.store import RunRow, Store
 from core.workspace.workspace import Workspace
 from ui.parts import remote
+from ui.parts.labels import relabel
 from ui.parts.markup import count
 
 BAD_ENDINGS = ("failed", "lost")
@@ -131,7 +133,7 @@ def label_of(row: RunRow) -> str:
     """Returns the state with its reason: failed, out of memory."""
     if (row.state, row.reason) == ("stopped", "aborted"):
         return "stopped without saving" if row.saves else "stopped"
-    reason = _words_of_reason(row.reason)
+    reason = row.why if " " in row.why else _words_of_reason(row.why)
     return f"{row.state}: {reason}" if reason else row.state
 
 
@@ -173,11 +175,17 @@ def notices_of(row: RunRow) -> list[dict[str, Any]]:
         if warning.get("alert")
     ]
     if row.state in BAD_ENDINGS and row.reason != "dependency":
-        error = row.error or {}
+        error = error_of(row)
         parts = filter(None, (error.get("problem"), error.get("fix")))
         message = " ".join(f"{text[:1].upper()}{text[1:].removesuffix('.')}." for text in parts)
         notices.append({**_notice(row, label_of(row), row.attempt, message), "bad": True})
     return notices
+
+
+def error_of(row: RunRow) -> dict[str, str]:
+    """Returns the parts of a run's error that have text, with form labels."""
+    parts = StudioError(**row.error).rendered(relabel) if row.error else {}
+    return {part: text for part, text in parts.items() if text}
 
 
 def is_extendable(row: RunRow) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import gradio as gr
@@ -314,8 +315,9 @@ class Launcher:
         is_untouched = isinstance(error, NotReadyError) and not error.is_begun
         if is_untouched or (count and not place):
             return ""
-        fix = f" {_upper(error.fix)}." if error.fix else ""
-        words = relabel(f"{error.problem.removesuffix('.')}.{fix}", self.form.model)
+        texts = error.rendered(partial(relabel, model=self.form.model))
+        fix = f" {_upper(texts['fix'])}." if error.fix else ""
+        words = f"{texts['problem'].removesuffix('.')}.{fix}"
         return f'<p class="ps-warning ps-hint" role="status">{escape(redact(words))}</p>'
 
     def _choice_updates(self, config: StageConfig) -> dict[Any, Any]:
@@ -368,7 +370,7 @@ def _in_its_tab(form: Form[Any]) -> Iterator[None]:
         faulty = form.form_of(error)
         if faulty is None:
             raise
-        problem = f"In the {TITLES[faulty.place]} tab: {error.problem}"
+        problem = f"In the {TITLES[faulty.place]} tab: {error.texts['problem']}"
         raise OtherFormError(error, problem, faulty) from error.__cause__
 
 
@@ -409,12 +411,8 @@ def _forecast_of_all(stages: Stages) -> Forecast:
     steps = [launcher.describe(config_before) for launcher, config_before in firsts]
     words = last.summarize(config)
     listed = "".join(f"<li>{step}</li>" for step in [*steps, escape(words)])
-    button = f"Make {names}, then {_lowered(words)}"
+    button = f"Make {names}, then {words[:1].lower() + words[1:]}"
     return Forecast(button, f'{_IN_ONE_GO}<ol class="ps-plan">{listed}</ol>')
-
-
-def _lowered(words: str) -> str:
-    return words[:1].lower() + words[1:]
 
 
 def _started(runs: Sequence[str]) -> str:

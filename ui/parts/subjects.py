@@ -43,7 +43,6 @@ def find_subject(reference: str, workspace: Workspace) -> Path | None:
         raise ConfigError(
             "No model is chosen",
             expected="a model, a checkpoint of a run, or a Hub id",
-            received="nothing",
             fix="choose one, or train one first",
             field="model",
         )

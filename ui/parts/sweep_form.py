@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from core.config.options import choices_of, field_extra, option_label, plain_type, title_of
@@ -251,14 +252,13 @@ def _written(value: Any) -> str:
 
 def _problem(error: StudioError) -> dict[str, Any]:
     """Returns an error with the option or setting that it concerns."""
-    words = str(error) if not error.fix else str(error).partition(" What to do:")[0]
     table, _, rest = error.field.partition(".")
     name = rest.partition(".")[0] if table == "options" else ""
     return {
         "option": name,
         "setting": table if table in _OPTIONS and table != "stage" else "",
         "field": rest if table == "base" else table if table in TrainConfig.model_fields else "",
-        "words": words if name else relabel(words, TrainConfig),
+        "words": StudioError.like(error, fix="").describe(partial(relabel, model=TrainConfig)),
     }
 
 

@@ -10,12 +10,14 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
 from core.config.corpus import CorpusConfig
+from core.corpus.finding import is_text_of_unknown_kind
 from core.corpus.previewing import CheckedFiles, check_files
 from core.errors import CorpusError, StudioError
 from core.store import Store
@@ -135,7 +137,7 @@ def offer_columns(columns: Sequence[str]) -> Any:
 def _list(uploads: KeptUploads) -> str:
     read = len(uploads.sizes) - len(uploads.problems)
     rows = [
-        (name, markup.byte_count(size), relabel(uploads.problems.get(name, "Ready"), CorpusConfig))
+        (name, markup.byte_count(size), uploads.problems.get(name, "Ready"))
         for name, size in uploads.sizes.items()
     ]
     total = f"{read} of {len(rows)} uploaded {'file' if len(rows) == 1 else 'files'}"
@@ -176,8 +178,9 @@ def keep_uploads(
     try:
         checked = check_files(paths, config, workspace)
     except StudioError as error:
-        checked = CheckedFiles(dict.fromkeys(paths, str(error)), [])
-    problems = {path.name: text for path, text in checked.problems.items()}
+        checked = CheckedFiles(dict.fromkeys(paths, error), [])
+    show = partial(relabel, model=CorpusConfig)
+    problems = {path.name: error.describe(show) for path, error in checked.problems.items()}
     if problems and len(problems) < len(paths):
         _set_aside(folder, problems)
         path = _path_of(folder)
@@ -218,12 +221,15 @@ def keep_files(files: Sequence[str] | None, workspace: Workspace) -> str:
     folder = _new_folder(workspace.uploads / time.strftime("%Y%m%d-%H%M%S"))
     for source in map(Path, files):
         name = safe_name(source.name)
-        _take_over(source, _free_path(folder / (_beside_others(name) if len(files) > 1 else name)))
+        name = _beside_others(name, source) if len(files) > 1 else name
+        _take_over(source, _free_path(folder / name))
     return _path_of(folder)
 
 
-def _beside_others(name: str) -> str:
-    """.json and .zip are read only alone."""
+def _beside_others(name: str, source: Path) -> str:
+    """.json, .zip and texts with an unknown suffix, such as logs, are read only alone."""
+    if is_text_of_unknown_kind(source):
+        return f"{name}.txt"
     if name.lower().endswith(".zip"):
         return name if Path(name).stem.endswith(".txt") else f"{name[:-4]}.txt.zip"
     return _JSON.sub(r".jsonl\1", name)

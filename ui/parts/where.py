@@ -1,4 +1,4 @@
-"""Cards of saved machines, and fields for each kind, which compose the address of the Train form.
+"""Cards of saved machines, and fields for each kind, which compose the address of a form.
 
 The browser composes it (`where.js`), so that no start button sends an older one. The address is the
 only value that counts: export, import, clone and commands know nothing of cards and fields.
@@ -16,7 +16,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import gradio as gr
 
-from core.config.topologies import TOPOLOGIES
+from core.config.remote import RemoteConfig
+from core.config.targets import TARGETS, TargetField, members_of, place_of_target
 from core.config.train import TrainConfig
 from core.errors import ConfigError, RunError, StudioError
 from core.hub.client import is_signed_in
@@ -29,7 +30,7 @@ from core.targets.saved import (
     remove_machine,
     save_machine,
 )
-from core.targets.target import LABELS, open_target, place_of_target
+from core.targets.target import LABELS, open_targets
 from core.workspace.workspace import Workspace
 from ui.assets import script
 from ui.forms import Form
@@ -40,10 +41,20 @@ from ui.present import UNSET, NotReadyError, answering, describe, escape, hide_s
 GROUP = "Where to run"
 LIMITS = ("max_hours", "max_cost", "price_per_hour")
 _HERE = "This computer"
-_REQUIRED = ("host", "flavor", "type", "zone", "resources")
-_ANY = " ".join(LABELS)
-_ADD = "ssh, TPU, cloud"
-_FIRST_TPU = "v5e-8"
+_OF_ALL = (
+    TargetField("name", "Name", "Empty: after the address.", "gpu-box"),
+    TargetField("price", "Dollars per hour", "For costs and limits."),
+)
+_ADD = "ssh, Slurm, cloud, notebook"
+_POOL = "pool"
+_MEMBERS = TargetField(
+    "members",
+    "Members",
+    "Addresses, with spaces between them.",
+    "ssh://a ssh://b?gpu=0",
+    is_required=True,
+)
+TITLES = {**LABELS, _POOL: "Pool of machines"}
 _UNSIGNED = "Sign in to the Hub first: hf auth login"
 _QUESTION = ("address", "mirror", "name", "price", "replaces")
 _PRICES_KEPT_SECONDS = 600.0
@@ -52,10 +63,16 @@ _MOST_CHECKS = 4
 _checks = BoundedSemaphore(_MOST_CHECKS)
 
 
-def render(form: Form[TrainConfig], workspace: Workspace) -> None:
-    """Renders the form with these fields in its group."""
+def render(
+    form: Form[Any],
+    workspace: Workspace,
+    after: Mapping[str, Callable[[], None]] | None = None,
+    before: Mapping[str, Callable[[], None]] | None = None,
+) -> None:
+    """Renders the form with these fields in its group, and with more as `Form.render` does."""
     fields: list[gr.HTML] = []
-    form.render(before={GROUP: lambda: fields.append(_render_fields(form.id, workspace))})
+    own = {GROUP: lambda: fields.append(_render_fields(form.id, workspace))}
+    form.render(after, {**(before or {}), **own})
     address = form.components["target"]
     address.change(None, address, fields[0], js="(address) => address", **QUIET)
 
@@ -63,7 +80,7 @@ def render(form: Form[TrainConfig], workspace: Workspace) -> None:
 def _render_fields(form_id: str, workspace: Workspace) -> gr.HTML:
     return gr.HTML(
         "",
-        html_template=_template(),
+        html_template=_template(f"{form_id}-where"),
         js_on_load=script("where.js"),
         server_functions=[
             machines_function(workspace),
@@ -74,101 +91,100 @@ def _render_fields(form_id: str, workspace: Workspace) -> gr.HTML:
         elem_classes=["ps-where-host"],
         form=form_id,
         limits=LIMITS,
+        kinds=_describe_kinds(),
         unsigned=_UNSIGNED,
     )
 
 
-def _template() -> str:
+def _template(prefix: str) -> str:
+    """Returns the HTML; the ids of its elements begin with the prefix."""
+    cards = f"{_card(prefix, 'here', _HERE, '')}{_card(prefix, 'add', 'Add a machine', _ADD)}"
     return (
         '<div class="ps-where" data-kind="here" data-mode="here">'
-        f'<fieldset id="where-machine"><legend>{GROUP}</legend>'
-        f"{_card('here', _HERE, '')}{_card('add', 'Add a machine', _ADD)}</fieldset>"
+        f'<fieldset class="ps-where-machines" id="{prefix}-machines">'
+        f"<legend>{GROUP}</legend>{cards}</fieldset>"
         '<div class="ps-where-editor" hidden>'
-        f'<fieldset id="where-kind"><legend>Kind of machine</legend>{_radios()}</fieldset>'
-        f'<div class="ps-where-fields">{"".join(_fields())}</div></div>'
+        f'<fieldset class="ps-where-kinds" id="{prefix}-kinds">'
+        f"<legend>Kind of machine</legend>{_radios(prefix)}</fieldset>"
+        f'<div class="ps-where-fields">{"".join(_fields(prefix))}</div></div>'
         '<div class="ps-where-actions" hidden>'
-        '<button type="button" class="ps-button ps-where-check" id="where-check"></button>'
+        f'<button type="button" class="ps-button ps-where-check" id="{prefix}-check"></button>'
         '<button type="button" class="ps-button ps-where-change">Change</button>'
         '<button type="button" class="ps-button ps-where-remove">Remove</button>'
         '<div class="ps-where-answer"></div></div></div>'
     )
 
 
-def _card(value: str, title: str, about: str) -> str:
+def _card(prefix: str, value: str, title: str, about: str) -> str:
     """A card; the browser makes those of saved machines alike."""
-    described = f' aria-describedby="where-card-{value}-about"' if about else ""
-    more = f'<small id="where-card-{value}-about">{escape(about)}</small>' if about else ""
+    described = f' aria-describedby="{prefix}-card-{value}-about"' if about else ""
+    more = f'<small id="{prefix}-card-{value}-about">{escape(about)}</small>' if about else ""
     return (
-        f'<label><input type="radio" name="where/group" value="{value}"'
-        f' aria-labelledby="where-card-{value}"{described}{" checked" if value == "here" else ""}>'
-        f'<span><b id="where-card-{value}">{escape(title)}</b>{more}</span></label>'
+        f'<label><input type="radio" name="{prefix}/group" value="{value}"{described}'
+        f' aria-labelledby="{prefix}-card-{value}"{" checked" if value == "here" else ""}>'
+        f'<span><b id="{prefix}-card-{value}">{escape(title)}</b>{more}</span></label>'
     )
 
 
-def _radios() -> str:
+def _radios(prefix: str) -> str:
     return "".join(
-        f'<label><input type="radio" name="where-kind/group" value="{kind}">'
+        f'<label><input type="radio" name="{prefix}-kind/group" value="{kind}">'
         f"<span>{escape(title)}</span></label>"
-        for kind, title in LABELS.items()
+        for kind, title in TITLES.items()
     )
 
 
-def _fields() -> Iterator[str]:
-    yield _text("ssh", "host", "Host", "user@host:22", "As for the ssh command.")
-    yield _text("ssh", "python", "Interpreter", UNSET, "Empty: packages are installed there.")
-    yield _menu("hf", "flavor", "Flavour", [], "Kind of machine, with its price.")
-    yield _text("hf", "namespace", "Namespace", UNSET, "Account that pays; empty: yours.")
-    yield _menu("tpu", "type", "TPU type", list(TOPOLOGIES), "And number of cores or chips.")
-    yield _text("tpu", "zone", "Zone", "us-west4-a", "Has your quota for this type.")
-    yield _text("tpu", "project", "Project", UNSET, "Empty: that of your credentials.")
-    yield _box("tpu", "spot", "Spot", "Cheaper; a preempted run continues on a new one.", on=True)
-    yield _text("sky", "resources", "Resources", "A100:1", "Accelerator and count.")
-    yield _text("sky", "cloud", "Cloud", UNSET, "Such as gcp or aws; empty: the cheapest.")
-    yield _box("sky", "use_spot", "Spot", "Cheaper; a preempted run continues on a new one.")
-    yield _text(_ANY, "name", "Name", "gpu-box", "Empty: after the address.")
-    yield _text(_ANY, "price", "Dollars per hour", UNSET, "For costs and limits.")
+def _fields(prefix: str) -> Iterator[str]:
+    schemes: dict[TargetField, list[str]] = {_MEMBERS: [_POOL]}
+    for scheme, kind in TARGETS.items():
+        for field in kind.fields:
+            schemes.setdefault(field, []).append(scheme)
+    for field, kinds in [*schemes.items(), *((field, list(TITLES)) for field in _OF_ALL)]:
+        yield (
+            f'<div id="{prefix}-{field.name}" data-kinds="{" ".join(kinds)}" hidden>'
+            f"<label>{_control(prefix, field)}</label>"
+            f'<p id="{prefix}-{field.name}-help">{escape(field.help)}</p></div>'
+        )
 
 
-def _text(kind: str, name: str, title: str, example: str, help: str) -> str:
-    control = (
-        f'<input type="text" {_named(name)} placeholder="{escape(example)}" '
+def _control(prefix: str, field: TargetField) -> str:
+    """A control and its title, which a label around a menu would mix with the choices."""
+    title = f'<span id="{prefix}-{field.name}-title">{escape(field.title)}</span>'
+    attributes = (
+        f'data-name="{field.name}" aria-labelledby="{prefix}-{field.name}-title" '
+        f'aria-describedby="{prefix}-{field.name}-help"{" required" if field.is_required else ""}'
+    )
+    if field.control == "box":
+        return f'<input type="checkbox" {attributes}{_if("checked", field.without == "1")}>{title}'
+    if field.control == "menu":
+        choices = "".join(
+            f'<option value="{choice}"{_if("selected", choice == field.chosen)}>{choice}</option>'
+            for choice in field.choices
+        )
+        return f"{title}<select {attributes}>{choices}</select>"
+    return (
+        f'{title}<input type="text" {attributes} placeholder="{escape(field.example or UNSET)}" '
         'autocomplete="off" autocapitalize="none" spellcheck="false">'
     )
-    return _field(kind, name, f"{_title(name, title)}{control}", help)
 
 
-def _menu(kind: str, name: str, title: str, choices: list[str], help: str) -> str:
-    options = "".join(
-        f'<option value="{choice}"{" selected" if choice == _FIRST_TPU else ""}>{choice}</option>'
-        for choice in choices
-    )
-    control = f"<select {_named(name)}>{options}</select>"
-    return _field(kind, name, f"{_title(name, title)}{control}", help)
+def _if(attribute: str, holds: bool) -> str:
+    return f" {attribute}" if holds else ""
 
 
-def _box(kind: str, name: str, title: str, help: str, *, on: bool = False) -> str:
-    control = f'<input type="checkbox" {_named(name)}{" checked" if on else ""}>'
-    return _field(kind, name, f"{control}{_title(name, title)}", help)
-
-
-def _named(name: str) -> str:
-    """Attributes of a control; a label around a menu would include its choices."""
-    required = " required" if name in _REQUIRED else ""
-    return (
-        f'data-name="{name}" aria-labelledby="where-{name}-title" '
-        f'aria-describedby="where-{name}-help"{required}'
-    )
-
-
-def _title(name: str, title: str) -> str:
-    return f'<span id="where-{name}-title">{escape(title)}</span>'
-
-
-def _field(kind: str, name: str, label: str, help: str) -> str:
-    return (
-        f'<div id="where-{name}" data-kinds="{kind}" hidden><label>{label}</label>'
-        f'<p id="where-{name}-help">{escape(help)}</p></div>'
-    )
+def _describe_kinds() -> dict[str, dict[str, Any]]:
+    """Describes how the browser composes each kind of address."""
+    pool: dict[str, Any] = {"place": _MEMBERS.name, "parameters": [], "without": {}}
+    return {_POOL: pool} | {
+        scheme: {
+            "place": kind.fields[0].name,
+            "parameters": [field.name for field in kind.fields[1:]],
+            "without": {field.name: field.without for field in kind.fields if field.without},
+            "isHost": kind.is_host,
+            "needsBucket": kind.needs_bucket,
+        }
+        for scheme, kind in TARGETS.items()
+    }
 
 
 def machines_function(workspace: Workspace) -> Callable[..., dict[str, Any]]:
@@ -251,7 +267,12 @@ def _remove_function(workspace: Workspace) -> Callable[..., dict[str, Any]]:
     return remove_saved_machine
 
 
-def name_of(config: TrainConfig, workspace: Workspace) -> str:
+def elsewhere(config: RemoteConfig, workspace: Workspace) -> str:
+    """Names another machine in a few words; "" for this one."""
+    return f" on {name_of(config, workspace)}" if config.target else ""
+
+
+def name_of(config: RemoteConfig, workspace: Workspace) -> str:
     """Names the run's machine: as it was saved, else by its host or kind."""
     try:
         machine = machine_at(workspace, config.target)
@@ -260,7 +281,7 @@ def name_of(config: TrainConfig, workspace: Workspace) -> str:
     return machine.name if machine else place_of_target(config.target)
 
 
-def require_check(config: TrainConfig, workspace: Workspace) -> None:
+def require_check(config: RemoteConfig, workspace: Workspace) -> None:
     """Raises NotReadyError unless the run's machine has passed a check in the last day."""
     if not config.target:
         return
@@ -283,19 +304,30 @@ def require_check(config: TrainConfig, workspace: Workspace) -> None:
     )
 
 
-def require_address(config: TrainConfig) -> None:
-    """Raises NotReadyError while nothing is entered for the fields that name a machine."""
-    parts = urlsplit(config.target)
-    if parts.netloc and (parts.scheme != "tpu" or "zone" in parse_qs(parts.query)):
+def check_place(config: RemoteConfig) -> None:
+    """Checks the address of a machine and its mirror, asking nobody; raises StudioError."""
+    if not config.target:
         return
-    raise NotReadyError(
-        "No machine is named yet",
-        expected=f"what names a machine of {LABELS.get(parts.scheme, parts.scheme)}",
-        received="nothing",
-        fix="fill in the required fields",
-        action="Name the machine",
-        is_begun=False,
-    )
+    _require_address(config)
+    for target in open_targets(config.target):
+        if TARGETS[urlsplit(target.address).scheme].needs_bucket:
+            target.mirror_root(config.mirror)
+
+
+def _require_address(config: RemoteConfig) -> None:
+    """Raises NotReadyError while nothing is entered for the fields that name a machine."""
+    for address in members_of(config.target):
+        parts = urlsplit(address)
+        given = parse_qs(parts.query)
+        required = [field.name for field in TARGETS[parts.scheme].fields[1:] if field.is_required]
+        if not parts.netloc or not all(name in given for name in required):
+            raise NotReadyError(
+                "No machine is named yet",
+                expected=f"what names a machine of {LABELS.get(parts.scheme, parts.scheme)}",
+                fix="fill in the required fields",
+                action="Name the machine",
+                is_begun=False,
+            )
 
 
 @contextmanager
@@ -304,7 +336,6 @@ def _taking(free: BoundedSemaphore) -> Iterator[None]:
         raise RunError(
             "Too many machines are being checked",
             expected=f"at most {_MOST_CHECKS} at once",
-            received="one more",
             fix="wait for a minute, then check again",
         )
     try:
@@ -317,14 +348,7 @@ def describe_target(address: str, mirror: str, workspace: Workspace) -> str:
     """Asks a target for its machine and price; raises StudioError if it refuses."""
     config = TrainConfig.parse({"target": address, "mirror": mirror})
     workspace.confine(config.mirror, field="mirror")
-    target = open_target(config.target)
-
-    def ask() -> str:
-        answer = target.check()
-        target.mirror_root(config.mirror)
-        return answer
-
-    return f"{check_target(workspace, config.target, ask)}."
+    return f"{check_target(workspace, config.target, config.mirror)}."
 
 
 class _Prices:
@@ -352,7 +376,7 @@ class _Prices:
 _prices = _Prices()
 
 
-def known_price(config: TrainConfig) -> float | None:
+def known_price(config: RemoteConfig) -> float | None:
     """Returns US dollars per hour, set or told by the Hub before; None if unknown."""
     if config.price_per_hour is not None:
         return config.price_per_hour
