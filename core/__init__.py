@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING
 
 from core.earlier_names import find_earlier_names, imported_on_use
 
+# ONNX Runtime would report its use to Microsoft as soon as any package imports it.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
 if TYPE_CHECKING:
     from core.api import (
         build_shards,

@@ -136,6 +136,10 @@ _MEMBERS = {
         "core.objectives.objective": "Objective ObjectiveSettings Vocabulary",
         "core.objectives.registry": "OBJECTIVES create_objective stored_sequence_length",
     },
+    "core.report": {
+        "core.report.page": "report_page write_report",
+        "core.report.settings": "list_settings read_settings settings_file",
+    },
 }
 
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable, Mapping
+from typing import Any, Self
 
+from core.messages.mentions import render
 from core.messages.system_errors import advice_for
 
 # A user's file may have megabytes of text.
 _LONGEST_PART = 2_000
 # Terminal escape sequences and lone surrogates.
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
-
-
-# An error about rights or space gives its own advice.
-_KNOWS_THE_CAUSE = re.compile(r"\b(rights?|permissions?|may write|writable|space)\b")
+_LABELS = {"problem": "", "expected": "Expected: ", "received": "Received: ", "fix": "What to do: "}
 
 
 class StudioError(Exception):
@@ -25,8 +25,12 @@ class StudioError(Exception):
 
     Args:
         field: Config field that shows the error.
+        marked: Parts in which mentions of options are marked, in place of the plain ones.
+        knows_cause: Whether the advice holds for the system's error as well.
 
     Attributes:
+        texts: The four parts, in which mentions of options are marked; the attributes of these
+            names hold plain text.
         is_passing: Whether the cause has nothing to do with the data.
     """
 
@@ -42,40 +46,42 @@ class StudioError(Exception):
         received: str = "",
         fix: str = "",
         field: str = "",
+        marked: Mapping[str, str] | None = None,
+        knows_cause: bool = False,
     ) -> None:
         advice = advice_for(sys.exc_info()[1])
         self.is_passing = advice is not None and advice.is_passing
         if advice:
             self.reason = self.reason or advice.reason
-            if not _KNOWS_THE_CAUSE.search(f"{expected} {fix}"):
+            if not knows_cause:
                 expected, received, fix = advice.expected, advice.received, advice.fix
-        self.problem = _printable(problem)
-        self.expected = _printable(expected)
-        self.received = _printable(received)
-        self.fix = _printable(fix)
+        texts = {"problem": problem, "expected": expected, "received": received, "fix": fix}
+        self.texts = {part: _printable(text) for part, text in (texts | dict(marked or {})).items()}
+        self.problem, self.expected, self.received, self.fix = self.rendered(render).values()
         self.field = field
+        self.knows_cause = knows_cause
         super().__init__(self.describe())
 
-    def to_dict(self) -> dict[str, str]:
-        """Returns the constructor's arguments."""
-        return {
-            "problem": self.problem,
-            "expected": self.expected,
-            "received": self.received,
-            "fix": self.fix,
-            "field": self.field,
-        }
+    @classmethod
+    def like(cls, error: StudioError, **parts: str) -> Self:
+        """Makes an error with the parts of another one, except for those given."""
+        texts: dict[str, Any] = {**error.texts, "field": error.field, **parts}
+        return cls(**texts, knows_cause=error.knows_cause)
 
-    def describe(self) -> str:
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the constructor's arguments, with parts that mention options also marked."""
+        plain = self.rendered(render)
+        marked = {part: text for part, text in self.texts.items() if text != plain[part]}
+        return {**plain, "field": self.field, **({"marked": marked} if marked else {})}
+
+    def rendered(self, show: Callable[[str], str]) -> dict[str, str]:
+        """Returns the four parts as a reader of marked texts shows them."""
+        return {part: show(text) for part, text in self.texts.items()}
+
+    def describe(self, show: Callable[[str], str] = render) -> str:
         """Returns the message on one line."""
-        parts = [_sentence(self.problem)]
-        if self.expected:
-            parts.append(f"Expected: {_sentence(self.expected)}")
-        if self.received:
-            parts.append(f"Received: {_sentence(self.received)}")
-        if self.fix:
-            parts.append(f"What to do: {_sentence(self.fix)}")
-        return " ".join(parts)
+        texts = self.rendered(show).items()
+        return " ".join(f"{_LABELS[part]}{_sentence(text)}" for part, text in texts if text)
 
 
 class ConfigError(StudioError):

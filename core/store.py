@@ -120,6 +120,11 @@ class RunRow(_Base):
         return self.state in ENDED_STATES
 
     @property
+    def why(self) -> str:
+        """The reason of the state, or what a queued run waits for, in words."""
+        return (self.note if self.state == "queued" else "") or self.reason
+
+    @property
     def saves(self) -> bool:
         """True if the stage is resumable."""
         return is_resumable(self.stage)

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from core.architecture.architecture import Architecture
+from core.architecture.architecture import Architecture, EncoderDecoderArchitecture
 from core.config.corpus import CorpusConfig
 from core.config.tokenizer import TokenizerConfig
 from core.families import find_family
@@ -59,9 +59,10 @@ def write_writer(
     ends: bool = True,
     size: float = 0,
 ) -> Path:
-    """Writes a GPT-2, T5 or BART of two layers; large weights make its predictions distinct."""
+    """Writes a generator of two layers; large weights make its predictions distinct."""
+    architecture_class = find_family(family).architecture
     halves = {"num_decoder_layers": 2, "decoder_start_token_id": tokenizer.cls_id}
-    architecture = find_family(family).architecture(
+    architecture = architecture_class(
         vocab_size=tokenizer.vocab_size,
         hidden_size=32,
         num_hidden_layers=2,
@@ -71,7 +72,7 @@ def write_writer(
         pad_token_id=tokenizer.pad_id or 0,
         bos_token_id=tokenizer.cls_id,
         eos_token_id=tokenizer.sep_id if ends else None,
-        **({} if family == "gpt2" else halves),
+        **(halves if issubclass(architecture_class, EncoderDecoderArchitecture) else {}),
         **({"d_kv": 16} if family == "t5" else {}),
     )
     return write_model_of(folder, tokenizer, architecture, size=size)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import ui  # noqa: F401  Before Gradio, whose import then takes half as long.
 from tests.fuzz.counting import FuzzCounts
 from tests.thorough import THOROUGH
 

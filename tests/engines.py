@@ -16,7 +16,7 @@ from tests import child_processes
 ENGINES = ("tensorflow", "jax")
 # The backends of tests that take long; the other one belongs to `make test-thorough`.
 OFTEN = ("tensorflow", pytest.param("jax", marks=pytest.mark.thorough))
-_TIMEOUT_SECONDS = 300
+_TIMEOUT_SECONDS = 900
 
 
 def run_on(engine: str, code: str, *arguments: object) -> Any:

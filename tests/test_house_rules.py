@@ -109,8 +109,9 @@ def test_nothing_loads_pickles_or_remote_code() -> None:
 
 
 def test_only_one_module_builds_the_commands_of_child_processes() -> None:
-    """The bootstrap script runs where nothing of the project is installed."""
-    allowed = {ROOT / "core/processes/children.py", ROOT / "core/targets/bootstrap.py"}
+    """The scripts of targets run where nothing of the project is installed."""
+    scripts = [ROOT / f"core/targets/{name}.py" for name in ("bootstrap", "kaggle_session")]
+    allowed = {ROOT / "core/processes/children.py", *scripts}
     for path in {ROOT / "app.py", *files("core"), *files("ui")} - allowed:
         assert "executable" not in re.findall(r"\bsys\.(\w+)", path.read_text("utf-8")), path
 

@@ -16,6 +16,17 @@ under over behind near red green blue quiet loud house horse ship bridge story s
 fire stone silver golden and but because while after before
 """.split()
 SCRIPTS = ("english", "korean", "code", "dna")
+# Pieces at whose borders tokenizers differ.
+PIECES = (
+    *("word", "Word", "don't", "I'LL", "we'Ve", "THEY'RE", "x'S", "'ſ", "naïve", "e\u0301te\u0301"),
+    *("7", "42", "365", "1234", "1234567890123", "3.14", "½²", "Ⅷ", "٣٤٥", "x2y", "ﬁ"),
+    *(" ", "  ", "     ", "\t", "\t\t", "\n", "\n\n\n", "\r\n", "\r\n\r\n", " \n "),
+    *("\u00a0", "\u3000", "\u2028", "\x85", "\x0b", "\x1c", "\x7f", "\u200b", "\ufeff", "\u00ad"),
+    *(".", ",", "...", "?!", "(", ")", "--", "_", "#$%", "€+=~^`|", "«»", "。", "'", '"'),
+    *("🎉", "👩\u200d👩\u200d👧\u200d👦", "🇰🇷", "👍🏽", "❤\ufe0f", "서울은 수도", "中文かな"),
+    *("العربية", "हिन्दी", "ภาษาไทย", "Ωμέγα", "Жук", "http://a.b/c?d=1&e=2", "if(a[i]!=b){i++;}"),
+    *("def f(x):\n    return x ** 2  # 12", "<s>", " </s>", "<unk>", " <mask> ", "<pad>x", "<mask"),
+)  # fmt: skip
 
 
 def sentences(count: int, seed: int = 0) -> list[str]:
@@ -28,6 +39,13 @@ def sentences(count: int, seed: int = 0) -> list[str]:
         " ".join(WORDS[index] for index in words[end - length : end]).capitalize() + "."
         for length, end in zip(lengths, ends, strict=True)
     ]
+
+
+def varied_texts(count: int = 200) -> list[str]:
+    """Returns different texts of pieces in many scripts, beginning with each piece alone."""
+    chance = random.Random(0)
+    joined = ("".join(chance.choices(PIECES, k=chance.randrange(2, 12))) for _ in range(count))
+    return list(dict.fromkeys(["", *PIECES, *joined]))[:count]
 
 
 def split_sentences(text: str) -> list[str]:

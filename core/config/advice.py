@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 
 from core.config.corpus import CorpusConfig
 from core.errors import ConfigError, CorpusError
+from core.messages.mentions import find_mentions, rename
 
-_SET = re.compile(r"\b(?:set|raise) ([a-z_]+)\b|\((skip_failing_parts)\)")
-# Of options, names that are also words follow a verb.
-_NAME = re.compile(r"(?<![\w./-])[a-z]+_[a-z_]+\b|(?<=\bset )[a-z]+\b|(?<=\bleave )[a-z]+\b")
 _OTHERWISE = "correct the data, or choose other data"
 
 
@@ -31,18 +28,11 @@ def translate_error(
         place: Field that shows errors about options that the stage lacks.
     """
     absent = {*CorpusConfig.model_fields, "skip_failing_parts"} - {*options, *renamed}
-    advised = (plain or other for plain, other in _SET.findall(error.fix))
-    missing = next((name for name in advised if name in absent), "")
+    mentioned = (mention.name for mention in find_mentions(error.texts["fix"]))
+    missing = next((name for name in mentioned if name in absent), "")
+    texts = {part: rename(text, renamed) for part, text in error.texts.items()}
+    if missing:
+        texts["fix"] = advice.get(missing, _OTHERWISE)
     field = renamed.get(error.field, error.field)
-    return type(error)(
-        error.problem,
-        expected=error.expected,
-        received=error.received,
-        fix=advice.get(missing, _OTHERWISE) if missing else rename_options(error.fix, renamed),
-        field=field if field in {*options, *renamed.values()} else place,
-    )
-
-
-def rename_options(text: str, names: Mapping[str, str]) -> str:
-    """Replaces names of options in a sentence."""
-    return _NAME.sub(lambda match: names.get(match[0], match[0]), text)
+    is_known = field in {*options, *renamed.values()}
+    return type(error).like(error, **texts, field=field if is_known else place)

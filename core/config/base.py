@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import typing
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
@@ -15,8 +14,10 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
+from core.config import targets
 from core.config.options import (
     AUTOMATIC,
     BRANCH_PATTERN,
@@ -25,8 +26,8 @@ from core.config.options import (
     LANGUAGE_PATTERN,
     MIRROR_PATTERN,
     PROJECT_PATTERN,
-    TARGET_PATTERN,
     WEBHOOK_PATTERN,
+    choices_of,
     field_extra,
     plain_type,
 )
@@ -47,7 +48,7 @@ _WORDS_OF_PATTERNS = {
     BRANCH_PATTERN: "a name like trial-2, with letters, digits, and . _ - inside; no /",
     MIRROR_PATTERN: "gs://bucket/folder, s3://bucket/folder, hf://buckets/owner/name, "
     "ssh://host/folder or file:///folder",
-    TARGET_PATTERN: "ssh://host, hf://flavor, tpu://type?zone=…&project=… or sky://resources",
+    targets.PATTERN: targets.EXPECTED,
     reporters.PATTERN: reporters.EXPECTED,
     PROJECT_PATTERN: "letters, digits, and . _ - inside",
     WEBHOOK_PATTERN: "an address that begins with https://",
@@ -212,17 +213,18 @@ def config_error(model: type[StageConfig], error: ValidationError) -> ConfigErro
             field=name,
             fix="check the spelling",
         )
-    is_secret = name in model.model_fields and field_extra(model.model_fields[name])["secret"]
+    field = model.model_fields.get(name)
+    is_secret = field is not None and field_extra(field)["secret"]
     return ConfigError(
-        f"{where} has an invalid value{more}",
+        f"⟬{where}⟭ has an invalid value{more}",
         expected=describe_expected(first),
         received=HIDDEN if is_secret else shown(first["input"]),
-        fix=_suggested_choice(first) or f"set {where} to a valid value",
+        fix=_suggested_choice(first, field) or f"set ⟬{where}⟭ to a valid value",
         field=name,
     )
 
 
-def _suggested_choice(problem: Mapping[str, Any]) -> str:
-    if problem["type"] != "literal_error" or not isinstance(problem["input"], str):
+def _suggested_choice(problem: Mapping[str, Any], field: FieldInfo | None) -> str:
+    if field is None or problem["type"] != "literal_error":
         return ""
-    return did_you_mean(problem["input"], re.findall(r"'([^']+)'", problem["ctx"]["expected"]))
+    return did_you_mean(str(problem["input"]), choices_of(field))

@@ -337,9 +337,9 @@ class CleanConfig(StageConfig):
         if shortest is not None and longest is not None and shortest > longest:
             raise ConfigError(
                 "No document has these lengths",
-                expected="min_characters of at most max_characters",
-                received=f"min_characters={shortest}, max_characters={longest}",
-                fix="lower min_characters, or raise max_characters",
+                expected="⟬min_characters⟭ of at most ⟬max_characters⟭",
+                received=f"⟬min_characters={shortest}⟭, ⟬max_characters={longest}⟭",
+                fix="lower ⟬min_characters⟭, or raise ⟬max_characters⟭",
                 field="min_characters",
             )
         return self

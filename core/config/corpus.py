@@ -107,8 +107,8 @@ class CorpusConfig(SourceConfig):
             raise ConfigError(
                 "only needs a corpus with several sources",
                 expected="sources, or a cleaned corpus of several sources",
-                received=f"source={self.source} and only={self.only}",
-                fix="leave only empty, or name several sources",
+                received=f"⟬source={self.source}⟭ and ⟬only={self.only}⟭",
+                fix="leave ⟬only⟭ empty, or name several sources",
                 field="only",
             )
         return self
@@ -152,8 +152,8 @@ def unknown_source_error(name: str, known: list[str], corpus: str = "") -> Confi
     return ConfigError(
         f"{where} has no source {name!r}",
         expected=f"one of {', '.join(known)}" if known else "a corpus with several sources",
-        received=f"only={name}",
-        fix="correct the name, or leave only empty",
+        received=f"⟬only={name}⟭",
+        fix="correct the name, or leave ⟬only⟭ empty",
         field="only",
     )
 
@@ -162,8 +162,7 @@ def _no_sources_error() -> ConfigError:
     return ConfigError(
         "The corpus has no sources",
         expected="at least one named source",
-        received="an empty list",
-        fix="add a source, or set source to files, hub or docs",
+        fix="add a source, or set ⟬source⟭ to files, hub or docs",
         field="sources",
     )
 
@@ -189,11 +188,11 @@ def _same_name_error(name: str) -> ConfigError:
 
 
 def _unread_error(name: str, source: str, implied: str) -> ConfigError:
-    flag = {"corpus_name": "--corpus", "sources": "--add"}[name]
+    flag = {"corpus_name": "⟬--corpus⟭", "sources": "⟬--add⟭"}[name]
     return ConfigError(
-        f"{flag} has no effect with --source {source}",
-        expected=f"--source {implied}, or no --source",
-        received=f"both {flag} and --source {source}",
+        f"{flag} has no effect with ⟬--source⟭ {source}",
+        expected=f"⟬--source⟭ {implied}, or no ⟬--source⟭",
+        received=f"both {flag} and ⟬--source⟭ {source}",
         fix="leave one of them out",
         field="source",
     )

@@ -5,8 +5,15 @@ from __future__ import annotations
 from copy import copy
 from typing import Any, Literal
 
-from core.config.base import StageConfig
 from core.config.options import field_extra, option, title_of
+from core.config.remote import (
+    RemoteConfig,
+    max_cost_option,
+    max_hours_option,
+    mirror_option,
+    price_option,
+    target_option,
+)
 from core.config.source import Delimiter, EncodingErrors, FileFormat, SourceConfig, TextUnit, YesNo
 
 BLIMP = "nyu-mll/blimp"
@@ -21,7 +28,7 @@ def _as_of_corpus(name: str, group: str) -> Any:
     return field
 
 
-class EvaluateConfig(StageConfig):
+class EvaluateConfig(RemoteConfig):
     """Options for evaluating a model on minimal pairs or on held-out text."""
 
     name: str = option(
@@ -119,6 +126,11 @@ class EvaluateConfig(StageConfig):
     csv_header: YesNo = _as_of_corpus("csv_header", "Text")
     delimiter: Delimiter = _as_of_corpus("delimiter", "Text")
     quoting: YesNo = _as_of_corpus("quoting", "Text")
+    target: str = target_option()
+    max_hours: float | None = max_hours_option()
+    max_cost: float | None = max_cost_option()
+    price_per_hour: float | None = price_option()
+    mirror: str = mirror_option()
 
     @property
     def dataset(self) -> str:

@@ -21,4 +21,5 @@ def options_read(task: str, *, has_path: bool) -> list[str]:
     """Returns the options that have an effect on the figures, without the model."""
     unread = {name for other, names in OF_TASKS.items() if other != task for name in names}
     unread |= set(OF_DATASETS if has_path else (*OF_FILES, "path"))
-    return [name for name in EvaluateConfig.model_fields if name not in {*unread, "name", "model"}]
+    unread |= {"model", *EvaluateConfig.fields_outside_identity()}
+    return [name for name in EvaluateConfig.model_fields if name not in unread]

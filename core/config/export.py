@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
+
+from pydantic import model_validator
 
 from core.config.base import StageConfig
 from core.config.options import option
+from core.errors import ConfigError
 
+Format = Literal["gguf", "onnx", "openvino"]
 Quantization = Literal["f32", "f16", "bf16", "q8_0"]
+QUANTIZATIONS: dict[Format, tuple[Quantization, ...]] = {
+    "gguf": ("f32", "f16", "bf16", "q8_0"),
+    "onnx": ("f32", "f16", "q8_0"),
+    "openvino": ("f32", "f16"),
+}
 
 
 class ExportConfig(StageConfig):
@@ -27,10 +36,14 @@ class ExportConfig(StageConfig):
         artifact="model",
         positional=True,
     )
-    format: Literal["gguf"] = option(
+    format: Format = option(
         "gguf",
         "File format.",
-        options={"gguf": ("GGUF", "For llama.cpp, Ollama, LM Studio and others")},
+        options={
+            "gguf": ("GGUF", "decoders, for llama.cpp, Ollama, LM Studio and others"),
+            "onnx": ("ONNX", "for ONNX Runtime, and transformers.js in browsers"),
+            "openvino": ("OpenVINO", "for processors of Intel"),
+        },
         group="Model",
         basic=True,
     )
@@ -47,3 +60,16 @@ class ExportConfig(StageConfig):
         group="Model",
         basic=True,
     )
+
+    @model_validator(mode="after")
+    def _check_quantization(self) -> Self:
+        offered = QUANTIZATIONS[self.format]
+        if self.quantization not in offered:
+            raise ConfigError(
+                f"The file format {self.format} doesn't have this number format",
+                expected=", ".join(offered),
+                received=self.quantization,
+                fix="choose a listed one, or another file format",
+                field="quantization",
+            )
+        return self

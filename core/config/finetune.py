@@ -7,8 +7,15 @@ from typing import Any, Literal, Self
 from pydantic import field_validator
 from pydantic_core import PydanticCustomError
 
-from core.config.base import StageConfig
 from core.config.options import option, split_names
+from core.config.remote import (
+    RemoteConfig,
+    max_cost_option,
+    max_hours_option,
+    mirror_option,
+    price_option,
+    target_option,
+)
 from core.config.reporting import (
     WebhookFormat,
     project_option,
@@ -35,7 +42,7 @@ def rates_of_width(width: int) -> str:
     return next(fitting_rates, _RATES_OF_WIDE_MODELS)
 
 
-class FinetuneConfig(StageConfig):
+class FinetuneConfig(RemoteConfig):
     """Options for fine-tuning a model on labelled examples."""
 
     name: str = option(
@@ -232,6 +239,11 @@ class FinetuneConfig(StageConfig):
         ge=0,
         le=100,
     )
+    target: str = target_option()
+    max_hours: float | None = max_hours_option()
+    max_cost: float | None = max_cost_option()
+    price_per_hour: float | None = price_option()
+    mirror: str = mirror_option()
     report_to: str = report_to_option()
     project: str = project_option()
     webhook: str = webhook_option()

@@ -71,6 +71,12 @@ def unit_of(metric: str) -> str:
     return definition.unit if definition else ""
 
 
+def is_share(metric: str) -> bool:
+    """Returns whether values of a metric are fractions, which people read as percentages."""
+    name = metric.partition("/")[0].removesuffix("_std")
+    return name.endswith("accuracy") or "mean_over_" in name
+
+
 declare_metrics(
     (
         _quality("loss", "Training loss", "minimize", "nats"),

@@ -72,7 +72,6 @@ WEBHOOK_PATTERN = (
     r"^$|^https://[^\s/]+/?\S*$|^http://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?(/\S*)?$"
 )
 CLUSTER_PATTERN = r"^$|^ray(://[^\s/@]+)?$"
-TARGET_PATTERN = r"^$|^(ssh|hf|tpu|sky)://\S*$"
 LANGUAGE_PATTERN = r"^[A-Za-z, -]*$"
 
 # The Hub accepts more: https://huggingface.co/docs/hub/repositories-licenses.

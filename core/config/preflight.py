@@ -1,17 +1,17 @@
-"""Options of the TPU check."""
+"""Options of the check on a TPU or GPU."""
 
 from __future__ import annotations
 
 from pydantic import model_validator
 
 from core.config.options import option
-from core.config.topologies import TOPOLOGIES
+from core.config.topologies import GPUS, TOPOLOGIES
 from core.config.train import TrainConfig
 from core.errors import ConfigError
 
 
 class PreflightConfig(TrainConfig):
-    """Options for estimating needs and cost on a TPU."""
+    """Options for estimating needs and cost on a TPU or GPU."""
 
     not_inherited = frozenset(
         {
@@ -31,10 +31,10 @@ class PreflightConfig(TrainConfig):
 
     topology: str = option(
         "v5e-8",
-        "TPU type and number of cores or chips.",
+        "TPU type and number of cores or chips, or GPUs.",
         group="Preflight",
         basic=True,
-        choices=tuple(TOPOLOGIES),
+        choices=(*TOPOLOGIES, *GPUS),
     )
     price_per_chip_hour: float | None = option(
         None,
@@ -80,7 +80,7 @@ class PreflightConfig(TrainConfig):
                 "The check runs on this machine",
                 expected="no target",
                 received=self.target,
-                fix="leave target out, and name the TPU with topology",
+                fix="leave target out, and name the TPU or GPU with topology",
                 field="target",
             )
         return self

@@ -6,16 +6,37 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from core.architecture.family import Family, Values, WriteUp
+from core.architecture.family import NO_DROPOUT, Family, Values, WriteUp
 from core.families import find_family, list_family_names
 
 
 @dataclass(frozen=True)
+class PowerLaw:
+    """A setting by the number of parameters, those of embeddings excluded.
+
+    Source: https://arxiv.org/abs/2406.19146, whose smallest model has 108 million.
+    """
+
+    at_108_million: float
+    exponent: float
+
+    def __call__(self, parameters: int) -> float:
+        return float(self.at_108_million * (parameters / 108e6) ** self.exponent)
+
+
+@dataclass(frozen=True)
 class Preset:
-    """A preset's values and overrides."""
+    """A preset's values and overrides, and what follows from the size of the model.
+
+    Attributes:
+        learning_rate: Peak learning rate; None: the optimizer decides.
+        tokens_per_step: Tokens on all devices; None: the number of sequences decides.
+    """
 
     values: Values
     variants: Mapping[str, Values] = field(default_factory=dict)
+    learning_rate: PowerLaw | None = None
+    tokens_per_step: PowerLaw | None = None
 
     def values_for(self, variant: object) -> dict[str, Any]:
         own = self.variants.get(variant, {}) if isinstance(variant, str) else {}
@@ -132,6 +153,56 @@ _FLAX_TRAINING = Preset(
     },
     _for_training("flax"),
 )
+# Source: https://github.com/huggingface/smollm, text/pretraining/smollm2.
+_SMOLLM2_TRAINING = Preset(
+    {
+        "per_replica_batch_size": 8,
+        "num_train_epochs": 1.0,
+        "optimizer": "adamw",
+        "learning_rate": 3e-3,
+        "lr_scheduler_type": "warmup_stable_decay",
+        "weight_decay": 0.01,
+        "adam_beta1": 0.9,
+        "adam_beta2": 0.95,
+        "adam_epsilon": 1e-8,
+        "max_grad_norm": 1.0,
+        "warmup_ratio": 0.0,
+        "warmup_steps": 2000,
+        "mlm_probability": None,
+        **NO_DROPOUT,
+        "intra_document_masking": False,
+    },
+    _for_training("smollm2"),
+)
+# Source: https://github.com/jzhang38/TinyLlama, pretrain/tinyllama.py; there the learning rate ends
+# at a tenth of its peak.
+_TINYLLAMA_TRAINING = Preset(
+    {
+        **_SMOLLM2_TRAINING.values,
+        "learning_rate": 4e-4,
+        "lr_scheduler_type": "cosine",
+        "weight_decay": 0.1,
+    },
+    _for_training("tinyllama"),
+)
+# Source: https://github.com/allenai/OLMo-core, model_ladder/wsds_chinchilla_run_configurator.py;
+# there embeddings don't decay.
+_OLMO_LADDER_TRAINING = Preset(
+    {
+        **_SMOLLM2_TRAINING.values,
+        "per_replica_batch_size": None,
+        "num_train_epochs": None,
+        "learning_rate": None,
+        "decay_ratio": 0.1,
+        "weight_decay": 0.1,
+        "adam_beta2": None,
+        "warmup_ratio": None,
+        "warmup_steps": None,
+    },
+    _for_training("olmo-ladder"),
+    learning_rate=PowerLaw(0.0047 / 2, -1 / 3),
+    tokens_per_step=PowerLaw(160 * 2048, 2 / 3),
+)
 # docs/recipe.md gives each value's effect.
 _FAST_TRAINING = Preset(
     {
@@ -142,7 +213,7 @@ _FAST_TRAINING = Preset(
         "adam_learning_rate_ratio": 0.5,
         "muon_momentum": 0.9,
         "lr_scheduler_type": "linear",
-        "weight_decay": 0.01,
+        "weight_decay": None,
         "adam_beta1": 0.9,
         "adam_beta2": 0.98,
         "adam_epsilon": 1e-8,
@@ -159,7 +230,14 @@ _FAST_TRAINING = Preset(
     },
     _for_training("fast"),
 )
-TRAINING_PRESETS = {"fast": _FAST_TRAINING, "classic": _CLASSIC_TRAINING, "flax": _FLAX_TRAINING}
+TRAINING_PRESETS = {
+    "fast": _FAST_TRAINING,
+    "classic": _CLASSIC_TRAINING,
+    "flax": _FLAX_TRAINING,
+    "smollm2": _SMOLLM2_TRAINING,
+    "tinyllama": _TINYLLAMA_TRAINING,
+    "olmo-ladder": _OLMO_LADDER_TRAINING,
+}
 
 
 def write_up_of(preset: str, family: str) -> WriteUp | None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
+from core.config import targets
 from core.config.base import StageConfig
 from core.config.corpus import CorpusConfig
-from core.config.options import FAMILY_OPTIONS, TARGET_PATTERN, Family, Size, option
+from core.config.options import FAMILY_OPTIONS, Family, Size, option
 
 
 class PretrainConfig(StageConfig):
@@ -36,6 +37,6 @@ class PretrainConfig(StageConfig):
         "The machine that trains; empty: this one.",
         title="Address",
         details="docs/remote.md lists the kinds of addresses.",
-        pattern=TARGET_PATTERN,
+        pattern=targets.PATTERN,
     )
     seed: int = option(0, "Seeds initial weights, data order and masks.", ge=0, lt=1 << 31)

@@ -96,6 +96,13 @@ class PushConfig(StageConfig):
         group="Model",
         basic=True,
     )
+    exports: bool = option(
+        False,
+        "Also send the model's exports, such as GGUF and ONNX files.",
+        title="Add exports",
+        group="Model",
+        is_later=True,
+    )
     dry_run: bool = option(
         False, "Only show the files and the card; nothing is sent.", group="Where"
     )

@@ -95,6 +95,16 @@ class ShardConfig(StageConfig):
         "Makes one padded sequence of each line.",
         details="Masked LM only. Longer lines are cut.",
     )
+    packing: Literal["stream", "best_fit"] = option(
+        "stream",
+        "How documents share sequences.",
+        details="Causal LM only.",
+        options={
+            "stream": ("Stream", "one after another; those at the end of a sequence are cut"),
+            "best_fit": ("Best fit", "whole documents where they fit, and padding: for long ones"),
+        },
+        is_later=True,
+    )
     split: Literal["all", "train", "validation"] = option(
         "all",
         "Split to write.",

@@ -97,9 +97,20 @@ class SourceConfig(StageConfig):
     )
     encoding: str = option(
         "",
-        "Character encoding, such as utf-16 or cp949; empty means UTF-8.",
+        "Such as utf-16 or cp949; empty means UTF-8, auto what each file seems to have.",
+        title="Character encoding",
         group="Files",
-        choices=("utf-16", "cp1252", "cp949", "cp932", "gb18030", "big5", "cp1251", "iso8859-2"),
+        choices=(
+            "auto",
+            "utf-16",
+            "cp1252",
+            "cp949",
+            "cp932",
+            "gb18030",
+            "big5",
+            "cp1251",
+            "iso8859-2",
+        ),
     )
     encoding_errors: EncodingErrors = option(
         "strict",
@@ -263,8 +274,9 @@ def _ambiguous_source(given: Mapping[str, Any], sources: Iterable[str]) -> Confi
         expected="files, a dataset on the Hub, a cleaned corpus or several sources; or an "
         "explicit source",
         received=" and ".join(
-            name if name == "sources" else f"{name}={value}" for name, value in given.items()
+            f"⟬{name}⟭" if name == "sources" else f"⟬{name}={value}⟭"
+            for name, value in given.items()
         ),
-        fix=f"set source to {' or '.join(sources)}, or remove one of them",
+        fix=f"set ⟬source⟭ to {' or '.join(sources)}, or remove one of them",
         field="source",
     )

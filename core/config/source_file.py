@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from core.config.named_source import NamedSource
-from core.config.toml_file import TomlFileError, read_toml
+from core.config.toml_file import read_toml
 from core.errors import ConfigError
 
 _KINDS: dict[type, tuple[tuple[type, ...], str]] = {
@@ -33,19 +33,12 @@ def load_sources(path: str | Path) -> tuple[NamedSource, ...]:
         ConfigError: With the file, the source and the key.
     """
     file = Path(path)
-    tables = _tables(file)
+    tables = read_toml(
+        file, "The file of sources", field="corpus_name", expected=f"a table per source: {_EXAMPLE}"
+    )
     if not tables:
         raise _file_error(file, "names no source", _EXAMPLE, "an empty file", "add a table")
     return tuple(_source(file, name, table) for name, table in tables.items())
-
-
-def _tables(file: Path) -> dict[str, Any]:
-    try:
-        return read_toml(file)
-    except TomlFileError as error:
-        is_syntax = error.problem == "isn't TOML"
-        expected = f"a table per source: {_EXAMPLE}" if is_syntax else error.expected
-        raise _file_error(file, error.problem, expected, error.received, error.fix) from error
 
 
 def _source(file: Path, name: str, table: Any) -> NamedSource:
@@ -64,15 +57,13 @@ def _source(file: Path, name: str, table: Any) -> NamedSource:
         _check_type(file, name, key, value)
     if not table:
         raise _file_error(
-            file, f"has an empty source {name}", _EXAMPLE, "no key", "add path or dataset_name",
+            file, f"has an empty source {name}", _EXAMPLE, "no key", "add ⟬path⟭ or ⟬dataset_name⟭",
         )  # fmt: skip
     try:
         return NamedSource(name=name, **{key: _placed(file, key, table[key]) for key in table})
     except ConfigError as error:
-        raise ConfigError(
-            f"The source {name} of {file} is wrong: {error.problem}", expected=error.expected,
-            received=error.received, fix=error.fix, field=error.field,
-        ) from error  # fmt: skip
+        problem = f"The source {name} of {file} is wrong: {error.texts['problem']}"
+        raise ConfigError.like(error, problem=problem) from error
 
 
 def _check_type(file: Path, name: str, key: str, value: Any) -> None:

@@ -41,9 +41,9 @@ def _added(texts: Sequence[str], common: Mapping[str, Any]) -> list[NamedSource]
 def _unused_error(file: str, name: str) -> ConfigError:
     flag = flag_of(name, NamedSource.model_fields[name])
     return ConfigError(
-        f"--{flag} has no effect on the sources of {file}",
-        expected=f"{name} in the file, for each source",
-        received=f"--{flag}",
-        fix=f"write {name} below the name of the source in {file}",
+        f"⟬--{flag}⟭ has no effect on the sources of {file}",
+        expected=f"⟬{name}⟭ in the file, for each source",
+        received=f"⟬--{flag}⟭",
+        fix=f"write ⟬{name}⟭ below the name of the source in {file}",
         field=name,
     )

@@ -9,10 +9,7 @@ _MOST = 3
 
 
 def suggest_names(name: str, known: Iterable[str], otherwise: str) -> str:
-    """Returns the known names nearest to a wrong one, in quotes; `otherwise` if none is near.
-
-    In quotes, the web app doesn't replace them by labels, which a file or program can't use.
-    """
+    """Returns the known names nearest to a wrong one, in quotes; `otherwise` if none is near."""
     plain = list(known)
     near = difflib.get_close_matches(name.replace("-", "_").lower(), plain, n=_MOST, cutoff=0.5)
     near += [

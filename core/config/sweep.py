@@ -129,9 +129,9 @@ class SweepConfig(StageConfig):
         if self.max_cost is None or self.base.get("target"):
             return self
         raise ConfigError(
-            "max_cost doesn't go with a sweep on this machine",
-            expected="target in the table base, or no max_cost",
-            received=f"max_cost = {self.max_cost:g}, and no target",
-            fix="set target, or limit the sweep with max_runs or max_hours",
+            "⟬max_cost⟭ doesn't go with a sweep on this machine",
+            expected="target in the table base, or no ⟬max_cost⟭",
+            received=f"⟬max_cost⟭ = {self.max_cost:g}, and no target",
+            fix="set target, or limit the sweep with max_runs or ⟬max_hours⟭",
             field="max_cost",
         )

@@ -63,6 +63,19 @@ class TokenizerConfig(StageConfig):
         },
         basic=True,
     )
+    pre_tokenization: Literal["gpt2", "smollm", "qwen2", "llama3"] = option(
+        "gpt2",
+        "Splits text into words, within which bytes are merged.",
+        details="Byte-level BPE only. llama.cpp knows all of them.",
+        options={
+            "gpt2": ("GPT-2", "numbers are whole, as in RoBERTa and BART"),
+            "smollm": ("SmolLM", "as GPT-2's, with single digits"),
+            "qwen2": ("Qwen2", "single digits; punctuation joins the word after it"),
+            "llama3": ("Llama 3", "as Qwen2's, with up to three digits"),
+        },
+        title="Pre-tokenization",
+        is_later=True,
+    )
     vocab_size: int | None = option(
         None,
         "Special tokens included; empty: follows from the text.",

@@ -6,45 +6,50 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from core.errors import ConfigError
+
 _MOST_BYTES = 1 << 20
 
 
-class TomlFileError(Exception):
-    """A file can't be read as TOML; a caller adds the file's purpose.
+def read_toml(file: Path, purpose: str, **shown: str) -> dict[str, Any]:
+    """Reads a TOML file of at most 1 MiB; raises as `parse_toml`.
 
     Args:
-        problem: Continues "The file F ...".
+        purpose: Begins errors, such as "The file of the sweep".
+        **shown: `expected` of a file that isn't TOML, and the `field` of errors.
     """
-
-    def __init__(self, problem: str, *, expected: str, received: str, fix: str) -> None:
-        self.problem, self.expected, self.received, self.fix = problem, expected, received, fix
-        super().__init__(problem)
-
-
-def read_toml(file: Path) -> dict[str, Any]:
-    """Reads a TOML file of at most 1 MiB; raises TomlFileError."""
     try:
         with file.open("rb") as stream:
             data = stream.read(_MOST_BYTES + 1)
     except OSError as error:
-        raise TomlFileError(
-            "can't be read", expected="a TOML file", received=str(error.strerror or error),
+        raise ConfigError(
+            f"{purpose} {file} can't be read",
+            expected="a TOML file",
+            received=str(error.strerror or error),
             fix="check the path",
-        ) from error  # fmt: skip
-    return parse_toml(data)
+            field=shown["field"],
+        ) from error
+    return parse_toml(data, f"{purpose} {file}", **shown)
 
 
-def parse_toml(data: bytes) -> dict[str, Any]:
-    """Parses TOML of at most 1 MiB; raises TomlFileError."""
+def parse_toml(
+    data: bytes, name: str, *, field: str, expected: str = "tables of keys and values"
+) -> dict[str, Any]:
+    """Parses TOML of at most 1 MiB; raises ConfigError, which begins with the name."""
     if len(data) > _MOST_BYTES:
-        raise TomlFileError(
-            "is too large", expected=f"at most {_MOST_BYTES:,} bytes", received="more",
+        raise ConfigError(
+            f"{name} is too large",
+            expected=f"at most {_MOST_BYTES:,} bytes",
             fix="check that it is the right file",
-        )  # fmt: skip
+            field=field,
+        )
     try:
         return tomllib.loads(data.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
-        raise TomlFileError(
-            "isn't TOML", expected="tables of keys and values", received=str(error),
+        raise ConfigError(
+            f"{name} isn't TOML",
+            expected=expected,
+            received=str(error),
             fix="correct the file at that position",
-        ) from error  # fmt: skip
+            field=field,
+        ) from error

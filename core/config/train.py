@@ -6,7 +6,6 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import field_validator, model_validator
 
-from core.config.base import StageConfig
 from core.config.evaluate import as_training_option
 from core.config.mixture import mixture_text, parse_mixture
 from core.config.options import (
@@ -14,14 +13,20 @@ from core.config.options import (
     FAMILY_OPTIONS,
     HUB_ID_PATTERN,
     LICENSES,
-    MIRROR_PATTERN,
     OBJECTIVE_OPTIONS,
-    TARGET_PATTERN,
     Family,
     Size,
     option,
 )
 from core.config.presets import TRAINING_PRESETS
+from core.config.remote import (
+    RemoteConfig,
+    max_cost_option,
+    max_hours_option,
+    mirror_option,
+    price_option,
+    target_option,
+)
 from core.config.reporting import (
     WebhookFormat,
     project_option,
@@ -34,7 +39,9 @@ from core.config.word_marks import BABYLM, NO_MARKS, parse_word_marks
 from core.errors import ConfigError
 from core.network.hub_ids import check_hub_id
 
-TrainPresetName = Literal["fast", "classic", "flax", "custom"]
+TrainPresetName = Literal[
+    "fast", "classic", "flax", "smollm2", "tinyllama", "olmo-ladder", "custom"
+]
 # They choose what the target decides.
 _NOT_ELSEWHERE = ("num_processes", "process_id", "coordinator_address")
 
@@ -46,6 +53,9 @@ _USUAL_VALUES: dict[str, Any] = {
     "hidden_dropout_prob": 0.0,
     "attention_probs_dropout_prob": 0.0,
     "intra_document_masking": False,
+    "warmup_ratio": 0.05,
+    "adam_beta2": 0.99,
+    "weight_decay": 0.01,
 }
 
 T = TypeVar("T", bound="TrainConfig")
@@ -61,13 +71,18 @@ def automatic_fields(config: TrainConfig) -> list[str]:
     ]
 
 
+def usual_value(name: str) -> Any:
+    """Returns the value of an automatic setting that nothing derives."""
+    return _USUAL_VALUES[name]
+
+
 def with_usual_values(config: T) -> T:
     """Returns the config with usual values for what is automatic."""
     names = automatic_fields(config)
     return config.model_copy(update={name: _USUAL_VALUES[name] for name in names})
 
 
-class TrainConfig(StageConfig):
+class TrainConfig(RemoteConfig):
     """Options for training a model."""
 
     presets = TRAINING_PRESETS
@@ -87,6 +102,9 @@ class TrainConfig(StageConfig):
             "fast": ("Fast", "our recipe for the lowest loss in a given time"),
             "classic": ("Classic", "published values of the TPU example"),
             "flax": ("Flax", "published values of the family's Flax example, or ModernBERT's own"),
+            "smollm2": ("SmolLM2", "published values for Llama models of 135M and 360M"),
+            "tinyllama": ("TinyLlama", "published values for a Llama model of 1.1B"),
+            "olmo-ladder": ("OLMo ladder", "published values that follow from the parameters"),
             "custom": ("Custom", "default values"),
         },
         basic=True,
@@ -147,49 +165,10 @@ class TrainConfig(StageConfig):
         group="Data",
         artifact="tokenizer",
     )
-    target: str = option(
-        "",
-        "The machine that trains; empty: this one.",
-        details=(
-            "ssh://[user@]host[:port], hf://flavor, tpu://type?zone=…&project=… or "
-            "sky://resources: docs/remote.md."
-        ),
-        title="Address",
-        group="Where to run",
-        basic=True,
-        pattern=TARGET_PATTERN,
-        identity=False,
-    )
-    max_hours: float | None = option(
-        None,
-        "The machine saves and ends after so many hours; empty: no limit.",
-        title="Hours at most",
-        group="Where to run",
-        basic=True,
-        gt=0,
-        le=10_000,
-        identity=False,
-    )
-    max_cost: float | None = option(
-        None,
-        "US dollars after which the machine saves and ends; empty: no limit.",
-        title="Dollars at most",
-        group="Where to run",
-        basic=True,
-        gt=0,
-        le=1_000_000,
-        identity=False,
-    )
-    price_per_hour: float | None = option(
-        None,
-        "US dollars per hour of the machine; empty: as the target says.",
-        title="Price per hour",
-        group="Where to run",
-        basic=True,
-        ge=0,
-        le=100_000,
-        identity=False,
-    )
+    target: str = target_option()
+    max_hours: float | None = max_hours_option()
+    max_cost: float | None = max_cost_option()
+    price_per_hour: float | None = price_option()
     objective: Literal["auto", "mlm", "clm", "span_corruption", "denoising"] = option(
         "auto",
         "Pretraining objective.",
@@ -443,17 +422,19 @@ class TrainConfig(StageConfig):
         group="Optimizer",
         ge=0,
     )
-    warmup_ratio: float = option(
+    warmup_ratio: float | None = option(
         0.05,
-        "Share of the steps, if warm-up steps are empty.",
+        "Share of the steps, if warm-up steps are empty; empty: a token per parameter.",
         title="Warm-up ratio",
+        automatic=True,
         group="Optimizer",
         ge=0,
         le=1,
     )
-    weight_decay: float = option(
+    weight_decay: float | None = option(
         1e-3,
-        "Decoupled; not applied to norms and biases.",
+        "Decoupled; not applied to norms and biases; empty: follows from the epochs.",
+        automatic=True,
         group="Optimizer",
         ge=0,
         le=1,
@@ -471,8 +452,14 @@ class TrainConfig(StageConfig):
     adam_beta1: float = option(
         0.9, "Decay of AdamW's first moment.", title="Adam beta 1", group="Optimizer", ge=0, lt=1
     )
-    adam_beta2: float = option(
-        0.999, "Decay of AdamW's second moment.", title="Adam beta 2", group="Optimizer", ge=0, lt=1
+    adam_beta2: float | None = option(
+        0.999,
+        "Decay of AdamW's second moment; empty: follows from the tokens per step.",
+        title="Adam beta 2",
+        automatic=True,
+        group="Optimizer",
+        ge=0,
+        lt=1,
     )
     adam_epsilon: float = option(1e-8, "AdamW's epsilon.", group="Optimizer", gt=0, le=1)
     max_grad_norm: float | None = option(
@@ -505,8 +492,8 @@ class TrainConfig(StageConfig):
         None,
         "Tokens attend only to their own document; not set: if documents are short.",
         automatic=True,
-        details="Masked LM only. Short documents share a sequence, and attend to each other "
-        "without it. Slower on GPUs and TPUs.",
+        details="Masked and causal LM. Short documents share a sequence, and attend to each "
+        "other without it. Slower on GPUs and TPUs.",
         title="Intra-document masking",
         group="Objective",
         is_later=True,
@@ -840,18 +827,7 @@ class TrainConfig(StageConfig):
         group="Device",
         identity=False,
     )
-    mirror: str = option(
-        "",
-        "Address that receives events, checkpoints and the model during the run.",
-        details=(
-            "gs://bucket/folder, s3://bucket/folder, hf://buckets/owner/name, ssh://host/folder or "
-            "file:///folder. Another machine follows the run there: docs/remote.md."
-        ),
-        group="Where to run",
-        pattern=MIRROR_PATTERN,
-        path=True,
-        identity=False,
-    )
+    mirror: str = mirror_option()
     num_processes: int | None = option(
         None,
         "Processes that share the run; empty: one.",
@@ -913,19 +889,19 @@ class TrainConfig(StageConfig):
         sources = parse_mixture(self.mixture)
         if self.mixture_temperature is not None and not (sources and sources[0].weight is None):
             raise ConfigError(
-                "mixture_temperature needs a mixture without weights",
-                expected="names only, such as mixture=english korean",
-                received=f"mixture={self.mixture!r} and temperature {self.mixture_temperature:g}",
+                "⟬mixture_temperature⟭ needs a mixture without weights",
+                expected="names only, such as ⟬mixture=english⟭ korean",
+                received=f"⟬mixture={self.mixture!r}⟭ and temperature {self.mixture_temperature:g}",
                 fix="leave out the weights or the temperature",
                 field="mixture_temperature",
             )
         for name in ("shards", "max_train_examples"):
             if sources and getattr(self, name):
                 raise ConfigError(
-                    f"A mixture doesn't go with {name}",
-                    expected=f"mixture or {name}",
-                    received=f"both: {name}={getattr(self, name)}",
-                    fix=f"leave {name} empty",
+                    f"A mixture doesn't go with ⟬{name}⟭",
+                    expected=f"⟬mixture⟭ or ⟬{name}⟭",
+                    received=f"both: ⟬{name}={getattr(self, name)}⟭",
+                    fix=f"leave ⟬{name}⟭ empty",
                     field=name,
                 )
         return self
@@ -947,27 +923,17 @@ class TrainConfig(StageConfig):
     def _check_engine(self) -> TrainConfig:
         if self.engine == "tensorflow" and self.sharding == "fsdp":
             raise ConfigError(
-                "TensorFlow doesn't support sharding=fsdp",
-                expected="engine jax (or auto) with sharding=fsdp",
-                received="engine tensorflow with sharding=fsdp",
-                fix="set engine to auto or jax, or sharding to data",
+                "TensorFlow doesn't support ⟬sharding=fsdp⟭",
+                expected="engine jax (or auto) with ⟬sharding=fsdp⟭",
+                received="engine tensorflow with ⟬sharding=fsdp⟭",
+                fix="set ⟬engine⟭ to auto or jax, or ⟬sharding⟭ to data",
                 field="sharding",
             )
         return self
 
     @model_validator(mode="after")
     def _check_target(self) -> TrainConfig:
-        limits = ("max_hours", "max_cost", "price_per_hour")
         if not self.target:
-            given = next((name for name in limits if getattr(self, name) is not None), "")
-            if given:
-                raise ConfigError(
-                    f"{given} is a limit of a machine elsewhere, and there is no target",
-                    expected="a target, or none of " + ", ".join(limits),
-                    received=f"{given}={getattr(self, given)} without a target",
-                    fix=f"set target too, or leave {given} out",
-                    field=given,
-                )
             return self
         for name in _NOT_ELSEWHERE:
             if value := getattr(self, name):
@@ -992,7 +958,7 @@ class TrainConfig(StageConfig):
 
 def _needs_other(name: str, expected: str, received: str, fix: str) -> ConfigError:
     return ConfigError(
-        f"{name} doesn't go with the target",
+        f"⟬{name}⟭ doesn't go with the target",
         expected=expected,
         received=received,
         fix=fix,

@@ -41,10 +41,10 @@ def changed_values(config: StageConfig) -> dict[str, Any]:
 def unused_error(name: str, value: Any, reason: str, expected: str = "no value") -> ConfigError:
     """Returns the error for an option with a value that has no effect."""
     return ConfigError(
-        f"{name} has no effect {reason}",
+        f"⟬{name}⟭ has no effect {reason}",
         expected=expected,
         received=repr(value),
-        fix=f"leave out {name}",
+        fix=f"leave out ⟬{name}⟭",
         field=name,
     )
 

@@ -19,10 +19,10 @@ _ADVICE = {
     "skip_failing_parts": "choose another dataset, or report it to the dataset's owner",
     "skip_unreadable": "give this account read access, or choose other files with a pattern",
     "source": "check that this machine is online, choose another dataset, or download its files "
-    "and set path to a file or a folder",
+    "and set ⟬path⟭ to a file or a folder",
     "text_unit": _SHORTER,
 }
-_SHORTER_TEXT = "set text_unit to line if a file is one document, or shorten the longest document"
+_SHORTER_TEXT = "set ⟬text_unit⟭ to line if a file is one document, or shorten the longest document"
 
 
 @contextmanager

@@ -47,8 +47,8 @@ def check_is_named(config: EvaluateConfig) -> None:
         raise ConfigError(
             "There is no text to evaluate on",
             expected="a file, a folder, a pattern, or a dataset on the Hub",
-            received="neither path nor dataset_name",
-            fix="set path or dataset_name",
+            received="neither ⟬path⟭ nor ⟬dataset_name⟭",
+            fix="set ⟬path⟭ or ⟬dataset_name⟭",
             field="path",
         )
 
@@ -57,8 +57,7 @@ def no_text_error(config: EvaluateConfig) -> CorpusError:
     return CorpusError(
         f"{config.path or config.dataset} contains no text to score",
         expected="at least one document with a token",
-        received="none",
-        fix=f"choose another {'file' if config.path else 'dataset'}, or check text_column",
+        fix=f"choose another {'file' if config.path else 'dataset'}, or check ⟬text_column⟭",
         field="path" if config.path else "dataset_name",
     )
 

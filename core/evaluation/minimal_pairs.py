@@ -114,7 +114,6 @@ def _check(scorer: TokenScorer, ids: Ids, place: str) -> None:
         raise ConfigError(
             f"{place} has a sentence without tokens",
             expected="a sentence of which the tokenizer keeps something",
-            received="no tokens",
             fix="correct or remove the pair",
             field="path",
         )

@@ -82,7 +82,7 @@ def _check_fields(config: EvaluateConfig) -> None:
             "Both sentences of a pair would be read from the same field",
             expected="two different fields",
             received=f"{config.good_field!r} twice",
-            fix="correct good_field or bad_field",
+            fix="correct ⟬good_field⟭ or ⟬bad_field⟭",
             field="good_field",
         )
 
@@ -91,7 +91,6 @@ def _no_pairs(config: EvaluateConfig) -> CorpusError:
     return CorpusError(
         f"{config.path or config.dataset} has no minimal pairs",
         expected=f'lines such as {{"{config.good_field}": "...", "{config.bad_field}": "..."}}',
-        received="no line with text",
         fix="choose another file",
         field="path" if config.path else "dataset_name",
     )
@@ -154,7 +153,7 @@ def _sentence(record: _Record, config: EvaluateConfig, option: str) -> str:
         f"{record.place} has no sentence in the field {name!r}",
         expected="a sentence",
         received="an empty text" if isinstance(value, str) else shown(value),
-        fix=f"correct the data, or set {option} to the field with the sentence",
+        fix=f"correct the data, or set ⟬{option}⟭ to the field with the sentence",
         field=option,
     )
 
@@ -179,7 +178,7 @@ def _value(record: _Record, config: EvaluateConfig, option: str) -> Any:
         f"{record.place} has no field {name!r}",
         expected=f"one of the fields {fields}",
         received=name or "nothing",
-        fix=f"set {option} to the right field",
+        fix=f"set ⟬{option}⟭ to the right field",
         field=option,
     )
 

@@ -15,6 +15,7 @@ from core.config.evaluate import EvaluateConfig
 from core.corpus.report import count_skipped, describe_skipped
 from core.errors import ConfigError
 from core.evaluation.documents import no_text_error, read_documents
+from core.evaluation.names import short_names
 from core.inference.likelihood import TokenScorer, TokenSequence
 from core.records.events import Reporter
 
@@ -85,7 +86,10 @@ def evaluate_text(
     if not total.tokens:
         raise no_text_error(config)
     _warn(total, reporter)
-    figures = {**total.to_json(), "context_tokens": context, "by_source": by_source}
+    # Files are named as on another machine, where they lie in another folder.
+    names = short_names(list(by_source)) if config.path else {}
+    named = {names.get(name, name): figures for name, figures in by_source.items()}
+    figures = {**total.to_json(), "context_tokens": context, "by_source": named}
     if not rows:
         return figures
     without_text = sum(rows.values()) - rows["rows"]
@@ -123,7 +127,7 @@ def _context(config: EvaluateConfig, scorer: TokenScorer) -> int:
             "The context is longer than the model's",
             expected=f"at most {scorer.longest} tokens",
             received=str(config.context_tokens),
-            fix="set context_tokens to a lower value, or leave it empty",
+            fix="set ⟬context_tokens⟭ to a lower value, or leave it empty",
             field="context_tokens",
         )
     return config.context_tokens

@@ -31,7 +31,7 @@ def find_unused(config: EvaluateConfig) -> dict[str, str]:
         if task != config.task:
             reasons |= dict.fromkeys(names, f"on {_TASKS[config.task]}")
     if config.path:
-        reasons |= dict.fromkeys(OF_DATASETS, "together with path, whose files are read instead")
+        reasons |= dict.fromkeys(OF_DATASETS, "together with ⟬path⟭, whose files are read instead")
     else:
         reasons |= dict.fromkeys(OF_FILES, "on a dataset on the Hub")
     changed = changed_values(config)

@@ -18,12 +18,12 @@ _SHORTER = "shorten the longest row, or leave it out"
 _ADVICE = {
     "delimiter": "separate the cells of .csv files by commas and those of .tsv files by tabs, and "
     "quote cells of .csv files that contain commas",
-    "encoding_errors": "set encoding to that of the file, or correct these bytes",
+    "encoding_errors": "set ⟬encoding⟭ to that of the file, or correct these bytes",
     "file_format": _SUFFIXES,
     "max_document_mb": _SHORTER,
     "max_unpack_ratio": "unpack the file first if it is the right one",
     "skip_unreadable": "give this account read access, or choose other files with a pattern",
-    "source": "check that this machine is online, or download the files and set train_path",
+    "source": "check that this machine is online, or download the files and set ⟬train_path⟭",
     "text_unit": _SHORTER,
 }
 

@@ -55,18 +55,19 @@ def check_different(texts: Sequence[str], label: str) -> None:
     for name, option in zip(texts, ("text_column", "text_pair_column"), strict=False):
         if name == label:
             raise ConfigError(
-                f"{option} and label_column are the same column, so the model would read the label",
+                f"⟬{option}⟭ and ⟬label_column⟭ are the same column, so the model would read the "
+                "label",
                 expected="different columns",
                 received=f"{name!r} for both",
-                fix=f"set {option} or label_column to another column",
+                fix=f"set ⟬{option}⟭ or ⟬label_column⟭ to another column",
                 field=option,
             )
     if len(set(texts)) < len(texts):
         raise ConfigError(
-            "text_column and text_pair_column are the same column",
+            "⟬text_column⟭ and ⟬text_pair_column⟭ are the same column",
             expected="different columns",
             received=f"{texts[0]!r} for both",
-            fix="set text_pair_column to the column with the second text, or leave it empty",
+            fix="set ⟬text_pair_column⟭ to the column with the second text, or leave it empty",
             field="text_pair_column",
         )
 
@@ -78,7 +79,7 @@ def _named(columns: Sequence[str], name: str, option: str) -> str:
         f"The examples have no column {name!r}",
         expected="one of the columns " + (", ".join(columns[:20]) or "(none)"),
         received=name,
-        fix=f"set {option} to an existing column",
+        fix=f"set ⟬{option}⟭ to an existing column",
         field=option,
     )
 
@@ -95,6 +96,6 @@ def _unclear(columns: Sequence[str], option: str, what: str, usual: Sequence[str
         f"It is unclear which column has {what}",
         expected=f"exactly one column named {', '.join(usual)}",
         received="the columns " + (", ".join(columns[:20]) or "(none)"),
-        fix=f"set {option} to the right column",
+        fix=f"set ⟬{option}⟭ to the right column",
         field=option,
     )

@@ -270,17 +270,17 @@ def _no_column(option: str, column: str, expected: str) -> ConfigError:
         f"The column with the {'words' if option == 'text_column' else 'tags'} doesn't exist",
         expected=expected,
         received=column,
-        fix=f"set {option} to an existing column, or choose another file",
+        fix=f"set ⟬{option}⟭ to an existing column, or choose another file",
         field=option,
     )
 
 
 def _refused(option: str, received: str, expected: str) -> ConfigError:
     return ConfigError(
-        f"{option}={received} has no effect on files of tagged words",
+        f"⟬{option}={received}⟭ has no effect on files of tagged words",
         expected=expected,
         received=received,
-        fix=f"leave out {option}",
+        fix=f"leave out ⟬{option}⟭",
         field=option,
     )
 
@@ -290,6 +290,6 @@ def _no_tags(path: str, column: str) -> CorpusError:
         f"No word of {path} has a tag in the column {column or 'upos'}",
         expected="a tag for at least some words",
         received=f"{_UNSPECIFIED} for all words",
-        fix=f"set label_column to another of {', '.join(_LAYERS)}, or choose another file",
+        fix=f"set ⟬label_column⟭ to another of {', '.join(_LAYERS)}, or choose another file",
         field="label_column",
     )

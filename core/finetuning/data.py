@@ -56,15 +56,7 @@ def read_splits(config: FinetuneConfig, note: Callable[[str], Any] | None = None
     Raises:
         ConfigError, CorpusError: They are missing, unreadable or unsuitable.
     """
-    if not config.train_path and not config.dataset_name:
-        raise ConfigError(
-            "There are no training examples",
-            expected="a training file, a dataset or a GLUE task",
-            received="nothing",
-            fix="set train_path or dataset_name, or choose a GLUE task",
-            field="train_path",
-        )
-    check_used(config)
+    _check_settings(config)
     limited = partial(sample, count=config.limit) if config.limit else iter
     part = _read(config, "train", limited, note)
     validation = _read(config, "validation", iter, note).examples
@@ -80,9 +72,20 @@ def read_splits(config: FinetuneConfig, note: Callable[[str], Any] | None = None
     return splits
 
 
+def _check_settings(config: FinetuneConfig) -> None:
+    if not config.train_path and not config.dataset_name:
+        raise ConfigError(
+            "There are no training examples",
+            expected="a training file, a dataset or a GLUE task",
+            fix="set ⟬train_path⟭ or ⟬dataset_name⟭, or choose a GLUE task",
+            field="train_path",
+        )
+    check_used(config)
+
+
 def check_files(config: FinetuneConfig) -> None:
     """Reads the first examples of each file; raises ConfigError or CorpusError."""
-    check_used(config)
+    _check_settings(config)
     for part in ("train", "validation", "test"):
         if getattr(config, f"{part}_path"):
             _read(config, part, lambda items: islice(items, _CHECKED))
@@ -141,7 +144,7 @@ def hold_out(
             received=f"{len(examples)} sentences with {len(_tags_of(examples))} tags"
             if task == "token_classification"
             else _describe_labels(examples),
-            fix=f"{_advice(examples, task, is_sample=is_sample)}, or set validation_path to a "
+            fix=f"{_advice(examples, task, is_sample=is_sample)}, or set ⟬validation_path⟭ to a "
             "development set",
             field="train_path",
         )
@@ -158,7 +161,7 @@ def _advice(examples: Found, task: FinetuneTask, *, is_sample: bool) -> str:
     if is_sample:
         return "raise limit"
     if task == "classification" and all(_is_number(example) for example in examples):
-        return "set task to regression if the labels are numbers, add examples"
+        return "set ⟬task⟭ to regression if the labels are numbers, add examples"
     return "add examples"
 
 
@@ -262,7 +265,8 @@ def _with_name(example: Example, names: Sequence[str], task: str) -> Example:
             f"{example.place} has a label that the GLUE task {task} lacks",
             expected=", ".join((*names, *by_number)),
             received=example.label,
-            fix="correct the label, or set task, text_column and label_column instead of glue",
+            fix="correct the label, or set ⟬task⟭, ⟬text_column⟭ and ⟬label_column⟭ instead of "
+            "⟬glue⟭",
             field="label_column",
         )
     return example._replace(label=label)

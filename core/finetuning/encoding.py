@@ -97,7 +97,6 @@ def check_not_empty(sequences: Sequence[TokenSequence], places: Sequence[str]) -
             raise CorpusError(
                 f"{place or 'A text'} has no token",
                 expected="a text of which the tokenizer keeps something",
-                received="an empty sequence",
                 fix="correct or remove it",
                 field="text_column",
             )

@@ -81,10 +81,10 @@ def _check_not_contradicted(config: FinetuneConfig, values: Mapping[str, str]) -
     for name, value in values.items():
         if name in changed and changed[name] != value:
             raise ConfigError(
-                f"{name} contradicts glue: the GLUE task {config.glue} sets {name} itself",
+                f"⟬{name}⟭ contradicts glue: the GLUE task {config.glue} sets ⟬{name}⟭ itself",
                 expected=f"no value, or {value!r}" if value else "no value",
                 received=repr(changed[name]),
-                fix=f"leave out {name}; for data of your own without GLUE's columns and labels, "
-                "leave out glue",
+                fix=f"leave out ⟬{name}⟭; for data of your own without GLUE's columns and labels, "
+                "leave out ⟬glue⟭",
                 field=name,
             )

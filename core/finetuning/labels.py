@@ -53,7 +53,7 @@ class Labels:
                 received=", ".join(names) or "no labels",
                 fix="raise limit, so that the sample has several classes"
                 if is_sample
-                else "add examples of another class, or set label_column to the column with the "
+                else "add examples of another class, or set ⟬label_column⟭ to the column with the "
                 "classes",
                 field="limit" if is_sample else "label_column",
             )
@@ -62,7 +62,7 @@ class Labels:
                 f"The training examples have {len(names):,} different labels",
                 expected=f"2 to {MOST_LABELS:,} classes",
                 received=", ".join(names[:5]),
-                fix="set label_column to the column with the classes, or task to regression",
+                fix="set ⟬label_column⟭ to the column with the classes, or ⟬task⟭ to regression",
                 field="label_column",
             )
         longest = max(names, key=len)
@@ -71,7 +71,7 @@ class Labels:
                 "A label of the training examples is too long for a class",
                 expected=f"at most {LONGEST_LABEL} characters",
                 received=f"{len(longest):,} characters: {shown(longest)}",
-                fix="set label_column to the column with the classes, or shorten their names",
+                fix="set ⟬label_column⟭ to the column with the classes, or shorten their names",
                 field="label_column",
             )
         return cls(tuple(names))

@@ -102,9 +102,14 @@ def write_classifier(folder: Path, weights: Weights, config: ClassifierConfig) -
         *body_mappings(architecture, head),
         *head_mappings(architecture, head, config.outputs),
     ]
-    (folder / hf.CONFIG_FILE).write_bytes(_encoded(config))
+    write_classifier_config(folder, config)
     tensors = hf.tensors_of(weights, mappings)
     save_file(tensors, folder / hf.WEIGHTS_FILE, metadata={"format": "pt"})
+
+
+def write_classifier_config(folder: Path, config: ClassifierConfig) -> None:
+    """Writes `config.json`."""
+    (folder / hf.CONFIG_FILE).write_bytes(_encoded(config))
 
 
 def check_loadable(config: ClassifierConfig) -> None:

@@ -18,6 +18,7 @@ from core.finetuning.data import read_splits
 from core.finetuning.encoding import TextEncoder
 from core.finetuning.examples import Example, Splits
 from core.finetuning.glue import with_glue
+from core.finetuning.heads import find_head
 from core.finetuning.names import RANDOM_INIT
 from core.finetuning.saving import (
     ClassifierConfig,
@@ -104,12 +105,12 @@ class _Finetuning:
         self._subject = subject
         self._splits = splits
         self._reporter = reporter
-        self._task: Task = make_task(config, splits)
+        self._head = find_head(architecture, kind)
+        self._task: Task = make_task(config, splits, adds_constant=self._head.adds_constant)
         if self._task.note:
             reporter.note(self._task.note)
         names = self._task.labels.names if self._task.labels else ()
         self._classifier = ClassifierConfig(architecture, kind, names)
-        self._head = self._classifier.head
         check_loadable(self._classifier)
         self.tokenizer: StudioTokenizer = load_tokenizer(subject.folder, architecture.vocab_size)
         self._uses_segments = _are_pairs(splits) and architecture.type_vocab_size > 1

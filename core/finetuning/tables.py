@@ -180,7 +180,7 @@ class TableReader:
                 f"{place} has no word for each tag",
                 expected=f"lists of equal length in {column!r} and {self._label!r}",
                 received=f"{shown(words)} and {shown(values.get(self._label))}",
-                fix="correct the data, or set text_column and label_column",
+                fix="correct the data, or set ⟬text_column⟭ and ⟬label_column⟭",
                 field="text_column",
             )
         return Sentence(
@@ -200,7 +200,8 @@ def _text(value: Any, column: str, place: str, *, can_be_empty: bool = False) ->
         f"{place} has no text in the column {column!r}",
         expected="text that isn't empty",
         received=shown(value),
-        fix="correct or remove the row, or set text_column and text_pair_column to columns of text",
+        fix="correct or remove the row, or set ⟬text_column⟭ and ⟬text_pair_column⟭ to columns of "
+        "text",
         field="text_column",
     )
 
@@ -214,7 +215,7 @@ def _label(value: Any, column: str, place: str, config: FinetuneConfig) -> str:
         f"{place} has no label in the column {column!r}",
         expected="a class",
         received=shown(value),
-        fix="correct the data, or set label_column to the right column",
+        fix="correct the data, or set ⟬label_column⟭ to the right column",
         field="label_column",
     )
 
@@ -252,6 +253,6 @@ def _number(value: Any, column: str, place: str) -> str:
         expected=f"a number from {-_LARGEST_NUMBER:g} to {_LARGEST_NUMBER:g}, whose squared errors "
         "are within float32's range",
         received=shown(value),
-        fix="correct or rescale the number, or set label_column to the right column",
+        fix="correct or rescale the number, or set ⟬label_column⟭ to the right column",
         field="label_column",
     )

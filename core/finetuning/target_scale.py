@@ -21,14 +21,19 @@ _LARGEST = 1e18
 
 @dataclass(frozen=True)
 class TargetScale:
-    """Mean and standard deviation of the training numbers."""
+    """Mean and standard deviation of the training numbers.
+
+    Of a model that can't add a constant, the mean is 0 and the deviation is from 0.
+    """
 
     mean: float
     deviation: float
 
     @classmethod
-    def of(cls, values: NDArray[np.float64]) -> TargetScale:
+    def of(cls, values: NDArray[np.float64], *, adds_constant: bool) -> TargetScale:
         """Measures numbers; the deviation of equal ones counts as 1."""
+        if not adds_constant:
+            return cls(0.0, float(np.sqrt(np.square(values).mean())) or 1.0)
         differ = len(values) > 1 and np.ptp(values) > 0
         return cls(float(values.mean()), (float(values.std()) if differ else 0.0) or 1.0)
 
@@ -56,7 +61,7 @@ def in_original_units(weights: Weights, config: ClassifierConfig, scale: TargetS
     changed: dict[str, NDArray[Any]] = {kernel: scaled}
     if config.head.has_bias:
         changed[bias] = weights[bias].astype(np.float64) * scale.deviation + scale.mean
-    else:
+    elif config.head.offset:
         path = _path_of(config.head.offset, config)
         direction = scaled[:, 0] / max(float(np.sum(scaled**2)), np.finfo(np.float64).tiny)
         changed[path] = weights[path] + scale.mean * direction

@@ -123,7 +123,7 @@ class Regression:
     metric = "pearson"
     note = ""
 
-    def __init__(self, splits: Splits) -> None:
+    def __init__(self, splits: Splits, *, adds_constant: bool = True) -> None:
         if len(np.unique(_values(splits.validation))) < 2:
             can_differ = len(np.unique(_values(splits.train))) > 1
             raise CorpusError(
@@ -131,12 +131,12 @@ class Regression:
                 "selects the best epoch, is undefined",
                 expected="at least 2 examples with different numbers",
                 received=f"{len(splits.validation)} with the number {splits.validation[0][1]}",
-                fix="set validation_path or validation_split to a larger development set"
+                fix="set ⟬validation_path⟭ or ⟬validation_split⟭ to a larger development set"
                 if can_differ
-                else "set label_column to a column whose numbers differ",
+                else "set ⟬label_column⟭ to a column whose numbers differ",
                 field="validation_path" if can_differ else "label_column",
             )
-        self._scale = TargetScale.of(_values(splits.train))
+        self._scale = TargetScale.of(_values(splits.train), adds_constant=adds_constant)
         self.scale: TargetScale | None = self._scale
 
     def prepare(self, examples: Sequence[Any], encoder: TextEncoder) -> Prepared:
@@ -215,13 +215,17 @@ class Tagging:
         return labels, weights
 
 
-def make_task(config: FinetuneConfig, splits: Splits) -> Task:
-    """Makes the task that a config names."""
+def make_task(config: FinetuneConfig, splits: Splits, *, adds_constant: bool = True) -> Task:
+    """Makes the task that a config names.
+
+    Args:
+        adds_constant: Whether the model can add a constant to its logits.
+    """
     if config.task == "token_classification":
         return Tagging(splits)
     if config.task == "classification":
         return Classification(splits, config)
-    return Regression(splits)
+    return Regression(splits, adds_constant=adds_constant)
 
 
 def join_windows(

@@ -193,5 +193,5 @@ def _check_finite(loss: float, rate: float) -> None:
             "The training diverged",
             expected="a finite loss",
             received=f"{loss} with the learning rate {rate:g}",
-            fix="set learning_rates to lower values, or dtype_policy to float32",
+            fix="set ⟬learning_rates⟭ to lower values, or ⟬dtype_policy⟭ to float32",
         )

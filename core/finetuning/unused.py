@@ -22,10 +22,10 @@ def check_used(config: FinetuneConfig) -> None:
     """Raises ConfigError for an option that would be ignored."""
     if config.task == "token_classification" and config.text_pair_column:
         raise ConfigError(
-            "text_pair_column has no effect in token classification, which reads no pairs",
+            "⟬text_pair_column⟭ has no effect in token classification, which reads no pairs",
             expected="no value",
             received=repr(config.text_pair_column),
-            fix="leave out text_pair_column; text_column is the column with the words",
+            fix="leave out ⟬text_pair_column⟭; ⟬text_column⟭ is the column with the words",
             field="text_pair_column",
         )
     pairs = [(name, "train_path") for name in _OF_DATASETS]
@@ -61,10 +61,10 @@ def _formats(config: FinetuneConfig, path: str) -> set[Format]:
 
 def _unused(config: FinetuneConfig, name: str, path: str) -> ConfigError:
     return ConfigError(
-        f"{name} has no effect together with {path}, whose files are read instead",
+        f"⟬{name}⟭ has no effect together with ⟬{path}⟭, whose files are read instead",
         expected="either files or a dataset on the Hub",
-        received=f"{name}={getattr(config, name)!r} and {path}={getattr(config, path)!r}",
-        fix=f"leave out {name} or {path}; the development set and the test set can be files: "
-        "validation_path and test_path",
+        received=f"⟬{name}={getattr(config, name)!r}⟭ and ⟬{path}={getattr(config, path)!r}⟭",
+        fix=f"leave out ⟬{name}⟭ or ⟬{path}⟭; the development set and the test set can be files: "
+        "⟬validation_path⟭ and ⟬test_path⟭",
         field=name,
     )

@@ -1,10 +1,20 @@
-"""Writes untrusted values for people."""
+"""Formats sizes, and untrusted values, for people."""
 
 from __future__ import annotations
 
 from typing import Any
 
 _SHOWN_CHARACTERS = 80
+
+
+def byte_count(value: float) -> str:
+    """Formats decimal units: 4.2 MB."""
+    # Rounded before the unit is chosen: 999,600 bytes are 1 MB.
+    rounded = float(f"{value:.3g}")
+    for unit, divisor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if rounded >= divisor:
+            return f"{rounded / divisor:.3g} {unit}"
+    return f"{round(value)} B"
 
 
 def shown(value: Any) -> str:

@@ -67,7 +67,6 @@ class _Response(aiohttp.ClientResponse):
                     raise OutboundError(
                         f"The answer of {self.url.host} is too large",
                         expected=f"at most {MOST_READ_BYTES:,} bytes",
-                        received="more",
                         fix="use another address",
                     )
             self._body = bytes(body)

@@ -59,6 +59,8 @@ _HARMLESS = frozenset(
         "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "HF_HUB_OFFLINE", "HF_HUB_DISABLE_XET",
     )
 )  # fmt: skip
+# A follower's exit code if its member of a pool can't be used: EX_UNAVAILABLE.
+EXIT_UNUSABLE = 69
 _WORD = re.compile(r"[A-Za-z0-9_,-]{0,64}")
 _SIGNATURE = "environment_signature"
 _MOST_JSON_BYTES = 16 << 20
@@ -77,6 +79,7 @@ class RunRecord:
         created: Unix seconds.
         cwd: Base of relative paths.
         follows: Mirror address of a remote run.
+        machine: Address of the member that executes it, of a pool.
         is_isolated: Whether it has a workspace of its own in its folder, and no credentials: a run
             from somebody else's mirror.
     """
@@ -89,7 +92,14 @@ class RunRecord:
     cwd: str = ""
     environment: dict[str, str] = field(default_factory=dict)
     follows: str = ""
+    machine: str = ""
     is_isolated: bool = False
+
+    @property
+    def target(self) -> str:
+        """The address of the machine elsewhere, a pool's while it has chosen none, or ""."""
+        target = str(self.config.get("target") or "")
+        return self.machine if self.machine in target.split() else target
 
     def in_cwd(self) -> AbstractContextManager[None]:
         """Changes to the folder at which relative paths of the config begin, if it exists."""
@@ -250,7 +260,6 @@ class RunFolder:
                 raise RunError(
                     f"The run {self.path.name} is already running",
                     expected="one process per run",
-                    received="another process that holds its lock",
                     fix="wait for its end, or stop it",
                 )
             yield
@@ -280,7 +289,7 @@ def carried_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 def _checked(record: RunRecord) -> RunRecord:
     """Raises TypeError for a record with values of other types."""
-    texts = (record.id, record.stage, record.cwd, record.follows, *record.after)
+    texts = (record.id, record.stage, record.cwd, record.follows, record.machine, *record.after)
     is_valid = all(isinstance(text, str) for text in texts) and isinstance(record.after, list)
     is_valid &= isinstance(record.is_isolated, bool)
     if not is_valid or not _is_time(record.created) or not isinstance(record.config, dict):

@@ -1,6 +1,5 @@
-"""Exports a run as HTML or JSON."""
+"""Exports a run as HTML or JSON; importing it loads neither the database nor the report."""
 
-from core.report.page import report_page, write_report
-from core.report.settings import list_settings, read_settings, settings_file
+from core.earlier_names import members_of
 
-__all__ = ["list_settings", "read_settings", "report_page", "settings_file", "write_report"]
+__getattr__ = members_of(__name__)

@@ -33,11 +33,13 @@ def draw_curves(
     form: Literal["png", "svg"] = "png",
     x_label: str = "step",
     y_label: str = "loss (nats)",
+    share: bool = False,
 ) -> bytes:
     """Plots curves; returns an image file.
 
     Args:
         baseline: Unigram baseline in nats.
+        share: The values are fractions; the axis shows percent.
         form: png, 1,152 x 518 pixels, or transparent svg.
     """
     from matplotlib import rc_context
@@ -64,7 +66,7 @@ def draw_curves(
         )
     if baseline is not None:
         axes.axhline(baseline, color=_BASELINE_COLOR, linestyle="--", label="unigram baseline")
-    _dress(axes, x_label, y_label)
+    _dress(axes, x_label, y_label, share)
     picture = io.BytesIO()
     # Dates and random ids would change the bytes.
     metadata = {"Date": None} if form == "svg" else {"Software": None}
@@ -73,15 +75,17 @@ def draw_curves(
     return picture.getvalue()
 
 
-def _dress(axes: object, x_label: str, y_label: str) -> None:
+def _dress(axes: object, x_label: str, y_label: str, share: bool) -> None:
     from matplotlib.axes import Axes
-    from matplotlib.ticker import EngFormatter, MaxNLocator
+    from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
 
     assert isinstance(axes, Axes)
     axes.set_xlabel(x_label, color=_TEXT_COLOR)
     axes.set_ylabel(y_label, color=_TEXT_COLOR)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    if share:
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
     axes.tick_params(colors=_TEXT_COLOR)
     axes.grid(axis="y", color=_GRID_COLOR)
     axes.set_axisbelow(True)

@@ -12,6 +12,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from core.config.base import StageConfig
+from core.config.metrics import is_share
 from core.errors import StudioError
 from core.records.events import read_attempts
 from core.records.folder import RunFolder
@@ -113,8 +114,8 @@ def _figures(results: dict[str, Any], accuracy: str = "Accuracy") -> Iterator[tu
         if isinstance(value, str) and (not value or "\n" in value):
             continue
         if isinstance(value, int | float | str) and not isinstance(value, bool):
-            is_share = name.endswith("accuracy") and isinstance(value, float)
-            yield title, f"{value:.1%}" if is_share else _number(value), unit
+            is_percent = is_share(name) and not isinstance(value, str)
+            yield title, f"{100 * value:.1f} %" if is_percent else _number(value), unit
 
 
 def _number(value: float | str) -> str:
@@ -147,7 +148,10 @@ def _pictures(store: Store, row: RunRow) -> Iterator[tuple[str, str]]:
     titles = {"eval_accuracy": accuracy_title(row.config)}
     for name, curve in curves.items():
         title = titles.get(name, curve.name.capitalize())
-        yield title, _address(draw_curves([curve], form="svg", y_label=curve.name))
+        yield (
+            title,
+            _address(draw_curves([curve], form="svg", y_label=curve.name, share=is_share(name))),
+        )
 
 
 def _curve(label: str, points: list[tuple[int, float]], *, faint: bool) -> Curve:

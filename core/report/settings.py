@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from core.config.base import StageConfig
 from core.config.options import field_extra, title_of
@@ -12,7 +12,9 @@ from core.config.values import is_settings
 from core.errors import ConfigError
 from core.foreign_files import parse_json
 from core.stages.registry import parse_stage_config
-from core.store import RunRow
+
+if TYPE_CHECKING:
+    from core.store import RunRow
 
 _LEFT_OUT = ("name",)
 # Overridden by num_train_steps and warmup_steps.

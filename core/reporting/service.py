@@ -82,8 +82,6 @@ def open_service(name: str, run: ReportedRun) -> Service:
     if importlib.util.find_spec(package) is None:
         raise ReportingError(
             f"The package {package} is not installed",
-            expected=f"{package} in this environment",
-            received="no such package",
             fix="pip install -c constraints.txt -r requirements-reporting.txt",
         )
     module = importlib.import_module(f"core.reporting.{name}_service")

@@ -24,7 +24,7 @@ from core.config.shards import ShardConfig
 from core.config.sweep import SweepConfig
 from core.config.tokenizer import TokenizerConfig
 from core.config.train import TrainConfig
-from core.errors import ConfigError
+from core.errors import ConfigError, escape_controls
 from core.messages.suggestions import did_you_mean
 from core.records.events import Reporter
 from core.workspace.kinds import (
@@ -113,7 +113,9 @@ class Stage:
 
     def skips_queue(self, config: StageConfig, workspace: Workspace) -> bool:
         """Returns whether a run starts beside others, without a slot."""
-        return bool(self.queue_skipper) and bool(_load(self.queue_skipper)(config, workspace))
+        if not self.queue_skipper or getattr(config, "target", None):
+            return False
+        return bool(_load(self.queue_skipper)(config, workspace))
 
     def derive_name(self, config: StageConfig) -> str:
         return str(_load(self.name_deriver)(config)) if self.name_deriver else ""
@@ -176,7 +178,12 @@ def artifact_kind_of(stage: str) -> str:
 def summarize_results(stage: str, results: dict[str, Any], artifact: str) -> str:
     """Summarizes a finished run, by default with its artifact."""
     summarizer = STAGES[stage].summarizer if stage in STAGES else ""
-    return str(_load(summarizer)({**results, "artifact": artifact})) if summarizer else artifact
+    if not summarizer:
+        return artifact
+    try:
+        return escape_controls(str(_load(summarizer)({**results, "artifact": artifact})))
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
+        return artifact  # The mirror of a followed run may hold any results.
 
 
 def is_resumable(stage: str) -> bool:

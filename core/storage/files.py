@@ -145,8 +145,7 @@ class RemoteFolder:
         raise ShardError(
             f"{self.address}/{name} differs from the uploaded file",
             expected="the uploaded content",
-            received="other content",
-            fix="try again, or set output_dir to another address",
+            fix="try again, or set ⟬output_dir⟭ to another address",
         )
 
     def check_writable(self) -> None:
@@ -254,7 +253,7 @@ def _fetch_with_manifest(
             f"The shards at {remote.address} have changed",
             expected=f"shards with the fingerprint {fingerprint}",
             received=f"the fingerprint {manifest.fingerprint}",
-            fix="build the shards again, or set shards to the address itself",
+            fix="build the shards again, or set ⟬shards⟭ to the address itself",
         )
     folder = _cache_folder(cache, manifest.name, manifest.fingerprint, remote.address)
     if not _is_complete(folder):

@@ -1,4 +1,4 @@
-"""Confines the web app to allowed folders and remote storage."""
+"""Confines the web app and agents to allowed folders and remote storage."""
 
 from __future__ import annotations
 
@@ -22,6 +22,23 @@ def allowed_roots(root: Path) -> Sequence[Path]:
     return [root.resolve(), *(expand_path(path).resolve() for path in listed if path)]
 
 
+def allow_folders(folders: Sequence[Path]) -> None:
+    """Makes folders readable, also for runs of this process; raises ConfigError."""
+    for folder in folders:
+        if not folder.is_dir():
+            raise ConfigError(
+                f"--allow {folder} is no folder",
+                expected="a folder on this machine",
+                received=str(folder),
+                fix="check the path",
+            )
+    listed = [
+        os.environ.get(ALLOWED_PATHS_VARIABLE, ""),
+        *(str(path.resolve()) for path in folders),
+    ]
+    os.environ[ALLOWED_PATHS_VARIABLE] = os.pathsep.join(filter(None, listed))
+
+
 def is_address(text: str) -> bool:
     return "://" in text or "::" in text
 
@@ -36,11 +53,11 @@ def check_readable(path: str, roots: Sequence[Path], *, field: str) -> None:
     for real in _real_places(expand_path(path, field=field)):
         if not any(real.is_relative_to(root) for root in roots) or real.name == KEY_FILE:
             raise ConfigError(
-                f"The web app has no access to {path}",
+                f"The studio has no access to {path}",
                 expected="a path inside " + " or ".join(map(str, roots)),
                 received=str(real),
-                fix="upload the file in the web app, or start the app with --allow FOLDER (or "
-                f"{ALLOWED_PATHS_VARIABLE})",
+                fix="upload the file in the web app, or start the app (or studio mcp) with --allow "
+                f"FOLDER, or set {ALLOWED_PATHS_VARIABLE}",
                 field=field,
             )
 
@@ -60,7 +77,7 @@ def _real_places(path: Path) -> Iterator[Path]:
 def _check_address(address: str, field: str) -> None:
     if "::" in address or address.partition("://")[0] not in _STORES:
         raise ConfigError(
-            f"The web app has no access to {address}",
+            f"The studio has no access to {address}",
             expected="a path on this machine, or an address that begins with "
             + ", ".join(f"{store}://" for store in _STORES),
             received=address,
@@ -71,10 +88,5 @@ def _check_address(address: str, field: str) -> None:
         try:
             check_reachable(address)
         except StudioError as error:
-            raise ConfigError(
-                f"The web app has no access to {address}",
-                expected=error.expected,
-                received=error.received,
-                fix=error.fix,
-                field=field,
-            ) from error
+            problem = f"The studio has no access to {address}"
+            raise ConfigError.like(error, problem=problem, field=field) from error

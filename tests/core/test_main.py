@@ -95,7 +95,7 @@ def test_help_shows_the_defaults_of_the_preset(
         build_parser().parse_args([command, "--help-all"])
     said = " ".join(capsys.readouterr().out.split())
     model = STAGES[command].config if command in STAGES else TrainConfig
-    for name in model.preset_fields():
+    for name in model.preset_values({}):
         value, field = getattr(model(), name), model.model_fields[name]
         nothing = "auto" if field_extra(field)["automatic"] else "none"
         shown = nothing if value in (None, "") else str(value)

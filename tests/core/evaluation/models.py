@@ -18,7 +18,8 @@ from tests.checkpoints import make_tokenizer, write_model_of, write_writer
 from tests.texts import write_sentences
 
 ENCODERS = ("roberta", "bert", "modernbert")
-FAMILIES = (*ENCODERS, "gpt2", "t5", "bart")
+DECODERS = ("gpt2", "llama", "qwen3")
+FAMILIES = (*ENCODERS, *DECODERS, "t5", "bart")
 MOST_DIFFERENCE = 1e-3
 LENGTH = 64
 
@@ -33,7 +34,7 @@ def write_models(workspace: Workspace, families: tuple[str, ...] = FAMILIES) -> 
     for family in families:
         tokenizer = tokenizers.get(family, tokenizers["roberta"])
         with workspace.new_artifact("model", family) as draft:
-            if family in ("gpt2", "bart"):
+            if family in (*DECODERS, "bart"):
                 write_writer(draft.folder, tokenizer, family, positions=LENGTH)
             else:
                 write_model_of(draft.folder, tokenizer, _architecture(family, tokenizer))
@@ -89,7 +90,7 @@ class Reference:
         known = ids == self.tokenizer.unk_token_id
         places = [p for p, mark in enumerate(special) if not mark or known[p]]
         with self._torch.no_grad():
-            if self._family == "gpt2":
+            if self._family in DECODERS:
                 logs = self._model(ids[None]).logits[0].log_softmax(-1)
                 return [logs[place - 1, ids[place]].item() for place in places]
             return [self._score_masked(ids, place) for place in places]

@@ -81,7 +81,6 @@ CSV = b"1,It runs fast.\n2,It ran.\n"
         ("a.csv", CSV, {"csv_header": "no", "text_column": "2"}, ["It runs fast.", "It ran."]),
         ("a.tsv", b'id\ttext\n1\t"A ship.\n', {"quoting": "no"}, ['"A ship.']),
         ("a.csv", b"a,id;text\n1,5;A ship.\n", {"delimiter": "semicolon"}, ["A ship."]),
-        ("held.en", b"A ship.\n", {"file_format": "text"}, ["A ship."]),
         ("a.txt", b"A sh\xfcp.\n" + b"A ship.\n" * 9, {"encoding_errors": "ignore", "limit": 1},
          ["A shp."]),
     ],
@@ -104,7 +103,7 @@ def test_advised_options_make_files_readable(
 @pytest.mark.parametrize(
     ("name", "data"),
     [
-        ("folder", b""), ("a.zip", b"PK\x05\x06" + bytes(18)), ("held.en", b"A"),
+        ("folder", b""), ("a.zip", b"PK\x05\x06" + bytes(18)), ("held.en", b"A\x01"),
         ("a.jsonl", b"PAR1\x00\x00PAR1"), ("", b""),
     ],
 )  # fmt: skip

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from core.architecture.heads import Head
 from core.errors import CheckpointError, ConfigError, CorpusError
 from core.finetuning.heads import body_mappings, classifier_class, find_head, head_mappings
 from core.finetuning.saving import (
@@ -22,7 +23,7 @@ from core.finetuning.saving import (
 from core.finetuning.target_scale import TargetScale, in_original_units
 from core.models import hf
 from core.workspace.workspace import Workspace
-from tests.core.evaluation.models import write_models
+from tests.core.evaluation.models import FAMILIES, write_models
 from tests.core.finetuning.examples import HEADS, LABELS, PAIRS, TEXTS
 from tests.core.finetuning.reference import Reference
 from tests.engines import ENGINES, run_on
@@ -74,7 +75,7 @@ def test_written_classifier_is_read_back(classifiers: Path, case: str) -> None:
     assert weights["classifier/output/kernel"].shape == (32, 3)
 
 
-@pytest.mark.parametrize("family", ["roberta", "bert", "modernbert", "gpt2", "t5", "bart"])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_scale_of_numbers_is_folded_into_the_output_layer(models: Path, family: str) -> None:
     config = ClassifierConfig(hf.read_architecture(models / family), "sequence", ())
     generator = np.random.default_rng(0)
@@ -83,25 +84,27 @@ def test_scale_of_numbers_is_folded_into_the_output_layer(models: Path, family: 
         *head_mappings(config.architecture, config.head, 1),
     ]
     weights = {one.path: generator.normal(0, 0.2, one.shape).astype(np.float32) for one in mappings}
-    scale = TargetScale(mean=1e5, deviation=1e3)
+    adds_constant = config.head.adds_constant
+    scale = TargetScale(mean=1e5 if adds_constant else 0.0, deviation=1e3)
     folded = in_original_units(weights, config, scale)
     changed = {path for path in weights if not np.array_equal(weights[path], folded[path])}
     inputs = generator.normal(size=(4, len(weights["classifier/output/kernel"])))
-    before, after = (_logits(inputs, one, config.head.has_bias) for one in (weights, folded))
-    assert after == pytest.approx(before * 1e3 + 1e5, rel=1e-6)
+    before, after = (_logits(inputs, one, config.head) for one in (weights, folded))
+    assert after == pytest.approx(before * 1e3 + scale.mean, rel=1e-6)
     offset = "output/bias" if config.head.has_bias else "final_norm/bias"
     assert {path.split("/", 1)[1].removeprefix("decoder/") for path in changed} == {
-        "output/kernel", offset,
+        "output/kernel", *([offset] if adds_constant else ()),
     }  # fmt: skip
     assert all(one.dtype == np.float32 for one in folded.values())
 
 
-def _logits(inputs: Any, weights: Weights, has_bias: bool) -> Any:
-    """Computes the output layer; without a bias, it reads inputs plus the last norm's."""
-    if has_bias:
+def _logits(inputs: Any, weights: Weights, head: Head) -> Any:
+    """Computes the output layer; without a bias, it may read inputs plus the last norm's."""
+    if head.has_bias:
         offset = weights["classifier/output/bias"].astype(float)
         return inputs @ weights["classifier/output/kernel"] + offset
-    inputs = inputs + weights["gpt2/decoder/final_norm/bias"]
+    if head.offset:
+        inputs = inputs + weights["gpt2/decoder/final_norm/bias"]
     return inputs @ weights["classifier/output/kernel"]
 
 
@@ -140,7 +143,7 @@ def test_bart_has_no_head_for_tokens(models: Path) -> None:
         find_head(hf.read_architecture(models / "bart"), "token")
 
 
-@pytest.mark.parametrize("family", ["roberta", "bert", "modernbert", "gpt2", "t5", "bart"])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_classes_exist_in_transformers(models: Path, family: str) -> None:
     import transformers
 

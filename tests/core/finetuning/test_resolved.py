@@ -10,7 +10,7 @@ from core.config.finetune import FinetuneConfig
 from core.finetuning.stage import run
 from core.records.events import FolderReporter, RunStopped
 from core.records.folder import RunFolder
-from core.report import list_settings
+from core.report.settings import list_settings
 from core.workspace.workspace import Workspace
 from tests.core.evaluation.models import write_models
 from tests.core.finetuning.test_stage import write_texts

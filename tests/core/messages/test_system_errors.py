@@ -81,6 +81,17 @@ def test_words_of_a_library_are_recognised_and_other_errors_keep_their_advice() 
     assert caught.value.fix == "choose another"
 
 
+def test_an_error_keeps_its_advice_only_if_it_knows_the_cause() -> None:
+    refusals = {}
+    for knows_cause in (True, False):
+        try:
+            raise OSError(24, os.strerror(24))
+        except OSError:
+            fix = "check that it is the right file, and free space"
+            refusals[knows_cause] = CorpusError("x", fix=fix, knows_cause=knows_cause).fix
+    assert refusals[True].endswith("free space") and "ulimit" in refusals[False]
+
+
 @pytest.mark.parametrize(("limit", "helps"), [("sizes", "TMPDIR"), ("files", "ulimit -n")])
 def test_corpus_that_the_system_does_not_let_be_read_is_not_called_damaged(
     limit: str, helps: str, tmp_path: Path

@@ -15,8 +15,8 @@ from core.config.corpus import CorpusConfig
 from core.config.tokenizer import TokenizerConfig
 from core.config.train import TrainConfig
 from core.errors import ConfigError, RunError
-from core.report import read_settings, report_page, settings_file, write_report
-from core.report.page import _figures
+from core.report.page import _figures, report_page, write_report
+from core.report.settings import read_settings, settings_file
 from core.stages.registry import parse_stage_config
 from core.store import RunRow, Store
 from core.workspace.workspace import Workspace

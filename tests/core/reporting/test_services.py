@@ -43,7 +43,7 @@ from tests.core.training.test_trainer import make_inputs
 
 SERVICES = tuple(reporters.SERVICES)
 INSTALL = "pip install -c constraints.txt -r requirements-reporting.txt"
-pytestmark = [pytest.mark.long, pytest.mark.slow(60)]
+pytestmark = [pytest.mark.long, pytest.mark.slow(20)]
 BROKEN_PACKAGE = """
 class Run:
     dir, url = "/tmp", ""
@@ -80,7 +80,7 @@ def workspace(
 
 def start(workspace: Workspace, name: str, report_to: str = "") -> RunFolder:
     config = TrainConfig(
-        name=name, preset="custom", shards="rows", engine="tensorflow", device="cpu",
+        name=name, preset="custom", shards="rows", engine="jax", device="cpu",
         hidden_size=16, num_hidden_layers=1, num_attention_heads=2, num_train_steps=200,
         per_replica_batch_size=8, eval_steps=50, save_steps=100, logging_steps=4,
         report_to=report_to,

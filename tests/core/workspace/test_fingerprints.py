@@ -20,6 +20,7 @@ _EARLIER_FAST = {
     "num_train_epochs": 1.0,
     "hidden_dropout_prob": 0.0,
     "attention_probs_dropout_prob": 0.0,
+    "weight_decay": 0.01,
 }
 # Config model, values, and their fingerprint in earlier versions.
 KNOWN: list[tuple[type[StageConfig], dict[str, Any], str]] = [
