@@ -30,7 +30,7 @@ from ui.parts.access_gradio import GuardedApp, disable_downloads
 from ui.parts.access_login import Passwords
 from ui.parts.access_origin import ForwardedHeaders, OwnOriginOnly, ResponseHeaders
 from ui.parts.access_requests import DemoRequests
-from ui.parts.frontend import FasterFrontend, faster_asset, script_asset
+from ui.parts.frontend import FasterFrontend, changed_assets, script_asset
 from ui.theme import make_theme
 
 # Gradio copies its settings per session, by default up to 10,000.
@@ -131,7 +131,7 @@ def _studio_access(
     )
     linked = _SIGN_IN_PATHS if owners else ()
     outer = _outer_access(local_names_only=not (logins or owners), linked_paths=linked)
-    assets = [asset for asset in (faster_asset(), script_asset()) if asset]
+    assets = [*changed_assets(), script_asset()]
     faster = Middleware(FasterFrontend, assets=assets, first=first)
     return _Access(outer, [*inner, faster, limits, Middleware(LocalFilesOnly)])
 
@@ -149,7 +149,7 @@ def _demo_access(page: gr.Blocks) -> _Access:
             is_strict=True,
             seconds=_BODY_SECONDS,
         ),
-        Middleware(FasterFrontend, assets=[script_asset()]),
+        Middleware(FasterFrontend, assets=[*changed_assets(), script_asset()]),
         Middleware(DemoRequests, page=page, offered=OFFERED, most_characters=MOST_CHARACTERS),
     ]
     return _Access(_outer_access(local_names_only=False), inner)

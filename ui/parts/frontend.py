@@ -1,7 +1,11 @@
-"""A faster page: compressed, with our scripts in a file, and with quicker searches.
+"""The page: compressed, with our scripts in a file, quicker searches and no lost answers.
 
 Gradio 6 walks all components for every input and output of every event, and all events for every
 component while the page loads: seconds with the hundreds of components of this page.
+
+One stream per page brings the answers to all events. The server closes it after the last one. An
+event that joins before the page has read of that would wait for the next event: nobody opens a
+stream for it.
 """
 
 from __future__ import annotations
@@ -63,6 +67,24 @@ _EVENT_INDEX = (
     "event&&(index.has(id)||index.set(id,[]),index.get(id).push(event))}"
     "return index}"
 )
+# The client's reaction to the end of the stream.
+_CLOSE = re.compile(
+    r"if\((\w+)\.msg===`close_stream`\)\{(\w+)\((\w+),(\w+)\.abort_controller\);return\}"
+)
+_CLOSE_AND_REOPEN = (
+    r"if(\1.msg===`close_stream`){\2(\3,\4.abort_controller);"
+    r"\4.unclosed_events.size&&\4.open_stream();return}"
+)
+# How it registers an event that has joined; its messages may have come before.
+_JOIN = re.compile(
+    r"(\w+) in (\w+)&&\(\2\[\1\]\.forEach\((\w+)=>(\w+)\(\3\)\),delete \2\[\1\]\),"
+    r"(\w+)\[\1\]=\4,(\w+)\.add\(\1\),(\w+)\.open\|\|await this\.open_stream\(\)"
+)
+_JOIN_UNLESS_DONE = (
+    r"let psDone=\2[\1]?.some(({msg})=>msg===`process_completed`);"
+    r"\1 in \2&&(\2[\1].forEach(\3=>\4(\3)),delete \2[\1]),"
+    r"psDone||(\5[\1]=\4,\6.add(\1),\7.open||await this.open_stream())"
+)
 
 
 @dataclass(frozen=True)
@@ -76,20 +98,33 @@ class Asset:
 
 def with_indexes(code: str) -> str | None:
     """Replaces the searches in a script by look-ups; returns None if it isn't the known script."""
-    changed = code
-    for pattern, replacement in (
-        (_FIND, _FIND_WITH_INDEX),
-        (_RERENDER, _RERENDER_WITH_INDEX),
-        (_EVENTS, _EVENTS_WITH_INDEX),
-    ):
-        changed, count = pattern.subn(replacement, changed)
+    pairs = [(_FIND, _FIND_WITH_INDEX), (_RERENDER, _RERENDER_WITH_INDEX)]
+    changed = _replaced(code, [*pairs, (_EVENTS, _EVENTS_WITH_INDEX)])
+    return changed and f"{changed}\n{_EVENT_INDEX}"
+
+
+def with_open_stream(code: str) -> str | None:
+    """Keeps a stream open while events wait; returns None if it isn't the known script."""
+    return _replaced(code, [(_CLOSE, _CLOSE_AND_REOPEN), (_JOIN, _JOIN_UNLESS_DONE)])
+
+
+def _replaced(code: str, replacements: Iterable[tuple[re.Pattern[str], str]]) -> str | None:
+    for pattern, replacement in replacements:
+        code, count = pattern.subn(replacement, code)
         if count != 1:
             return None
-    return f"{changed}\n{_EVENT_INDEX}"
+    return code
 
 
-def faster_asset(folder: Path | None = None) -> Asset | None:
-    """Returns the changed script of the installed Gradio; None for an unknown version.
+# What is changed in Gradio's scripts, by the pattern of their names.
+CHANGES: Mapping[str, Callable[[str], str | None]] = {
+    "core-*.js": with_indexes,
+    "index-*.js": with_open_stream,
+}
+
+
+def changed_assets(folder: Path | None = None) -> list[Asset]:
+    """Returns the changed scripts of the installed Gradio; those of an unknown version are left out.
 
     Args:
         folder: The scripts of Gradio's frontend; by default the installed ones.
@@ -98,10 +133,12 @@ def faster_asset(folder: Path | None = None) -> Asset | None:
         from gradio.route_utils import BUILD_PATH_LIB
 
         folder = Path(str(BUILD_PATH_LIB))
-    for path in sorted(folder.glob("core-*.js")):
-        if changed := with_indexes(path.read_text("utf-8")):
-            return Asset(_ASSETS + path.name, changed.encode())
-    return None
+    return [
+        Asset(_ASSETS + path.name, changed.encode())
+        for names, change in CHANGES.items()
+        for path in sorted(folder.glob(names))
+        if (changed := change(path.read_text("utf-8")))
+    ]
 
 
 def script_asset() -> Asset:
