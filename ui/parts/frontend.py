@@ -124,7 +124,7 @@ CHANGES: Mapping[str, Callable[[str], str | None]] = {
 
 
 def changed_assets(folder: Path | None = None) -> list[Asset]:
-    """Returns the changed scripts of the installed Gradio; those of an unknown version are left out.
+    """Returns the changed scripts of the installed Gradio, without those of an unknown version.
 
     Args:
         folder: The scripts of Gradio's frontend; by default the installed ones.
