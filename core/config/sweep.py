@@ -54,7 +54,7 @@ class SweepConfig(StageConfig):
     )
     parallel: int | None = option(
         None,
-        "Trials at a time; empty: the workspace's number of runs, one on other machines.",
+        "Trials at a time; empty: as many as runs; one on another machine, all on Slurm.",
         title="Runs at a time",
         ge=1,
         le=MOST_PARALLEL,

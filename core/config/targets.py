@@ -44,6 +44,7 @@ class TargetKind:
         is_host: Whether what follows the scheme is a host, and is not encoded.
         needs_bucket: Whether the mirror has to be in a bucket that the user names.
         is_billed: Whether a machine costs money until it is deleted.
+        has_queue: Whether runs wait there for their turn, as many as are sent.
     """
 
     title: str
@@ -53,6 +54,7 @@ class TargetKind:
     is_host: bool = False
     needs_bucket: bool = False
     is_billed: bool = True
+    has_queue: bool = False
 
 
 _HOST = TargetField(
@@ -97,6 +99,7 @@ TARGETS = {
         ),
         is_host=True,
         is_billed=False,
+        has_queue=True,
     ),
     "hf": TargetKind(
         "Hugging Face Jobs",
@@ -195,6 +198,12 @@ EXPECTED = f"{', '.join(_FORMS[:-1])} or {_FORMS[-1]}"
 def members_of(target: str) -> list[str]:
     """Lists the addresses of a pool's members; of another target, its own."""
     return target.split()
+
+
+def has_queue(target: str) -> bool:
+    """Returns whether a target takes any number of runs, and executes them in turn."""
+    kind = TARGETS.get(urlsplit(target).scheme)
+    return kind is not None and kind.has_queue
 
 
 def place_of_target(target: str) -> str:

@@ -17,8 +17,8 @@ from typing import Any
 from sqlalchemy.exc import OperationalError
 
 from core.config.base import StageConfig
-from core.config.sweep import SweepConfig
-from core.config.targets import members_of
+from core.config.sweep import MOST_PARALLEL, SweepConfig
+from core.config.targets import has_queue, members_of
 from core.errors import RunError, StudioError
 from core.messages.redaction import hide_secrets_in_output
 from core.network.outbound import distrust_callers
@@ -291,7 +291,11 @@ class Driver:
     def _parallel(self) -> int:
         if self.config.parallel:
             return self.config.parallel
-        return len(members_of(self.config.base.get("target", ""))) or get_slots(self.store)
+        target = self.config.base.get("target", "")
+        # A queue takes all trials at once, unless a trial's settings depend on others' results.
+        if has_queue(target) and isinstance(self._sampler, GridSampler | RandomSampler):
+            return MOST_PARALLEL
+        return len(members_of(target)) or get_slots(self.store)
 
     def _suggest(self) -> tuple[Settings, dict[str, Any]] | None:
         """Returns the next trial's settings and sampler state; None if all were tried."""

@@ -29,6 +29,7 @@ from core.stages.registry import find_stage, is_resumable, parse_stage_config
 from core.targets.blobs import collect_inputs, upload_inputs
 from core.targets.code import pack_code
 from core.targets.errors import MirrorError, TargetError, UnavailableError
+from core.targets.gathering import launch_with_others
 from core.targets.mirror import RunMirror
 from core.targets.opening import open_store
 from core.targets.phases import (
@@ -46,6 +47,8 @@ from core.workspace.atomic import write_atomically
 from core.workspace.workspace import Workspace
 
 REMOTE_FILE = "remote.json"
+# The processes of a workspace that launch at the same time meet there.
+_GATHERED = "launching"
 POLL_SECONDS = 10.0
 # A member of a pool that can't be reached for so long is lost; one that has worked for longer is
 # waited for as long again, at most an hour.
@@ -502,7 +505,7 @@ class Launcher:
                 secrets=self._secrets(),
                 folder=str(self._folder.path),
             )
-            machine = self._target.launch(job)
+            machine = launch_with_others(self._target, job, self._workspace.cache / _GATHERED)
         launch.machine = machine.to_json()
         self.state.write(self._folder)
         print(f"launch {launch.number}: {machine.id}", flush=True)

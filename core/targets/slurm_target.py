@@ -4,6 +4,7 @@
 the login node itself. A launch is one batch job, whose script, log and job number lie in a folder
 on the file system that the nodes share; the mirror is a folder beside it. Before its limit of time
 the job saves and requeues itself, and Slurm requeues it after a preemption or the loss of a node.
+Launches that are asked for together, such as those of a sweep's trials, become one array of jobs.
 
 Source: https://slurm.schedmd.com/sbatch.html (22.05)
 """
@@ -136,6 +137,26 @@ if [ "$asked" = limit ] && [ "$code" = {again} ] && [ ! -e "$folder/cancelled" ]
     scontrol requeue "$SLURM_JOB_ID"
 fi
 exit "$code"
+"""
+
+# Each task executes the script in its launch's folder. The environment is that of the whole array.
+_ARRAY_SCRIPT = """\
+#!/bin/bash
+# Runs of Pretrain Studio that were started together.
+{options}
+
+names=({names})
+folder={launches}/${{names[SLURM_ARRAY_TASK_ID]}}
+exec >>"$folder/log" 2>&1
+own=STUDIO_TASK_${{SLURM_ARRAY_TASK_ID}}_
+for name in "${{!STUDIO_TASK_@}}"; do
+    case $name in "$own"*) export "${{name#"$own"}}=${{!name}}" ;; esac
+    unset "$name"
+done
+# A launch that doesn't know its task by now was given up, and has another job.
+for _ in {{1..60}}; do [ -s "$folder/job" ] && break; sleep 1; done
+[ "$(cat "$folder/job" 2>&1)" = "${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID" ] || exit 0
+. "$folder/job.sh"
 """
 
 
@@ -292,23 +313,54 @@ class SlurmTarget:
 
     def launch(self, job: Job) -> Machine:
         """Submits a job. Secrets are in its environment, which Slurm keeps, and in no file."""
-        name = job_name(job.run_id, job.launch)
+        return self.launch_all([job])[0]
+
+    def launch_all(self, jobs: list[Job]) -> list[Machine]:
+        """Submits one job, or several as one array, whose tasks are jobs with their own names."""
+        names = [job_name(job.run_id, job.launch) for job in jobs]
         home = self._home()
-        folder = shlex.quote(_launch_folder(home, job.run_id, job.launch))
-        source, script = bootstrap_source().encode(), self.script(job, home).encode()
-        secrets = "".join(f"{key}={value}\n" for key, value in job.secrets.items())
+        folders = [_launch_folder(home, job.run_id, job.launch) for job in jobs]
+        files = [(f"{folders[0]}/bootstrap.py", bootstrap_source())]
+        files += [
+            (f"{folder}/job.sh", self.script(job, home))
+            for folder, job in zip(folders, jobs, strict=True)
+        ]
+        is_array = len(jobs) > 1
+        if is_array:
+            files.append((f"{folders[0]}/array.sh", self._array_script(folders)))
+        texts = [text.encode() for _, text in files]
+        secrets = "".join(
+            f"{f'STUDIO_TASK_{place}_' if is_array else ''}{key}={value}\n"
+            for place, job in enumerate(jobs)
+            for key, value in job.secrets.items()
+        )
         code, output = self._run(
-            f"umask 077; mkdir -p {folder} || exit 1; [ ! -e {folder}/job ] || exit {_EXISTS}; "
-            f"head -c {len(source)} >{folder}/bootstrap.py || exit 1; "
-            f"head -c {len(script)} >{folder}/job.sh || exit 1; "
+            f"umask 077; folders=({shlex.join(folders)}); names=({shlex.join(names)}); "
+            'for folder in "${folders[@]}"; do mkdir -p "$folder" || exit 1; '
+            f'[ ! -e "$folder/job" ] || {{ echo "$folder"; exit {_EXISTS}; }}; done; '
+            + "".join(
+                f"head -c {len(text)} >{shlex.quote(path)} || exit 1; "
+                for (path, _), text in zip(files, texts, strict=True)
+            )
+            + 'for folder in "${folders[@]:1}"; do '
+            'cp "$folders/bootstrap.py" "$folder/bootstrap.py" || exit 1; done; '
             "end=; while IFS= read -r line; do "
             '[ "$line" != end ] || { end=yes; break; }; export "$line"; done; '
             # The connection may have been lost meanwhile.
-            f'[ -n "$end" ] || exit {_CUT_OFF}; unset TZ; cd {folder} || exit 1; '
-            f"sbatch --parsable job.sh >submitted 2>&1 || "
-            f"{{ cat submitted; exit {_REFUSED}; }}; "
-            "tail -n 1 submitted | sed 's/;.*//' >job.draft && mv job.draft job",
-            stdin=source + script + f"{secrets}end\n".encode(),
+            f'[ -n "$end" ] || exit {_CUT_OFF}; unset TZ; cd "$folders" || exit 1; '
+            f"sbatch --parsable {f'--array=0-{len(jobs) - 1} array.sh' if is_array else 'job.sh'} "
+            f">submitted 2>&1 || {{ cat submitted; exit {_REFUSED}; }}; "
+            "number=$(tail -n 1 submitted | sed 's/;.*//'); "
+            'for place in "${!folders[@]}"; do folder=${folders[place]}; '
+            f'echo "${{number}}{"_$place" if is_array else ""}" >"$folder/job.draft" && '
+            'mv "$folder/job.draft" "$folder/job"; done; '
+            + (
+                'for place in "${!names[@]}"; do scontrol update JobId="${number}_$place" '
+                'JobName="${names[place]}"; done >>submitted 2>&1; true'
+                if is_array
+                else ""
+            ),
+            stdin=b"".join(texts) + f"{secrets}end\n".encode(),
             codes=(0, _EXISTS, _REFUSED),
             seconds=_SUBMIT_SECONDS,
         )
@@ -316,12 +368,24 @@ class SlurmTarget:
             raise _refused(output.decode("utf-8", "replace"))
         if code == _EXISTS:
             raise TargetError(
-                f"The job {name} was submitted already",
+                "The job was submitted already",
                 expected="a new launch",
-                received="a folder with its number",
+                received=printable(output.decode("utf-8", "replace").strip())[-300:],
                 fix="resume the run",
             )
-        return self._machine(job.run_id, job.launch, time.time())
+        now = time.time()
+        return [self._machine(job.run_id, job.launch, now) for job in jobs]
+
+    def _array_script(self, folders: list[str]) -> str:
+        """Returns the script of all tasks of an array."""
+        launches = folders[0].rpartition("/")[0]
+        options = ["--job-name=studio-array", f"--output={folders[0]}/array.log"]
+        options += ["--open-mode=append", *self._asked.options]
+        return _ARRAY_SCRIPT.format(
+            options="\n".join(f"#SBATCH {option}" for option in options),
+            names=shlex.join(folder.rpartition("/")[2] for folder in folders),
+            launches=shlex.quote(launches),
+        )
 
     def script(self, job: Job, home: str) -> str:
         """Returns the script of a job."""
@@ -348,7 +412,7 @@ class SlurmTarget:
         _, output = self._run(
             f"[ ! -e {folder}/job ] || {{ echo yes; exit; }}; "
             # The connection was lost before the number was written.
-            f'job=$(squeue -h -u "$(id -un)" -n {name} -o %A | tail -n 1); '
+            f'job=$(squeue -h -u "$(id -un)" -n {name} -o %i | tail -n 1); '
             f'[ -z "$job" ] || {{ mkdir -p {folder}; echo "$job" >{folder}/job; echo yes; }}'
         )
         return self._machine(run_id, launch, 0.0) if output.strip() else None
@@ -376,6 +440,7 @@ class SlurmTarget:
         folder = shlex.quote(_launch_folder(self._home(), machine.run_id, machine.launch))
         self._run(
             f"[ ! -d {folder} ] || touch {folder}/cancelled; "
+            f'[ ! -s {folder}/job ] || scancel "$(cat {folder}/job)" >/dev/null 2>&1; '
             f'scancel -u "$(id -un)" -n {job_name(machine.run_id, machine.launch)}'
         )
 

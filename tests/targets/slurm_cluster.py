@@ -82,7 +82,7 @@ class Cluster:
 
     def job(self, launch: str) -> dict[str, str]:
         """Returns what Slurm says about the newest job of a launch; empty if it has none."""
-        numbers = self.ask("squeue", "-h", "-t", "all", "-n", f"studio-{launch}", "-o", "%A")
+        numbers = self.ask("squeue", "-h", "-t", "all", "-n", f"studio-{launch}", "-o", "%i")
         if not numbers.split():
             return {}
         words = self.ask("scontrol", "-o", "show", "job", numbers.split()[-1]).split()

@@ -15,9 +15,11 @@ import psutil
 import pytest
 
 from core import FinetuneConfig, Workspace
+from core.config.sweep import SweepConfig
 from core.records.events import read_events
 from core.records.folder import RunFolder
 from core.runs.client import request_stop, resume_run, submit
+from core.sweeps.client import create_sweep, start_sweep
 from core.targets.machines import list_machines
 from core.targets.mirror import RunMirror
 from core.targets.opening import open_store
@@ -253,3 +255,28 @@ def test_fine_tuning_takes_one_node_and_gives_the_figures_of_a_local_run(
     assert figures(rows[0]) == figures(rows[1])
     assert "one host" in rows[2].error["problem"]
     assert list_machines(home) == []
+
+
+def test_sweep_becomes_an_array_whose_trials_are_runs_of_their_own(
+    cluster: Cluster, home: Workspace, tmp_path: Path
+) -> None:
+    shared = tmp_path / "shared"
+    trial = config(address(shared), "", num_train_steps=4)
+    base = trial.model_dump(exclude_unset=True, exclude={"name"})
+    sweep = SweepConfig(
+        name="rates", base=base, options={"learning_rate": [1e-4, 1e-3, 1e-2]}, method="grid"
+    )
+    folder = create_sweep(home, sweep)
+    start_sweep(home, folder)
+    wait_for(lambda: len(folder.read_trials()) == 3)
+    runs = [trial.run for trial in folder.read_trials()]
+    wait_for(lambda: all(cluster.job(f"{run}-1") for run in runs))
+    jobs = [cluster.job(f"{run}-1") for run in runs]
+    assert len({job["ArrayJobId"] for job in jobs}) == 1
+    assert sorted(job["ArrayTaskId"] for job in jobs) == ["0", "1", "2"]
+    wait_for(lambda: folder.read_state().state != "running")
+    trials = folder.read_trials()
+    assert [(trial.state, trial.error) for trial in trials] == [("done", None)] * 3
+    assert len({trial.value for trial in trials}) == 3
+    assert {row_of(home, run).remote["launch"] for run in runs} == {1}
+    wait_for(lambda: list_machines(home) == [])

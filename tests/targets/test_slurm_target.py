@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from argparse import Namespace
 from pathlib import Path
@@ -61,6 +62,28 @@ def test_every_parameter_of_an_address_reaches_the_script(tmp_path: Path) -> Non
     assert "\nexport STUDIO_MACHINE_PYTHON=/opt/env/bin/python\n" in text
     (tmp_path / "job.sh").write_text(text)
     assert subprocess.run(["bash", "-n", tmp_path / "job.sh"], check=False).returncode == 0
+
+
+def test_each_task_of_an_array_gets_its_own_script_and_secrets_alone(tmp_path: Path) -> None:
+    folders = [f"{tmp_path}/my launches/{RUN}-{number}" for number in range(12)]
+    text = SlurmTarget(WHOLE)._array_script(folders)
+    assert "--partition=gpu,big" in options_of(text)
+    for place, folder in enumerate(folders):
+        Path(folder).mkdir(parents=True)
+        Path(folder, "job").write_text(f"70_{place}\n")
+        Path(folder, "job.sh").write_text('env | grep -E "KEY|STUDIO_TASK"; pwd\n')
+    (tmp_path / "array.sh").write_text(text)
+    secrets = {f"STUDIO_TASK_{place}_KEY": f"k{place}" for place in range(12)}
+    for place in (1, 11):
+        task = {"SLURM_ARRAY_JOB_ID": "70", "SLURM_ARRAY_TASK_ID": str(place)}
+        environment = {"PATH": os.environ["PATH"], **secrets, **task}
+        subprocess.run(["bash", tmp_path / "array.sh"], env=environment, check=True, cwd="/")
+        assert Path(folders[place], "log").read_text() == f"KEY=k{place}\n/\n"
+    # Another job has taken its place.
+    Path(folders[2], "job").write_text("71\n")
+    task = {"SLURM_ARRAY_JOB_ID": "70", "SLURM_ARRAY_TASK_ID": "2", "PATH": os.environ["PATH"]}
+    subprocess.run(["bash", tmp_path / "array.sh"], env=task, check=True)
+    assert Path(folders[2], "log").read_text() == ""
 
 
 @pytest.mark.parametrize("name", sorted(slurm_target._PARAMETERS))

@@ -116,7 +116,7 @@ def _replaced(code: str, replacements: Iterable[tuple[re.Pattern[str], str]]) ->
     return code
 
 
-# What is changed in Gradio's scripts, by the pattern of their names.
+# The changes to Gradio's scripts, by the pattern of their names.
 CHANGES: Mapping[str, Callable[[str], str | None]] = {
     "core-*.js": with_indexes,
     "index-*.js": with_open_stream,
