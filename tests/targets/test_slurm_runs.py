@@ -110,9 +110,11 @@ def test_run_through_two_limits_of_time_equals_an_uninterrupted_run(
             wait_for(lambda: step(shared, run_id) > 0)
             process = freeze(shared)
             assert mirror(shared, run_id).look().newest == limit
-            job = f"JobId={cluster.job(f'{run_id}-1')['JobId']}"
-            # It is at once within the lead of the signal.
-            cluster.ask("scontrol", "update", job, "TimeLimit=2")
+            running = cluster.job(f"{run_id}-1")
+            hours, minutes, _ = map(int, running["RunTime"].split(":"))
+            job = f"JobId={running['JobId']}"
+            # It is at once within the lead of the signal, and not yet beyond its end.
+            cluster.ask("scontrol", "update", job, f"TimeLimit={60 * hours + minutes + 2}")
             wait_for(lambda process=process: is_asked_to_save(process), 60)
             cluster.ask("scontrol", "update", job, "TimeLimit=30")
             process.resume()
