@@ -1,7 +1,11 @@
-"""The peer in training: transformers on PyTorch, in the mode that is its fastest here.
+"""The peers in training: transformers on PyTorch, in the mode that is its fastest here.
 
 Scaled-dot-product attention and fused AdamW are always best. Whether bfloat16 autocast and
-`torch.compile` are depends on the machine, so that they are timed, in turn.
+`torch.compile` are depends on the machine, so that they are timed, in turn. An expert's PyTorch
+has Muon for the weights of the blocks, an output bias at the tokens' frequencies, and an encoder's
+head at the masked positions only.
+
+Source: https://kellerjordan.github.io/posts/muon/
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _ROUNDS, _STEPS = 3, 2
+_ADAMW_RATE = 3e-3
 
 
 @dataclass(frozen=True)
@@ -94,22 +99,81 @@ def peer_config(
     )
 
 
-def peer_step(model: Any, optimizer: Any, mode: Mode) -> Callable[[Any, Any], Any]:
-    """Returns a function that trains on ids and labels, (batch, length), and returns the loss."""
+def peer_step(
+    model: Any, optimizer: Any, mode: Mode, predicted: int | None = None
+) -> Callable[[Any, Any], Any]:
+    """Returns a function that trains on ids and labels, (batch, length), and returns the loss.
+
+    Args:
+        optimizer: One of PyTorch's, or `ExpertOptimizer`.
+        predicted: Positions with labels in each sequence, whose logits alone are computed; None:
+            all logits are computed, as transformers does.
+    """
     import torch
 
     device = next(model.parameters()).device.type
-    run = torch.compile(model) if mode.compiled else model
+
+    def loss_of(ids: Any, labels: Any) -> Any:
+        if predicted is None:
+            return model(ids, labels=labels).loss
+        places = (labels >= 0).int().topk(predicted, dim=1).indices
+        hidden = model.roberta(ids)[0]
+        chosen = hidden.gather(1, places[..., None].expand(-1, -1, hidden.shape[-1]))
+        logits = model.lm_head(chosen).float()
+        return torch.nn.functional.cross_entropy(
+            logits.flatten(0, 1), labels.gather(1, places).flatten()
+        )
+
+    run = torch.compile(loss_of) if mode.compiled else loss_of
 
     def step(ids: Any, labels: Any) -> Any:
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast(device, torch.bfloat16, enabled=mode.narrow):
-            loss = run(ids, labels=labels).loss
+            loss = run(ids, labels)
         loss.backward()
         optimizer.step()
         return loss
 
     return step
+
+
+class ExpertOptimizer:
+    """Muon for the matrices of the blocks, AdamW for everything else.
+
+    Args:
+        rate: Muon's learning rate.
+        beta2: AdamW's.
+
+    Attributes:
+        param_groups: Each has its peak learning rate as `peak`.
+    """
+
+    def __init__(self, model: Any, rate: float, beta2: float) -> None:
+        import torch
+
+        matrices, rest = [], []
+        for name, parameter in model.named_parameters():
+            is_matrix = parameter.dim() == 2 and "embed" not in name and "head" not in name
+            (matrices if is_matrix else rest).append(parameter)
+        self._optimizers = [
+            torch.optim.Muon(matrices, lr=rate, weight_decay=0.01, momentum=0.95),
+            torch.optim.AdamW(
+                rest, lr=_ADAMW_RATE, betas=(0.9, beta2), weight_decay=0.0, fused=True
+            ),
+        ]
+        self.param_groups = [
+            group for optimizer in self._optimizers for group in optimizer.param_groups
+        ]
+        for group in self.param_groups:
+            group["peak"] = group["lr"]
+
+    def zero_grad(self, *, set_to_none: bool) -> None:
+        for optimizer in self._optimizers:
+            optimizer.zero_grad(set_to_none=set_to_none)
+
+    def step(self) -> None:
+        for optimizer in self._optimizers:
+            optimizer.step()
 
 
 def fastest_mode(

@@ -5,18 +5,20 @@ documentation of the installed packages, and a text file of your own with 5 % he
 
 Both are on the CPU, or both on a GPU. The peer is `RobertaForMaskedLM` (scaled-dot-product
 attention, bfloat16 autocast and `torch.compile` where the machine is faster with them, rows that
-lie ready in the device's memory, masks drawn by PyTorch) with the numbers of the Flax example, and
-with plain AdamW at three rates without dropout. Its fastest mode is looked for before, in a process
-of its own, which isn't counted. Each gets so many minutes of wall-clock from its command; its
-learning rate falls to 0 just then, also where the 1,000 steps of the Flax example's warm-up aren't
-done. The validation loss it ends with is the target. Its validations on the way, which the picture
-needs, stop its clock.
+lie ready in the device's memory, masks drawn by PyTorch) with the numbers of the Flax example, with
+plain AdamW at three rates without dropout, and as an expert would have it, at three rates: Muon,
+40 % masking, the head at masked positions only, an output bias at the tokens' frequencies. With
+`--family`, it is a decoder of that family, without the Flax numbers. Its fastest mode is looked for
+before, in a process of its own, which isn't counted. Each gets so many minutes of wall-clock from
+its command; its learning rate falls to 0 just then, also where the 1,000 steps of the Flax
+example's warm-up aren't done. The validation loss it ends with is the target. Its validations on
+the way, which the picture needs, stop its clock.
 
 Ours is the CLI's command, its clock from the command too, start, compilation and validations
 included; on a GPU, as for the peer, a run before has kept the compiled programs. It is given an
-eighth of the peer's time against the Flax numbers and a quarter against AdamW, and less with
-`--shares`, as a number of steps that a short run before has found to take that long. It has reached
-the target when one of its validations is at or below it.
+eighth of the peer's time against the Flax numbers, a quarter against AdamW and a third against the
+expert, and less with `--shares`, as a number of steps that a short run before has found to take
+that long. It has reached the target when one of its validations is at or below it.
 
 Rows and masks for validation are the same on both sides. A target counts only where it lies below
 the unigram baseline, which the output bias alone could give.
@@ -44,7 +46,15 @@ from typing import Any
 import numpy as np
 
 from benchmarks.corpora import LENGTH, VOCAB_SIZE, core, events_of, prepare_corpus
-from benchmarks.peer import EVERY_MODE, Mode, fastest_mode, peer_model, peer_step
+from benchmarks.peer import (
+    EVERY_MODE,
+    ExpertOptimizer,
+    Mode,
+    fastest_mode,
+    peer_decoder,
+    peer_model,
+    peer_step,
+)
 from benchmarks.sides import describe_machine
 
 EVAL_BATCH = 64
@@ -61,11 +71,12 @@ class Setting:
     """How the peer trains.
 
     Attributes:
-        learning_rate: Peak learning rate.
+        learning_rate: Peak learning rate; an expert's is Muon's.
         dropout: Rate for hidden states and attention.
         beta2: AdamW's.
         warmup_steps: Steps of the warm-up; None: a twentieth of the time.
         share: Part of the peer's time that ours is given.
+        is_expert: Whether an expert has written it.
     """
 
     learning_rate: float
@@ -73,6 +84,11 @@ class Setting:
     beta2: float
     warmup_steps: int | None
     share: float
+    is_expert: bool = False
+
+    @property
+    def masking(self) -> float:
+        return 0.4 if self.is_expert else 0.15
 
 
 SETTINGS = {
@@ -80,8 +96,13 @@ SETTINGS = {
     "adamw 3e-4": Setting(3e-4, 0.0, 0.999, None, 1 / 4),
     "adamw 1e-3": Setting(1e-3, 0.0, 0.999, None, 1 / 4),
     "adamw 3e-3": Setting(3e-3, 0.0, 0.999, None, 1 / 4),
+    "expert 5e-3": Setting(5e-3, 0.0, 0.95, None, 1 / 3, is_expert=True),
+    "expert 1e-2": Setting(1e-2, 0.0, 0.95, None, 1 / 3, is_expert=True),
+    "expert 2e-2": Setting(2e-2, 0.0, 0.95, None, 1 / 3, is_expert=True),
 }
 PUBLISHED = ("flax",)
+EXPERTS = tuple(name for name, setting in SETTINGS.items() if setting.is_expert)
+ENCODER = "roberta"
 
 
 @dataclass
@@ -121,10 +142,15 @@ def main() -> None:
     found = {}
     for corpus in options.corpora:
         path = options.text if corpus == "text" else None
-        prepare_corpus(options.folder, corpus, path)
+        prepare_corpus(options.folder, shards_of(corpus, options), path, family=options.family)
         found[corpus] = compare(corpus, options)
         (options.folder / "time_to_loss.json").write_text(json.dumps(found, indent=1))
     print(json.dumps(found))
+
+
+def shards_of(corpus: str, options: argparse.Namespace) -> str:
+    """Names the corpus' tokenizer and shards."""
+    return corpus if options.family == ENCODER else f"{corpus}-{options.family}"
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -138,6 +164,7 @@ def parse_arguments() -> argparse.Namespace:
         "--shares", nargs="*", type=int, default=[16, 24], metavar="N",
         help="to give ours an Nth of the peer's time too, beside what is aimed at",
     )  # fmt: skip
+    parser.add_argument("--family", choices=[ENCODER, "gpt2", "llama", "qwen3"], default=ENCODER)
     parser.add_argument("--size", default="mini")
     parser.add_argument("--batch", type=int, default=32, help="rows in a step")
     parser.add_argument("--device", choices=["cpu", "gpu"], default="cpu")
@@ -147,6 +174,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--setting", help=argparse.SUPPRESS)
     parser.add_argument("--began", type=float, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.family != ENCODER:
+        # An expert would split GPT-2's joint matrix of queries, keys and values.
+        left_out = (*PUBLISHED, *(EXPERTS if options.family == "gpt2" else ()))
+        options.settings = [name for name in options.settings if name not in left_out]
     if "text" in options.corpora and not options.text and not options.side:
         parser.error("name a file with --text, or leave it out with --corpora docs")
     return options
@@ -155,25 +186,25 @@ def parse_arguments() -> argparse.Namespace:
 def compare(corpus: str, options: argparse.Namespace) -> dict[str, Any]:
     """Runs the peers and ours in turn, says how they compare, and returns the figures."""
     rows = f"batch {options.batch} x {LENGTH}, vocabulary {VOCAB_SIZE}"
-    print(f"{corpus}: RoBERTa {options.size}, {rows}, {options.minutes:g} minutes a peer; "
+    print(f"{corpus}: {options.family} {options.size}, {rows}, {options.minutes:g} minutes a peer; "
           f"{describe_machine(options.device)}", flush=True)  # fmt: skip
     peers: dict[str, Curve] = {}
     ours: dict[float, Curve] = {}
-    modes: dict[float, Mode] = {}
+    modes: dict[tuple[float, bool], Mode] = {}
 
     def note(curve: Curve) -> None:
         say(curve)
         # Hours of work shall not be lost with the last minute.
         so_far = [asdict(one) for one in (*peers.values(), *ours.values())]
-        file = options.folder / f"time_to_loss_{corpus}.json"
+        file = options.folder / f"time_to_loss_{shards_of(corpus, options)}.json"
         file.write_text(json.dumps(so_far, indent=1))
 
     seconds_per_step = time_our_steps(corpus, options)
     for name in options.settings:
-        dropout = SETTINGS[name].dropout
-        if dropout not in modes:
-            modes[dropout] = Mode(**ask_peer("mode", corpus, name, options))
-        peers[name] = run_peer(corpus, name, modes[dropout], options)
+        kind = (SETTINGS[name].dropout, SETTINGS[name].is_expert)
+        if kind not in modes:
+            modes[kind] = Mode(**ask_peer("mode", corpus, name, options))
+        peers[name] = run_peer(corpus, name, modes[kind], options)
         note(peers[name])
         share = SETTINGS[name].share
         if share not in ours:
@@ -183,13 +214,15 @@ def compare(corpus: str, options: argparse.Namespace) -> dict[str, Any]:
         ours[1 / number] = run_ours(corpus, 1 / number, *seconds_per_step, options)
         note(ours[1 / number])
     rows = []
-    for kind, names in (
+    for description, names in (
         ("as published", [name for name in peers if name in PUBLISHED]),
-        ("without dropout", [name for name in peers if name not in PUBLISHED]),
+        ("without dropout", [name for name in peers if name.startswith("adamw")]),
+        ("an expert's", [name for name in peers if SETTINGS[name].is_expert]),
     ):
         if not names:
             continue
-        kind += f", the best of {len(names)}" if len(names) > 1 else ""
+        if len(names) > 1:
+            description += f", the best of {len(names)}"
         best = min(names, key=lambda name: peers[name].losses[-1])
         target, share = peers[best].losses[-1], SETTINGS[best].share
         # A run that is given less time learns sooner, as its rate falls sooner.
@@ -197,7 +230,7 @@ def compare(corpus: str, options: argparse.Namespace) -> dict[str, Any]:
         allowed = ours[share].reached(target)
         rows.append(
             {
-                "peer": f"{best}, {kind}",
+                "peer": f"{best}, {description}",
                 "target": target,
                 "counts": target < ours[share].baseline,
                 "baseline": ours[share].baseline,
@@ -210,7 +243,7 @@ def compare(corpus: str, options: argparse.Namespace) -> dict[str, Any]:
     published = run_ours(corpus, max(ours), *seconds_per_step, options, preset="classic")
     say(published)
     curves = [*peers.values(), *ours.values(), published]
-    draw(curves, options.folder / f"time_to_loss_{corpus}.png", corpus)
+    draw(curves, options.folder / f"time_to_loss_{shards_of(corpus, options)}.png", corpus)
     return {"rows": rows, "curves": [asdict(curve) for curve in curves]}
 
 
@@ -241,7 +274,8 @@ def our_command(
     corpus: str, steps: int, eval_steps: int, options: argparse.Namespace, preset: str = "fast"
 ) -> list[str]:
     return [
-        "train", "--preset", preset, "--size", options.size, "--shards", corpus,
+        "train", "--preset", preset, "--family", options.family, "--size", options.size,
+        "--shards", shards_of(corpus, options),
         "--per-replica-batch-size", str(options.batch), "--num-train-steps", str(steps),
         "--eval-steps", str(eval_steps), "--save-steps", str(max(10_000, steps)),
         "--per-replica-eval-batch-size", str(EVAL_BATCH), "--device", options.device,
@@ -292,6 +326,7 @@ def ask_peer(
     """Runs a side of the peer's, which prints JSON."""
     command = [sys.executable, "-m", "benchmarks.time_to_loss", "--side", side]
     command += ["--corpus", corpus, "--setting", name, "--minutes", str(options.minutes)]
+    command += ["--family", options.family]
     command += ["--size", options.size, "--batch", str(options.batch), "--device", options.device]
     command += ["--folder", str(options.folder), "--began", str(time.time()), *more]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
@@ -349,39 +384,75 @@ class Peer:
         torch.manual_seed(0)
         torch.set_float32_matmul_precision("high")  # Affects GPUs only.
         self.setting = SETTINGS[options.setting]
-        self.inputs = open_inputs(TrainConfig(shards=options.corpus), Workspace(options.folder))
+        self.is_encoder = options.family == ENCODER
+        config = TrainConfig(shards=shards_of(options.corpus, options), family=options.family)
+        self.inputs = open_inputs(config, Workspace(options.folder))
         self.device = "cuda" if options.device == "gpu" else "cpu"
-        vocab_size = self.inputs.architecture.vocab_size
-        model = peer_model(
-            options.size,
-            vocab_size,
-            LENGTH,
-            self.inputs.architecture.pad_token_id,
-            self.setting.dropout,
-        )
+        architecture = self.inputs.architecture
+        vocab_size = architecture.vocab_size
+        shape = (vocab_size, LENGTH, architecture.pad_token_id, self.setting.dropout)
+        if self.is_encoder:
+            model = peer_model(options.size, *shape)
+        else:
+            model = peer_decoder(options.family, options.size, *shape)
         self.model = model.to(self.device)
-        decayed = [one for one in model.parameters() if one.dim() > 1]
-        rest = [one for one in model.parameters() if one.dim() <= 1]
-        self.optimizer = torch.optim.AdamW(
+        rows = self.inputs.train_rows.take(np.arange(len(self.inputs.train_rows)))
+        self.rows = torch.from_numpy(rows.astype(np.int32)).to(self.device)
+        self.optimizer = self._expert(rows) if self.setting.is_expert else self._adamw()
+        self._special = torch.zeros(vocab_size, dtype=torch.bool)
+        if self.is_encoder:
+            objective: Any = self.inputs.objective
+            self._mask_id = objective.mask_id
+            self._special[torch.from_numpy(objective.special_ids).long()] = True
+        self._ordinary = torch.nonzero(~self._special).squeeze(1).to(self.device)
+        self._special = self._special.to(self.device)
+
+    @property
+    def predicted(self) -> int | None:
+        """Positions of a sequence whose logits are computed; None: all."""
+        is_sparse = self.setting.is_expert and self.is_encoder
+        return round(self.setting.masking * LENGTH) if is_sparse else None
+
+    def _adamw(self) -> Any:
+        import torch
+
+        decayed = [one for one in self.model.parameters() if one.dim() > 1]
+        rest = [one for one in self.model.parameters() if one.dim() <= 1]
+        optimizer = torch.optim.AdamW(
             [{"params": decayed, "weight_decay": 0.01}, {"params": rest, "weight_decay": 0.0}],
             lr=self.setting.learning_rate,
             betas=(0.9, self.setting.beta2),
             fused=True,
         )
-        rows = self.inputs.train_rows.take(np.arange(len(self.inputs.train_rows)))
-        self.rows = torch.from_numpy(rows.astype(np.int32)).to(self.device)
-        objective: Any = self.inputs.objective
-        self._mask_id = objective.mask_id
-        self._special = torch.zeros(vocab_size, dtype=torch.bool)
-        self._special[torch.from_numpy(objective.special_ids).long()] = True
-        self._ordinary = torch.nonzero(~self._special).squeeze(1).to(self.device)
-        self._special = self._special.to(self.device)
+        for group in optimizer.param_groups:
+            group["peak"] = self.setting.learning_rate
+        return optimizer
 
-    def masked(self, batch: Any) -> tuple[Any, Any]:
-        """Returns inputs and labels of rows, (rows, length), as the original's collator does."""
+    def _expert(self, rows: Any) -> ExpertOptimizer:
+        """Sets the output bias of an encoder, and returns the optimizer."""
         import torch
 
-        chosen = (torch.rand(batch.shape, device=self.device) < 0.15) & ~self._special[batch]
+        if self.is_encoder:
+            bias = self.model.lm_head.bias
+            counts = np.bincount(rows.ravel(), minlength=len(bias)) + 1.0
+            with torch.no_grad():
+                bias.copy_(torch.from_numpy(np.log(counts / counts.sum())))
+        return ExpertOptimizer(self.model, self.setting.learning_rate, self.setting.beta2)
+
+    def masked(self, batch: Any) -> tuple[Any, Any]:
+        """Returns inputs and labels of rows, (rows, length), as the original's collator does.
+
+        An expert's rows all have the same number of labels.
+        """
+        import torch
+
+        if not self.is_encoder:
+            return batch, batch
+        draws = torch.rand(batch.shape, device=self.device).masked_fill(self._special[batch], 2.0)
+        if self.predicted is None:
+            chosen = draws < self.setting.masking
+        else:
+            chosen = draws.argsort(dim=1).argsort(dim=1) < self.predicted
         kind = torch.rand(batch.shape, device=self.device)
         inputs = torch.where(chosen & (kind < 0.8), self._mask_id, batch)
         drawn = torch.randint(len(self._ordinary), batch.shape, device=self.device)
@@ -400,10 +471,7 @@ class Peer:
                     name: torch.from_numpy(array).to(self.device)
                     for name, array in batches(number).items()
                 }
-                hidden = self.model.roberta(one["input_ids"].long())[0]
-                places = one["masked_positions"].long()
-                index = places[..., None].expand(-1, -1, hidden.shape[-1])
-                logits = self.model.lm_head(hidden.gather(1, index)).float()
+                logits = self._logits(one).float()
                 losses = torch.nn.functional.cross_entropy(
                     logits.flatten(0, 1), one["labels"].long().flatten(), reduction="none"
                 )
@@ -411,6 +479,14 @@ class Peer:
                 weight += float(one["label_weights"].sum())
         self.model.train()
         return total / weight
+
+    def _logits(self, batch: dict[str, Any]) -> Any:
+        ids = batch["input_ids"].long()
+        if not self.is_encoder:
+            return self.model(ids).logits
+        hidden = self.model.roberta(ids)[0]
+        index = batch["masked_positions"].long()[..., None].expand(-1, -1, hidden.shape[-1])
+        return self.model.lm_head(hidden.gather(1, index))
 
     def now(self) -> float:
         """Returns the time when all that was asked of the device is done."""
@@ -427,19 +503,19 @@ def choose_mode(options: argparse.Namespace) -> dict[str, Any]:
     batch = peer.rows[: options.batch].long()
 
     def step_in(mode: Mode) -> Callable[[], float]:
-        step = peer_step(peer.model, peer.optimizer, mode)
+        step = peer_step(peer.model, peer.optimizer, mode, peer.predicted)
         return lambda: step(*peer.masked(batch)).item()
 
     # A GPU's tensor cores want bfloat16, whatever else.
     modes = [mode for mode in EVERY_MODE if mode.narrow or options.device == "cpu"]
     mode, seconds = fastest_mode(step_in, modes)
     said = ", ".join(f"{took:.3f} s in {one}" for one, took in seconds.items())
-    print(f"  dropout {peer.setting.dropout}: PyTorch takes {said}", file=sys.stderr, flush=True)
+    print(f"  {options.setting}: PyTorch takes {said}", file=sys.stderr, flush=True)
     return asdict(mode)
 
 
 def train_peer(options: argparse.Namespace) -> dict[str, Any]:
-    """Trains `RobertaForMaskedLM` until its time is over, and returns its curve."""
+    """Trains the peer's model until its time is over, and returns its curve."""
     import torch
 
     from core.training.batches import EvalBatches
@@ -447,7 +523,7 @@ def train_peer(options: argparse.Namespace) -> dict[str, Any]:
     peer, mode = Peer(options), Mode(**options.mode)
     setting, optimizer = peer.setting, peer.optimizer
     batches = EvalBatches(peer.inputs.validation_rows, peer.inputs.eval_objective, EVAL_BATCH)
-    train_step = peer_step(peer.model, optimizer, mode)
+    train_step = peer_step(peer.model, optimizer, mode, peer.predicted)
     budget, paused, step, spent = options.minutes * 60, 0.0, 0, 0.0
     curve = Curve(options.setting)
     order = torch.randperm(len(peer.rows))
@@ -465,7 +541,7 @@ def train_peer(options: argparse.Namespace) -> dict[str, Any]:
             order, place = torch.randperm(len(peer.rows)), 0
         taken, place = order[place : place + options.batch], place + options.batch
         for group in optimizer.param_groups:
-            group["lr"] = setting.learning_rate * rate_at(setting, step, spent / budget)
+            group["lr"] = group["peak"] * rate_at(setting, step, spent / budget)
         train_step(*peer.masked(peer.rows[taken.to(peer.device)].long()))
         step += 1
     curve.steps = step
