@@ -9,10 +9,13 @@ from pydantic import Field, field_validator, model_validator
 from core.config.base import StageConfig
 from core.config.metrics import Direction, direction_of
 from core.config.options import option
+from core.config.targets import has_queue, members_of
 from core.errors import ConfigError
 
 MOST_TRIALS = 1_000
 MOST_PARALLEL = 64
+# Trials that a queue gets at a time. Each has a process here.
+_QUEUED = 16
 
 
 class SweepConfig(StageConfig):
@@ -54,7 +57,7 @@ class SweepConfig(StageConfig):
     )
     parallel: int | None = option(
         None,
-        "Trials at a time; empty: as many as runs; one on another machine, all on Slurm.",
+        "Trials at a time; empty: as many as runs here, one per other machine, 16 on Slurm.",
         title="Runs at a time",
         ge=1,
         le=MOST_PARALLEL,
@@ -135,3 +138,13 @@ class SweepConfig(StageConfig):
             fix="set target, or limit the sweep with max_runs or ⟬max_hours⟭",
             field="max_cost",
         )
+
+
+def parallel_of(config: SweepConfig) -> int | None:
+    """Returns the number of trials at a time; None: the workspace's number of runs."""
+    target = config.base.get("target", "")
+    learns_from_trials = config.pruner != "none" or config.method not in ("grid", "random", "qmc")
+    shares_budget = config.max_hours is not None or config.max_cost is not None
+    if has_queue(target) and not learns_from_trials and not shares_budget:
+        return config.parallel or _QUEUED
+    return config.parallel or len(members_of(target)) or None

@@ -201,9 +201,9 @@ def members_of(target: str) -> list[str]:
 
 
 def has_queue(target: str) -> bool:
-    """Returns whether a target takes any number of runs, and executes them in turn."""
-    kind = TARGETS.get(urlsplit(target).scheme)
-    return kind is not None and kind.has_queue
+    """Returns whether a target takes any number of runs, and executes them as it has room."""
+    kinds = [TARGETS.get(urlsplit(address).scheme) for address in members_of(target)]
+    return len(kinds) == 1 and kinds[0] is not None and kinds[0].has_queue
 
 
 def place_of_target(target: str) -> str:

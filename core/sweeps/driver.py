@@ -17,8 +17,7 @@ from typing import Any
 from sqlalchemy.exc import OperationalError
 
 from core.config.base import StageConfig
-from core.config.sweep import MOST_PARALLEL, SweepConfig
-from core.config.targets import has_queue, members_of
+from core.config.sweep import SweepConfig, parallel_of
 from core.errors import RunError, StudioError
 from core.messages.redaction import hide_secrets_in_output
 from core.network.outbound import distrust_callers
@@ -126,7 +125,7 @@ class Driver:
             self._write(trial, state="active", reason="")
         if self._study and self.config.pruner != "none":
             self._judge(trial)
-        is_unwanted = is_stopping or trial.is_worse or bool(self._is_full)
+        is_unwanted = is_stopping or trial.is_worse or bool(self._is_full) or self._has_failed()
         if is_unwanted and row.state != "stopping":
             self._stop(trial)
 
@@ -289,13 +288,7 @@ class Driver:
         return isinstance(sampler, GridSampler) and len(self.trials) >= len(sampler)
 
     def _parallel(self) -> int:
-        if self.config.parallel:
-            return self.config.parallel
-        target = self.config.base.get("target", "")
-        # A queue takes all trials at once, unless a trial's settings depend on others' results.
-        if has_queue(target) and isinstance(self._sampler, GridSampler | RandomSampler):
-            return MOST_PARALLEL
-        return len(members_of(target)) or get_slots(self.store)
+        return parallel_of(self.config) or get_slots(self.store)
 
     def _suggest(self) -> tuple[Settings, dict[str, Any]] | None:
         """Returns the next trial's settings and sampler state; None if all were tried."""

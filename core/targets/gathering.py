@@ -16,7 +16,7 @@ from contextlib import closing, suppress
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from core.errors import ConfigError
 from core.foreign_files import parse_bounded_json
@@ -26,7 +26,7 @@ from core.workspace.atomic import write_atomically
 from core.workspace.locks import file_lock
 
 # Trials that a sweep starts together ask one after another, as their inputs are uploaded.
-_QUIET_SECONDS = 3.0
+_QUIET_SECONDS = 5.0
 _MOST_SECONDS = 60.0
 _MOST_JOBS = 64
 _MOST_BYTES = 1 << 20
@@ -35,6 +35,7 @@ _POLL_SECONDS = 0.1
 _TAKEN = b"taken\n"
 
 
+@runtime_checkable
 class ArrayTarget(Target, Protocol):
     """A target that launches several jobs as one."""
 
@@ -52,44 +53,41 @@ def launch_with_others(target: Target, job: Job, folder: Path) -> Machine:
         UnavailableError: Whether the job was started is unknown.
         TargetError, ConfigError: The target refuses.
     """
-    if not hasattr(target, "launch_all"):
+    if not isinstance(target, ArrayTarget):
         return target.launch(job)
-    place = folder / sha256(target.address.encode()).hexdigest()[:16]
+    address_file = folder / sha256(target.address.encode()).hexdigest()[:16]
     while True:
-        with file_lock(place.with_suffix(".lock"), wait=False) as leads:
-            others = _gather(place) if leads else []
+        with file_lock(address_file.with_suffix(".lock"), wait=False) as leads:
+            others = _gather(address_file) if leads else []
         if leads:
-            return _lead(target, job, others)  # type: ignore[arg-type]
-        if (answer := _ask(place, job)) is not None:
+            return _lead(target, job, others)
+        if (answer := _ask(address_file, job)) is not None:
             return Machine.from_json(answer) if answer else target.launch(job)
         time.sleep(_POLL_SECONDS)
 
 
-def _gather(place: Path) -> list[tuple[Job, socket.socket]]:
+def _gather(address_file: Path) -> list[tuple[Job, socket.socket]]:
     """Returns the jobs of the processes that come, with the connections that wait for answers."""
-    # Paths of sockets are short.
-    private = Path(tempfile.mkdtemp(prefix="studio-"))
     gathered: list[tuple[Job, socket.socket]] = []
-    deadline = time.monotonic() + _MOST_SECONDS
-    try:
-        with closing(socket.socket(socket.AF_UNIX)) as listener:
-            listener.bind(str(private / "s"))
-            listener.listen(_MOST_JOBS)
-            listener.settimeout(_QUIET_SECONDS)
-            write_atomically(place, str(private / "s"))
-            while time.monotonic() < deadline and len(gathered) + 1 < _MOST_JOBS:
-                try:
-                    connection, _ = listener.accept()
-                except TimeoutError:
-                    break
-                with suppress(OSError, ValueError, TypeError):
-                    connection.settimeout(_QUIET_SECONDS)
-                    job = Job(**parse_bounded_json(_read_line(connection)))
-                    connection.sendall(_TAKEN)
-                    gathered.append((job, connection))
-    finally:
-        place.unlink(missing_ok=True)
-        shutil.rmtree(private, ignore_errors=True)
+    folder = ""
+    # Without a socket, each launches its own.
+    with suppress(OSError), closing(socket.socket(socket.AF_UNIX)) as listener:
+        # Paths of sockets are short.
+        folder = tempfile.mkdtemp(prefix="studio-")
+        listener.bind(f"{folder}/s")
+        listener.listen(_MOST_JOBS)
+        listener.settimeout(_QUIET_SECONDS)
+        write_atomically(address_file, f"{folder}/s")
+        deadline = time.monotonic() + _MOST_SECONDS
+        while time.monotonic() < deadline and len(gathered) + 1 < _MOST_JOBS:
+            connection, _ = listener.accept()
+            with suppress(OSError, ValueError, TypeError):
+                connection.settimeout(_QUIET_SECONDS)
+                job = Job(**parse_bounded_json(_read_line(connection)))
+                connection.sendall(_TAKEN)
+                gathered.append((job, connection))
+    address_file.unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
     return gathered
 
 
@@ -114,7 +112,7 @@ def _lead(target: ArrayTarget, job: Job, others: list[tuple[Job, socket.socket]]
     return machines[0] if machines else target.launch(job)
 
 
-def _ask(place: Path, job: Job) -> dict[str, Any] | None:
+def _ask(address_file: Path, job: Job) -> dict[str, Any] | None:
     """Gives a job to the process that leads.
 
     Returns:
@@ -123,7 +121,7 @@ def _ask(place: Path, job: Job) -> dict[str, Any] | None:
     connection = socket.socket(socket.AF_UNIX)
     with closing(connection):
         try:
-            connection.connect(os.fsdecode(place.read_bytes()))
+            connection.connect(os.fsdecode(address_file.read_bytes()))
             connection.settimeout(_ANSWER_SECONDS)
             connection.sendall(json.dumps(asdict(job)).encode() + b"\n")
             if _read_line(connection) != _TAKEN:

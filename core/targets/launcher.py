@@ -48,7 +48,7 @@ from core.workspace.workspace import Workspace
 
 REMOTE_FILE = "remote.json"
 # The processes of a workspace that launch at the same time meet there.
-_GATHERED = "launching"
+_MEETING_FOLDER = "launching"
 POLL_SECONDS = 10.0
 # A member of a pool that can't be reached for so long is lost; one that has worked for longer is
 # waited for as long again, at most an hour.
@@ -505,7 +505,7 @@ class Launcher:
                 secrets=self._secrets(),
                 folder=str(self._folder.path),
             )
-            machine = launch_with_others(self._target, job, self._workspace.cache / _GATHERED)
+            machine = launch_with_others(self._target, job, self._workspace.cache / _MEETING_FOLDER)
         launch.machine = machine.to_json()
         self.state.write(self._folder)
         print(f"launch {launch.number}: {machine.id}", flush=True)

@@ -134,7 +134,9 @@ echo $((used + SECONDS)) >"$folder/used"
 echo "$code" >"$folder/exit"
 if [ "$asked" = limit ] && [ "$code" = {again} ] && [ ! -e "$folder/cancelled" ]; then
     echo "studio: saved before the limit of time"
-    scontrol requeue "$SLURM_JOB_ID"
+    # The number of one of an array's tasks alone means all of them.
+    task=${{SLURM_ARRAY_JOB_ID:+${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID}}
+    scontrol requeue "${{task:-$SLURM_JOB_ID}}"
 fi
 exit "$code"
 """
@@ -147,7 +149,7 @@ _ARRAY_SCRIPT = """\
 
 names=({names})
 folder={launches}/${{names[SLURM_ARRAY_TASK_ID]}}
-exec >>"$folder/log" 2>&1
+task=${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID
 own=STUDIO_TASK_${{SLURM_ARRAY_TASK_ID}}_
 for name in "${{!STUDIO_TASK_@}}"; do
     case $name in "$own"*) export "${{name#"$own"}}=${{!name}}" ;; esac
@@ -155,7 +157,9 @@ for name in "${{!STUDIO_TASK_@}}"; do
 done
 # A launch that doesn't know its task by now was given up, and has another job.
 for _ in {{1..60}}; do [ -s "$folder/job" ] && break; sleep 1; done
-[ "$(cat "$folder/job" 2>&1)" = "${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID" ] || exit 0
+known=$(cat "$folder/job" 2>&1)
+[ "$known" = "$task" ] || {{ echo "The run has another job: $known"; exit 0; }}
+ln -sfn {launches}/"array-$task.log" "$folder/log"
 . "$folder/job.sh"
 """
 
@@ -252,7 +256,7 @@ class SlurmTarget:
         listed, _, answer = output.decode("utf-8", "replace").partition("\n\n")
         name, version, free, *partitions = [*listed.splitlines(), "", "", ""]
         limits = dict(line.split()[:2] for line in partitions if len(line.split()) == 3)
-        if code == _REFUSED:
+        if code == _REFUSED and not _has_too_many_jobs(answer):
             raise _refused(answer, ", ".join(name.rstrip("*") for name in limits))
         self._check_time(limits)
         start = re.search(r"to start at (\S+) .* in partition (\S+)", answer)
@@ -320,27 +324,25 @@ class SlurmTarget:
         names = [job_name(job.run_id, job.launch) for job in jobs]
         home = self._home()
         folders = [_launch_folder(home, job.run_id, job.launch) for job in jobs]
-        files = [(f"{folders[0]}/bootstrap.py", bootstrap_source())]
-        files += [
-            (f"{folder}/job.sh", self.script(job, home))
-            for folder, job in zip(folders, jobs, strict=True)
-        ]
+        files = {f"{folders[0]}/bootstrap.py": bootstrap_source().encode()}
+        for folder, job in zip(folders, jobs, strict=True):
+            files[f"{folder}/job.sh"] = self.script(job, home).encode()
         is_array = len(jobs) > 1
         if is_array:
-            files.append((f"{folders[0]}/array.sh", self._array_script(folders)))
-        texts = [text.encode() for _, text in files]
+            files[f"{folders[0]}/array.sh"] = self._array_script(folders).encode()
         secrets = "".join(
-            f"{f'STUDIO_TASK_{place}_' if is_array else ''}{key}={value}\n"
-            for place, job in enumerate(jobs)
+            f"{f'STUDIO_TASK_{index}_' if is_array else ''}{key}={value}\n"
+            for index, job in enumerate(jobs)
             for key, value in job.secrets.items()
         )
+        submit = f"--array=0-{len(jobs) - 1} array.sh" if is_array else "job.sh"
         code, output = self._run(
             f"umask 077; folders=({shlex.join(folders)}); names=({shlex.join(names)}); "
             'for folder in "${folders[@]}"; do mkdir -p "$folder" || exit 1; '
             f'[ ! -e "$folder/job" ] || {{ echo "$folder"; exit {_EXISTS}; }}; done; '
             + "".join(
-                f"head -c {len(text)} >{shlex.quote(path)} || exit 1; "
-                for (path, _), text in zip(files, texts, strict=True)
+                f"head -c {len(content)} >{shlex.quote(path)} || exit 1; "
+                for path, content in files.items()
             )
             + 'for folder in "${folders[@]:1}"; do '
             'cp "$folders/bootstrap.py" "$folder/bootstrap.py" || exit 1; done; '
@@ -348,29 +350,28 @@ class SlurmTarget:
             '[ "$line" != end ] || { end=yes; break; }; export "$line"; done; '
             # The connection may have been lost meanwhile.
             f'[ -n "$end" ] || exit {_CUT_OFF}; unset TZ; cd "$folders" || exit 1; '
-            f"sbatch --parsable {f'--array=0-{len(jobs) - 1} array.sh' if is_array else 'job.sh'} "
-            f">submitted 2>&1 || {{ cat submitted; exit {_REFUSED}; }}; "
-            "number=$(tail -n 1 submitted | sed 's/;.*//'); "
-            'for place in "${!folders[@]}"; do folder=${folders[place]}; '
-            f'echo "${{number}}{"_$place" if is_array else ""}" >"$folder/job.draft" && '
-            'mv "$folder/job.draft" "$folder/job"; done; '
-            + (
-                'for place in "${!names[@]}"; do scontrol update JobId="${number}_$place" '
-                'JobName="${names[place]}"; done >>submitted 2>&1; true'
-                if is_array
-                else ""
-            ),
-            stdin=b"".join(texts) + f"{secrets}end\n".encode(),
+            f"sbatch --parsable {submit} >submitted 2>&1 || "
+            f"{{ cat submitted; exit {_REFUSED}; }}; "
+            "number=$(tail -n 1 submitted | sed 's/;.*//'); set -C; "
+            'for index in "${!folders[@]}"; do '
+            f"job=${{number}}{'_$index' if is_array else ''}; "
+            # Another submission of the same launch may have been faster.
+            '{ echo "$job" >"${folders[index]}/job"; } 2>/dev/null || scancel "$job"; '
+            + ('scontrol update JobId="$job" JobName="${names[index]}"; ' if is_array else "")
+            + "done >array.names 2>&1; true",
+            stdin=b"".join(files.values()) + f"{secrets}end\n".encode(),
             codes=(0, _EXISTS, _REFUSED),
             seconds=_SUBMIT_SECONDS,
         )
+        answer = output.decode("utf-8", "replace")
         if code == _REFUSED:
-            raise _refused(output.decode("utf-8", "replace"))
+            # Fewer than all may still be allowed.
+            raise _refused(answer, may_wait=not is_array)
         if code == _EXISTS:
             raise TargetError(
                 "The job was submitted already",
                 expected="a new launch",
-                received=printable(output.decode("utf-8", "replace").strip())[-300:],
+                received=printable(answer.strip())[-300:],
                 fix="resume the run",
             )
         now = time.time()
@@ -379,7 +380,7 @@ class SlurmTarget:
     def _array_script(self, folders: list[str]) -> str:
         """Returns the script of all tasks of an array."""
         launches = folders[0].rpartition("/")[0]
-        options = ["--job-name=studio-array", f"--output={folders[0]}/array.log"]
+        options = ["--job-name=studio-array", f"--output={launches}/array-%A_%a.log"]
         options += ["--open-mode=append", *self._asked.options]
         return _ARRAY_SCRIPT.format(
             options="\n".join(f"#SBATCH {option}" for option in options),
@@ -410,7 +411,7 @@ class SlurmTarget:
         folder = shlex.quote(_launch_folder(self._home(), run_id, launch))
         name = job_name(run_id, launch)
         _, output = self._run(
-            f"[ ! -e {folder}/job ] || {{ echo yes; exit; }}; "
+            f"[ ! -s {folder}/job ] || {{ echo yes; exit; }}; "
             # The connection was lost before the number was written.
             f'job=$(squeue -h -u "$(id -un)" -n {name} -o %i | tail -n 1); '
             f'[ -z "$job" ] || {{ mkdir -p {folder}; echo "$job" >{folder}/job; echo yes; }}'
@@ -446,7 +447,7 @@ class SlurmTarget:
 
     def list_machines(self) -> list[Machine]:
         _, output = self._run(
-            'squeue -h -u "$(id -un)" -o "%j|%V|%A|%T|%r"', most_bytes=_MOST_LISTING_BYTES
+            'squeue -h -u "$(id -un)" -o "%j|%V|%i|%T|%r"', most_bytes=_MOST_LISTING_BYTES
         )
         machines = []
         for line in output.decode("utf-8", "replace").splitlines():
@@ -559,7 +560,8 @@ def _status(answer: str, host: str) -> Status:
     seconds = float(used[1]) if used else None
     fields = dict(re.findall(r"(?:^|\s)(\w+)=(\S*)", shown))
     if "JobState" not in fields:
-        if not head or "Invalid job id" in shown or not shown.strip():
+        is_gone = re.search(r"Invalid job id|Job \S+ not found", shown)
+        if not head or is_gone or not shown.strip():
             return Status("ended", f"exit status {code[1]}" if code else "gone", seconds=seconds)
         raise UnavailableError(
             f"Slurm on {host} doesn't answer",
@@ -570,7 +572,8 @@ def _status(answer: str, host: str) -> Status:
     word = fields["JobState"]
     state = _STATES.get(word, "ended")
     reason = fields.get("Reason", "").replace("None", "")
-    job = f"job {fields.get('JobId', '')[:20]}"
+    number = "_".join(filter(None, map(fields.get, ("ArrayJobId", "ArrayTaskId"))))
+    job = f"job {(number or fields.get('JobId', ''))[:20]}"
     if state == "waiting":
         starts = _shown_time(fields.get("StartTime", ""))
         about = [job, reason, f"expected to start {starts}" if starts else ""]
@@ -585,8 +588,14 @@ def _status(answer: str, host: str) -> Status:
     return Status(state, word.lower(), seconds=seconds, place=printable(place))
 
 
-def _refused(answer: str, partitions: str = "") -> ConfigError | UnavailableError:
-    """Explains sbatch's refusal."""
+def _refused(
+    answer: str, partitions: str = "", *, may_wait: bool = False
+) -> ConfigError | UnavailableError:
+    """Explains sbatch's refusal.
+
+    Args:
+        may_wait: Whether to wait for the end of other jobs if the account has too many.
+    """
     lines = [line.strip() for line in answer.splitlines() if line.strip()]
     words = printable(" / ".join(lines[-3:]))[-400:]
     if re.search("contact slurm controller|timed out|Communication", answer, re.IGNORECASE):
@@ -595,6 +604,13 @@ def _refused(answer: str, partitions: str = "") -> ConfigError | UnavailableErro
             expected="an answer to sbatch",
             received=words,
             fix="it is tried again; if it lasts, ask those who run the cluster",
+        )
+    if may_wait and _has_too_many_jobs(answer):
+        return UnavailableError(
+            "The account has as many jobs as the cluster allows",
+            expected="room for one more",
+            received=words,
+            fix="it is tried again; start fewer runs at a time",
         )
     name, fix = "", "correct the address, or ask those who run the cluster"
     for pattern, parameter, advice in _COMPLAINTS:
@@ -610,6 +626,10 @@ def _refused(answer: str, partitions: str = "") -> ConfigError | UnavailableErro
         fix=fix,
         field="target",
     )
+
+
+def _has_too_many_jobs(answer: str) -> bool:
+    return bool(re.search(r"MaxSubmit|submit.?(job)?.?limit", answer, re.IGNORECASE))
 
 
 def _invalid(received: str, name: str = "") -> ConfigError:

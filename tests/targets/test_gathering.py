@@ -13,20 +13,20 @@ from core.targets import gathering
 from core.targets.errors import TargetError, UnavailableError
 from core.targets.gathering import launch_with_others
 from core.targets.target import Job, Machine
+from tests.targets.fake_target import FakeTarget
 
 ADVICE = {"expected": "a", "received": "b", "fix": "c"}
 
 
-class Cluster:
+class Cluster(FakeTarget):
     """A target that launches jobs one by one or together.
 
     Args:
         error: Raised instead of launching jobs together.
     """
 
-    address = "slurm://login"
-
     def __init__(self, error: StudioError | None = None) -> None:
+        super().__init__("slurm://login")
         self.error = error
         self.launched: list[list[Job]] = []
         self.adding = threading.Lock()
@@ -55,7 +55,7 @@ def jobs(number: int) -> list[Job]:
 def launch_at_once(cluster: Cluster, folder: Path, number: int) -> list[Machine | StudioError]:
     def launch(job: Job) -> Machine | StudioError:
         try:
-            return launch_with_others(cluster, job, folder)  # type: ignore[arg-type]
+            return launch_with_others(cluster, job, folder)
         except StudioError as error:
             return error
 

@@ -86,6 +86,17 @@ def is_asked_to_save(process: psutil.Process) -> bool:
     return bool(int(pending.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
 
 
+def reach_limit(cluster: Cluster, job: dict[str, str], process: psutil.Process) -> None:
+    """Brings a job near its limit of time for as long as its frozen process gets the signal."""
+    task = "_".join(filter(None, map(job.get, ("ArrayJobId", "ArrayTaskId")))) or job["JobId"]
+    hours, minutes, _ = map(int, job["RunTime"].split(":"))
+    # It is at once within the lead of the signal, and not yet beyond its end.
+    limit = f"TimeLimit={60 * hours + minutes + 2}"
+    cluster.ask("scontrol", "update", f"JobId={task}", limit)
+    wait_for(lambda: is_asked_to_save(process), 60)
+    cluster.ask("scontrol", "update", f"JobId={task}", "TimeLimit=30")
+
+
 def kill_node(cluster: Cluster, job: dict[str, str]) -> None:
     """Kills a job's node as a loss of power would: its daemon, and all that it has started."""
     cluster.processes[job["NodeList"]].kill()
@@ -110,13 +121,7 @@ def test_run_through_two_limits_of_time_equals_an_uninterrupted_run(
             wait_for(lambda: step(shared, run_id) > 0)
             process = freeze(shared)
             assert mirror(shared, run_id).look().newest == limit
-            running = cluster.job(f"{run_id}-1")
-            hours, minutes, _ = map(int, running["RunTime"].split(":"))
-            job = f"JobId={running['JobId']}"
-            # It is at once within the lead of the signal, and not yet beyond its end.
-            cluster.ask("scontrol", "update", job, f"TimeLimit={60 * hours + minutes + 2}")
-            wait_for(lambda process=process: is_asked_to_save(process), 60)
-            cluster.ask("scontrol", "update", job, "TimeLimit=30")
+            reach_limit(cluster, cluster.job(f"{run_id}-1"), process)
             process.resume()
             wait_for(lambda limit=limit: mirror(shared, run_id).look().newest > limit)
         row = wait_until_ended(home, run_id)
@@ -132,7 +137,7 @@ def test_run_through_two_limits_of_time_equals_an_uninterrupted_run(
         assert search.returncode == 1
         seen = phases(home, run_id)
         assert any(re.match(r"training \(job \d+ on n\d until ", phase) for phase in seen), seen
-        assert any(re.match(r"waiting for capacity \(job \d+, ", phase) for phase in seen), seen
+        assert any(re.match(r"waiting for capacity \(job \d+", phase) for phase in seen), seen
         wait_for(lambda: list_machines(home) == [])  # Slurm still completes the job.
     local = submit(home, "train", config("", "local"))
     assert wait_until_ended(home, local).state == "done"
@@ -259,11 +264,12 @@ def test_fine_tuning_takes_one_node_and_gives_the_figures_of_a_local_run(
     assert list_machines(home) == []
 
 
+@pytest.mark.slow(120)
 def test_sweep_becomes_an_array_whose_trials_are_runs_of_their_own(
     cluster: Cluster, home: Workspace, tmp_path: Path
 ) -> None:
     shared = tmp_path / "shared"
-    trial = config(address(shared), "", num_train_steps=4)
+    trial = config(address(shared), "", num_train_steps=5000)
     base = trial.model_dump(exclude_unset=True, exclude={"name"})
     sweep = SweepConfig(
         name="rates", base=base, options={"learning_rate": [1e-4, 1e-3, 1e-2]}, method="grid"
@@ -274,11 +280,21 @@ def test_sweep_becomes_an_array_whose_trials_are_runs_of_their_own(
     runs = [trial.run for trial in folder.read_trials()]
     wait_for(lambda: all(cluster.job(f"{run}-1") for run in runs))
     jobs = [cluster.job(f"{run}-1") for run in runs]
-    assert len({job["ArrayJobId"] for job in jobs}) == 1
-    assert sorted(job["ArrayTaskId"] for job in jobs) == ["0", "1", "2"]
+    tasks = {(job.get("ArrayJobId"), job.get("ArrayTaskId")) for job in jobs}
+    assert len(tasks) == 3 and len({number for number, _ in tasks}) < 3
+    # The task with the array's own number saves and starts again, as before its limit of time.
+    run = next(
+        run for run, job in zip(runs, jobs, strict=True) if job["JobId"] == job.get("ArrayJobId")
+    )
+    wait_for(lambda: step(shared, run) > 0)
+    process = freeze(shared / f"runs/{run}")
+    reach_limit(cluster, cluster.job(f"{run}-1"), process)
+    process.resume()
     wait_for(lambda: folder.read_state().state != "running")
     trials = folder.read_trials()
     assert [(trial.state, trial.error) for trial in trials] == [("done", None)] * 3
+    restarts = {run: row_of(home, run).remote["incarnation"] for run in runs}
+    assert restarts == {**dict.fromkeys(runs, 1), run: 2}
     assert len({trial.value for trial in trials}) == 3
     assert {row_of(home, run).remote["launch"] for run in runs} == {1}
     wait_for(lambda: list_machines(home) == [])

@@ -77,13 +77,17 @@ def test_each_task_of_an_array_gets_its_own_script_and_secrets_alone(tmp_path: P
     for place in (1, 11):
         task = {"SLURM_ARRAY_JOB_ID": "70", "SLURM_ARRAY_TASK_ID": str(place)}
         environment = {"PATH": os.environ["PATH"], **secrets, **task}
-        subprocess.run(["bash", tmp_path / "array.sh"], env=environment, check=True, cwd="/")
+        # Slurm writes what a task prints to the file of the option --output.
+        log = tmp_path / f"my launches/array-70_{place}.log"
+        with log.open("w") as output:
+            command = ["bash", tmp_path / "array.sh"]
+            subprocess.run(command, env=environment, check=True, cwd="/", stdout=output)
         assert Path(folders[place], "log").read_text() == f"KEY=k{place}\n/\n"
-    # Another job has taken its place.
+    # Another job of the launch was known before.
     Path(folders[2], "job").write_text("71\n")
     task = {"SLURM_ARRAY_JOB_ID": "70", "SLURM_ARRAY_TASK_ID": "2", "PATH": os.environ["PATH"]}
     subprocess.run(["bash", tmp_path / "array.sh"], env=task, check=True)
-    assert Path(folders[2], "log").read_text() == ""
+    assert not Path(folders[2], "log").exists()
 
 
 @pytest.mark.parametrize("name", sorted(slurm_target._PARAMETERS))
@@ -237,3 +241,26 @@ def test_jobs_that_requeue_themselves_without_a_new_checkpoint_end(tmp_path: Pat
     assert "more time" in caught.value.fix
     # Another launch counts anew.
     assert machine._claim(run, folder, Namespace(host=0, launch=2, restart=1)).launch == 2
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "sbatch: error: QOSMaxSubmitJobPerUserLimit",
+        "sbatch: error: AssocMaxSubmitJobLimit",
+        "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)",
+    ],
+)
+def test_account_with_all_the_jobs_that_it_may_have_waits(answer: str) -> None:
+    assert isinstance(slurm_target._refused(answer, may_wait=True), UnavailableError)
+    # Of an array, fewer may be allowed.
+    assert isinstance(slurm_target._refused(answer), ConfigError)
+
+
+def test_task_of_an_array_has_its_own_number_and_ends_alone() -> None:
+    text = RUNNING.format("RUNNING", "04:00:00").replace(
+        "JobId=7 ", "JobId=9 ArrayJobId=7 ArrayTaskId=2 "
+    )
+    assert slurm_target._status(text, "login").place.startswith("job 7_2 on n[1-2]")
+    gone = "used=60 room=yes code=1\nslurm_load_jobs error: Job 7_2 not found\n"
+    assert slurm_target._status(gone, "login").state == "ended"

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from core.config.options import choices_of, field_extra, option_label, plain_type, title_of
-from core.config.sweep import SweepConfig
+from core.config.sweep import SweepConfig, parallel_of
 from core.config.train import TrainConfig
 from core.config.values import changed_values
 from core.errors import ConfigError, StudioError
@@ -290,7 +290,8 @@ def _estimate(config: SweepConfig, forecast: Callable[[TrainConfig], Forecast]) 
     if seen.seconds is not None:
         hours = trials * seen.seconds / 3600
         limited = min(hours, config.max_hours) if config.max_hours else hours
-        more.append(f"about {markup.rough_duration(3600 * limited / (config.parallel or 1))}")
+        at_a_time = min(trials, parallel_of(config) or 1)
+        more.append(f"about {markup.rough_duration(3600 * limited / at_a_time)}")
         if seen.price_per_hour is not None:
             dollars = limited * seen.price_per_hour
             more.append(markup.dollars(min(dollars, config.max_cost or dollars)))
