@@ -58,6 +58,7 @@ def test_installed_gradio_is_a_known_version() -> None:
     assert len(assets) == len(CHANGES), "Gradio's scripts are new: adapt ui/parts/frontend.py"
     for asset in assets:
         assert (Path(str(BUILD_PATH_LIB)) / Path(asset.path).name).exists()
+        assert b"common.complete" not in asset.body
 
 
 def test_unknown_script_stays_as_it_is(tmp_path: Path) -> None:

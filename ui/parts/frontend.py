@@ -85,6 +85,8 @@ _JOIN_UNLESS_DONE = (
     r"\1 in \2&&(\2[\1].forEach(\3=>\4(\3)),delete \2[\1]),"
     r"psDone||(\5[\1]=\4,\6.add(\1),\7.open||await this.open_stream())"
 )
+# Screen readers are told the key of a translation that Gradio has in no language.
+_COMPLETE = re.compile(r"\w+\.i18n\(`common\.complete`\)")
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,11 @@ def with_open_stream(code: str) -> str | None:
     return _replaced(code, [(_CLOSE, _CLOSE_AND_REOPEN), (_JOIN, _JOIN_UNLESS_DONE)])
 
 
+def with_translation(code: str) -> str | None:
+    """Translates the news of an event's end; returns None if it isn't the known script."""
+    return _replaced(code, [(_COMPLETE, "`Done`")])
+
+
 def _replaced(code: str, replacements: Iterable[tuple[re.Pattern[str], str]]) -> str | None:
     for pattern, replacement in replacements:
         code, count = pattern.subn(replacement, code)
@@ -120,6 +127,7 @@ def _replaced(code: str, replacements: Iterable[tuple[re.Pattern[str], str]]) ->
 CHANGES: Mapping[str, Callable[[str], str | None]] = {
     "core-*.js": with_indexes,
     "index-*.js": with_open_stream,
+    "statustracker-*.js": with_translation,
 }
 
 
