@@ -100,6 +100,9 @@ def test_a_text_is_trained_on_after_two_clicks_and_a_reload_shows_it(
     with visiting(address) as visit:
         visitor: Visitor = visit("/")
         page = visitor.page
+        visitor.open("Workspace")
+        visitor.see(page.locator(".ps-disk-empty"), "Nothing is stored yet")
+        page.get_by_role("link", name="Train a model").click()
         page.get_by_text("Drop your text here").wait_for()
         page.get_by_label("Choose files of text").set_input_files(str(text))
         visitor.see(page.locator(".ps-home-main"), "my-text.log", "read as CP1252", "Good for a")

@@ -152,6 +152,10 @@ def test_generated_text_streams_into_the_browser_until_it_is_stopped(tmp_path: P
         chosen = visitor.field("playground-model")
         visitor.wait_for(lambda: chosen.input_value() == "writer", 20, "the newest model")
         visitor.page.locator("#playground-prompt").wait_for()
+        # A clipped slider has half a knob.
+        sliders = visitor.page.locator("#tab-playground .block:has(input[type=range]):visible")
+        overflow = "(all) => all.map((block) => getComputedStyle(block).overflow)"
+        assert set(sliders.evaluate_all(overflow)) == {"visible"}
         visitor.type("playground-prompt", "The old house")
         visitor.page.locator("#playground-write").click()
         visitor.page.locator("#playground-stop").click()

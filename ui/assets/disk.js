@@ -52,6 +52,7 @@ const draw = () => {
   drawn = text;
   body.parentElement.hidden = listed.artifacts.length === 0;
   section.hidden = listed.parts.every((one) => one.part === "other");
+  element.querySelector(".ps-disk-empty").hidden = !section.hidden;
 };
 
 const confirm = (artifact) => {

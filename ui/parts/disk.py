@@ -16,12 +16,19 @@ from core.workspace.manifests import Artifact
 from core.workspace.names import check_name
 from core.workspace.workspace import Workspace
 from ui.assets import script
-from ui.parts.markup import byte_count, count
+from ui.parts.markup import byte_count, count, empty_state
 from ui.present import answering
 
 _OTHER = "Database, cache, uploads"
 _MOST_NAMES = 4
-_TEMPLATE = """
+_EMPTY = empty_state(
+    "Nothing is stored yet",
+    "Tokenizers, shards and models of this workspace appear here with their sizes.",
+    tab="home",
+    link="Train a model",
+)
+_TEMPLATE = f"""
+<div class="ps-disk-empty" hidden>{_EMPTY}</div>
 <section class="ps-disk" aria-label="Disk usage" hidden>
   <h3 class="ps-subheading">Disk usage</h3>
   <p class="ps-note ps-disk-total"></p>
