@@ -135,6 +135,28 @@ def test_failed_benchmark_keeps_the_results_of_the_others(
     assert "### Growth\n\nfine" in (tmp_path / "found.md").read_text()
 
 
+@pytest.mark.slow
+def test_the_experts_step_learns_from_the_masked_positions_as_transformers_does() -> None:
+    torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch==2.13.0")
+    from benchmarks.peer import ExpertOptimizer, Mode, peer_model, peer_step
+
+    torch.manual_seed(0)
+    model = peer_model("tiny", 99, 16, pad_id=1, dropout=0.0)
+    ids = torch.randint(5, 99, (4, 16))
+    is_hidden = torch.rand(ids.shape).argsort(dim=1) < 6
+    inputs, labels = torch.where(is_hidden, 4, ids), torch.where(is_hidden, ids, -100)
+    expected = model(inputs, labels=labels).loss.item()
+    optimizer = ExpertOptimizer(model, 0.01, beta2=0.95)
+    muon, adamw = ({id(one) for one in group["params"]} for group in optimizer.param_groups)
+    assert len(muon | adamw) == len(muon) + len(adamw) == len(list(model.parameters()))
+    embeddings = {id(one) for one in model.roberta.embeddings.parameters()}
+    assert embeddings <= adamw and id(model.roberta.encoder.layer[0].output.dense.weight) in muon
+    step = peer_step(model, optimizer, Mode(narrow=False, compiled=False), predicted=6)
+    losses = [step(inputs, labels).item() for _ in range(30)]
+    assert losses[0] == pytest.approx(expected, rel=1e-5)
+    assert losses[-1] < losses[0] / 2
+
+
 def test_missing_peers_are_reported_before_anything_is_measured(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
