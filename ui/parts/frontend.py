@@ -77,7 +77,7 @@ _CLOSE_AND_REOPEN = (
 )
 # How it registers an event that has joined; its messages may have come before.
 _JOIN = re.compile(
-    r"(\w+) in (\w+)&&\(\2\[\1\]\.forEach\((\w+)=>(\w+)\(\3\)\),delete \2\[\1\]\),"
+    r"\b(\w{1,9}) in (\w{1,9})&&\(\2\[\1\]\.forEach\((\w+)=>(\w+)\(\3\)\),delete \2\[\1\]\),"
     r"(\w+)\[\1\]=\4,(\w+)\.add\(\1\),(\w+)\.open\|\|await this\.open_stream\(\)"
 )
 _JOIN_UNLESS_DONE = (
@@ -86,7 +86,7 @@ _JOIN_UNLESS_DONE = (
     r"psDone||(\5[\1]=\4,\6.add(\1),\7.open||await this.open_stream())"
 )
 # Screen readers are told the key of a translation that Gradio has in no language.
-_COMPLETE = re.compile(r"\w+\.i18n\(`common\.complete`\)")
+_COMPLETE = re.compile(r"\b\w{1,9}\.i18n\(`common\.complete`\)")
 
 
 @dataclass(frozen=True)
