@@ -358,7 +358,7 @@ class SlurmTarget:
             # Another submission of the same launch may have been faster.
             '{ echo "$job" >"${folders[index]}/job"; } 2>/dev/null || scancel "$job"; '
             + ('scontrol update JobId="$job" JobName="${names[index]}"; ' if is_array else "")
-            + "done >array.names 2>&1; true",
+            + "done >>array.names 2>&1; true",
             stdin=b"".join(files.values()) + f"{secrets}end\n".encode(),
             codes=(0, _EXISTS, _REFUSED),
             seconds=_SUBMIT_SECONDS,
