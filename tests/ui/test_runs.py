@@ -155,6 +155,10 @@ def test_second_click_on_stop_or_delete_hits_no_other_button(
     wait_for_state(visitor, "running")
     stop = visitor.page.get_by_role("button", name="Stop and save")
     stop.scroll_into_view_if_needed()
+    # What has just appeared ignores clicks for a moment, and may still move.
+    visitor.wait_for(
+        lambda: control_under(visitor, *middle(stop)) == "Stop and save", A_PAGE_SECONDS, "usable"
+    )
     x, y = middle(stop)
     visitor.page.mouse.move(x, y)
     for _ in range(2):
