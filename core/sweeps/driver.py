@@ -125,7 +125,7 @@ class Driver:
             self._write(trial, state="active", reason="")
         if self._study and self.config.pruner != "none":
             self._judge(trial)
-        is_unwanted = is_stopping or trial.is_worse or bool(self._is_full) or self._has_failed()
+        is_unwanted = is_stopping or trial.is_worse or bool(self._is_full)
         if is_unwanted and row.state != "stopping":
             self._stop(trial)
 
