@@ -145,6 +145,5 @@ def parallel_of(config: SweepConfig) -> int | None:
     target = config.base.get("target", "")
     learns_from_trials = config.pruner != "none" or config.method not in ("grid", "random", "qmc")
     shares_budget = config.max_hours is not None or config.max_cost is not None
-    if has_queue(target) and not learns_from_trials and not shares_budget:
-        return config.parallel or _QUEUED
-    return config.parallel or len(members_of(target)) or None
+    is_queued = has_queue(target) and not learns_from_trials and not shares_budget
+    return config.parallel or (_QUEUED if is_queued else len(members_of(target))) or None

@@ -380,22 +380,24 @@ class SlurmTarget:
     def _array_script(self, folders: list[str]) -> str:
         """Returns the script of all tasks of an array."""
         launches = folders[0].rpartition("/")[0]
-        options = ["--job-name=studio-array", f"--output={launches}/array-%A_%a.log"]
-        options += ["--open-mode=append", *self._asked.options]
         return _ARRAY_SCRIPT.format(
-            options="\n".join(f"#SBATCH {option}" for option in options),
+            options=self._options("studio-array", f"{launches}/array-%A_%a.log"),
             names=shlex.join(folder.rpartition("/")[2] for folder in folders),
             launches=shlex.quote(launches),
         )
+
+    def _options(self, name: str, log: str) -> str:
+        """Returns the lines of a script that Slurm reads."""
+        options = [f"--job-name={name}", f"--output={log}", "--open-mode=append"]
+        return "\n".join(f"#SBATCH {option}" for option in [*options, *self._asked.options])
 
     def script(self, job: Job, home: str) -> str:
         """Returns the script of a job."""
         name = job_name(job.run_id, job.launch)
         folder = _launch_folder(home, job.run_id, job.launch)
-        options = [f"--job-name={name}", f"--output={folder}/log", "--open-mode=append"]
         python = shlex.quote(self._python)
         return _SCRIPT.format(
-            options="\n".join(f"#SBATCH {option}" for option in [*options, *self._asked.options]),
+            options=self._options(name, f"{folder}/log"),
             folder=shlex.quote(folder),
             home=shlex.quote(home),
             python=f"export STUDIO_MACHINE_PYTHON={python}\n" if self._python else "",
