@@ -18,14 +18,19 @@ LATE_END = """
   window.fetch = async (...all) => {
     const answer = await original(...all);
     if (!String(all[0]?.url ?? all[0]).includes("/queue/data")) return answer;
+    let unread = "";
     const late = new TransformStream({
       async transform(text, controller) {
-        const [before, ...end] = text.split(/(?=data: [^\\n]*"close_stream")/);
-        controller.enqueue(before);
-        if (!end.length) return;
-        window.hasEnded = true;
-        await new Promise((resolve) => setTimeout(resolve, 1500));
-        controller.enqueue(end.join(""));
+        // A read may end within a message.
+        const messages = (unread + text).split(/(?<=\\n\\n)/);
+        unread = messages.at(-1).endsWith("\\n\\n") ? "" : messages.pop();
+        for (const message of messages) {
+          if (message.includes('"close_stream"')) {
+            window.hasEnded = true;
+            await new Promise((resolve) => setTimeout(resolve, 1500));
+          }
+          controller.enqueue(message);
+        }
       },
     });
     const texts = answer.body.pipeThrough(new TextDecoderStream()).pipeThrough(late);
