@@ -195,3 +195,18 @@ def test_back_and_forward_go_through_the_visited_tabs(address: str) -> None:
             page.locator(f"#tab-{tab}").wait_for()
             assert page.locator(".ps-nav [aria-current]").get_attribute("data-go") == tab
         assert visitor.errors == []
+
+
+def test_a_menu_in_focus_has_one_ring(visitor: Visitor) -> None:
+    visitor.open("Train")
+    menu = visitor.field("train-family")
+    menu.focus()
+    visitor.page.keyboard.press("Escape")
+    visitor.wait_for(
+        lambda: (
+            menu.evaluate("node => getComputedStyle(node.closest('.wrap')).boxShadow") != "none"
+        ),
+        20,
+        "the frame shows the focus",
+    )
+    assert not visitor.page.evaluate(RING)
