@@ -83,7 +83,8 @@ def _gather(address_file: Path) -> list[tuple[Job, socket.socket]]:
             connection, _ = listener.accept()
             with suppress(OSError, ValueError, TypeError):
                 connection.settimeout(_QUIET_SECONDS)
-                job = Job(**parse_bounded_json(_read_line(connection)))
+                with connection.makefile("rb") as lines:
+                    job = Job(**parse_bounded_json(lines.readline(_MOST_BYTES)))
                 connection.sendall(_TAKEN)
                 gathered.append((job, connection))
     address_file.unlink(missing_ok=True)
@@ -119,17 +120,17 @@ def _ask(address_file: Path, job: Job) -> dict[str, Any] | None:
         The machine; {} if the job is to be launched alone; None if nobody has taken it.
     """
     connection = socket.socket(socket.AF_UNIX)
-    with closing(connection):
+    with closing(connection), connection.makefile("rb") as lines:
         try:
             connection.connect(os.fsdecode(address_file.read_bytes()))
             connection.settimeout(_ANSWER_SECONDS)
             connection.sendall(json.dumps(asdict(job)).encode() + b"\n")
-            if _read_line(connection) != _TAKEN:
+            if lines.readline(_MOST_BYTES) != _TAKEN:
                 return None
         except OSError:
             return None
         try:
-            return dict(parse_bounded_json(_read_line(connection)))
+            return dict(parse_bounded_json(lines.readline(_MOST_BYTES)))
         except (OSError, ValueError) as error:
             raise UnavailableError(
                 "The process that launches several runs has ended",
@@ -137,14 +138,3 @@ def _ask(address_file: Path, job: Job) -> dict[str, Any] | None:
                 received=f"{type(error).__name__}: {error}",
                 fix="it is looked for, and launched again if it isn't there",
             ) from error
-
-
-def _read_line(connection: socket.socket) -> bytes:
-    """Reads to the end of a line, and no further: what follows is another message."""
-    line = b""
-    while not line.endswith(b"\n") and len(line) < _MOST_BYTES:
-        part = connection.recv(1)
-        if not part:
-            break
-        line += part
-    return line
