@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.ports import free_port
+from tests.targets.compiler import compiler_settings
 
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
 
@@ -56,8 +57,8 @@ def running_ssh_server(folder: Path, **environment: object) -> Iterator[SshServe
     port = free_port()
     (folder / "home").mkdir()
     shutil.copy(folder / "user_key.pub", folder / "authorized_keys")
-    variables = {"HOME": folder / "home", **environment}
-    settings = " ".join(f"{name}={value}" for name, value in variables.items())
+    variables = {"HOME": folder / "home", **compiler_settings(), **environment}
+    settings = " ".join(f'{name}="{value}"' for name, value in variables.items())
     (folder / "sshd_config").write_text(
         f"Port {port}\nListenAddress 127.0.0.1\nHostKey {folder}/host_key\n"
         f"AuthorizedKeysFile {folder}/authorized_keys\nUsePAM no\nStrictModes no\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import sysconfig
@@ -26,6 +25,7 @@ from tests.core.runs.support import (
     wait_until_ended,
 )
 from tests.core.training.test_trainer import make_inputs
+from tests.targets.compiler import compiler_settings
 from tests.targets.homes import copied_workspace
 from tests.targets.hub_client import client_environment
 from tests.targets.hub_jobs_server import JobServer
@@ -74,8 +74,7 @@ def server(
             monkeypatch.setenv(name, value)
         for name in ("HF_HOME", "HF_TOKEN", "HF_ENDPOINT"):
             settings.pop(name)
-        # Both sides must compile with the same flags.
-        settings |= {name: os.environ[name] for name in ("XLA_FLAGS",) if name in os.environ}
+        settings |= compiler_settings()
         server.extra_environment = {**settings, "STUDIO_MACHINE_PYTHON": str(machine_python)}
         yield server
         assert server.unknown_requests == []

@@ -25,6 +25,7 @@ from tests.core.runs.support import (
     wait_until_ended,
 )
 from tests.core.training.test_trainer import make_inputs
+from tests.targets.compiler import compiler_settings
 from tests.targets.homes import copied_workspace
 from tests.targets.kaggle_server import KaggleServer, Kernel
 from tests.targets.test_following import weights
@@ -43,8 +44,8 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KaggleServer]:
-    monkeypatch.delenv("XLA_FLAGS", raising=False)
-    with KaggleServer("ada", KEY, {"STUDIO_MACHINE_PYTHON": sys.executable}) as server:
+    settings = {"STUDIO_MACHINE_PYTHON": sys.executable, **compiler_settings()}
+    with KaggleServer("ada", KEY, settings) as server:
         environment = {**server.client_environment(), "HOME": str(tmp_path / "user")}
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
@@ -112,12 +113,13 @@ def files_with(folder: Path, token: str) -> list[Path]:
     return [path for path in paths if token.encode() in path.read_bytes()]
 
 
-def test_run_through_three_sessions_equals_a_local_run(
+def test_run_through_four_sessions_of_which_one_is_lost_equals_a_local_run(
     home: Workspace, server: KaggleServer, tmp_path: Path
 ) -> None:
     run_id = submit(home, "train", run_config("kaggle://cpu", "remote"))
-    server.cut(suspend_at_checkpoint(server, 0), keeps_output=True)
-    kernel = suspend_at_checkpoint(server, 1)
+    server.cut(suspend_at_checkpoint(server, 0), keeps_output=False)
+    server.cut(suspend_at_checkpoint(server, 1), keeps_output=True)
+    kernel = suspend_at_checkpoint(server, 2)
     # As at its limit of time, before which the script asks the program to save.
     assert kernel.job.process is not None
     kernel.job.process.terminate()
@@ -126,9 +128,11 @@ def test_run_through_three_sessions_equals_a_local_run(
 
     row = wait_until_ended(home, run_id)
     assert (row.state, row.error) == ("done", None), logs(server)
-    assert row.remote["incarnation"] == 3 == len(server.pushed)
+    assert row.remote["incarnation"] == 4 == len(server.pushed)
     statuses = [kernel.status for kernel in server.pushed]
-    assert statuses == ["ERROR", "COMPLETE", "COMPLETE"]
+    assert statuses == ["ERROR", "ERROR", "COMPLETE", "COMPLETE"]
+    steps = [step for name, step, _ in metrics_in_table(home, run_id) if name == "loss"]
+    assert steps == sorted(set(steps)) and steps[-1] == STEPS
     assert list_machines(home) == []
     assert metrics_in_table(home, run_id) == metrics_in_events(home, run_id)
     seen = " ".join(phases(home, run_id))
@@ -149,16 +153,6 @@ def test_run_through_three_sessions_equals_a_local_run(
     assert KEY not in logs(server) + str([kernel.request for kernel in server.pushed])
     assert files_with(home.root, KEY) == []
     assert files_with(tmp_path / "user" / ".pretrain-studio", KEY) == []
-
-
-def test_session_whose_output_is_lost_is_repeated(home: Workspace, server: KaggleServer) -> None:
-    run_id = submit(home, "train", run_config("kaggle://cpu", "remote"))
-    server.cut(suspend_at_checkpoint(server, 0), keeps_output=False)
-    row = wait_until_ended(home, run_id)
-    assert (row.state, row.error) == ("done", None), logs(server)
-    assert row.remote["incarnation"] == 2 == len(server.pushed)
-    steps = [step for name, step, _ in metrics_in_table(home, run_id) if name == "loss"]
-    assert steps == sorted(set(steps)) and steps[-1] == STEPS
 
 
 def test_run_whose_quota_is_used_up_ends_between_sessions(

@@ -42,12 +42,6 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_inputs(tmp_path_factory.mktemp("inputs")).root
 
 
-@pytest.fixture(autouse=True)
-def settings_that_do_not_travel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tests' own compiler flags would change the last bits of a local run only."""
-    monkeypatch.delenv("XLA_FLAGS", raising=False)
-
-
 def config(target: str, name: str, **fields: object) -> TrainConfig:
     values = {
         "preset": "custom", "shards": "rows", "engine": "jax", "device": "cpu",

@@ -117,8 +117,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def home(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
-    monkeypatch.delenv("XLA_FLAGS", raising=False)
+def home(inputs: Path, tmp_path: Path) -> Iterator[Workspace]:
     with copied_workspace(inputs, tmp_path / "home") as workspace:
         yield workspace
 

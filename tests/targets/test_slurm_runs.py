@@ -49,8 +49,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture(autouse=True)
 def surroundings(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_CONF", str(cluster.config))
-    # The tests' own compiler flags would change the last bits of a local run only.
-    monkeypatch.delenv("XLA_FLAGS", raising=False)
 
 
 def address(shared: Path, more: str = "", host: str = "localhost") -> str:

@@ -5,7 +5,6 @@ The server really runs the startup script, in processes on this machine's CPU.
 
 from __future__ import annotations
 
-import os
 import random
 import sys
 import time
@@ -26,6 +25,7 @@ from tests.core.runs.support import (
     wait_until_ended,
 )
 from tests.core.training.test_trainer import make_inputs
+from tests.targets.compiler import compiler_settings
 from tests.targets.homes import kill_followers
 from tests.targets.test_following import weights
 from tests.targets.tpu_server import TpuServer
@@ -36,7 +36,6 @@ pytestmark = [pytest.mark.slow(60), pytest.mark.long]
 ONE_HOST = f"tpu://v5litepod-8?zone={ZONE}&project={PROJECT}"
 TWO_HOSTS = f"tpu://v4-16?zone={ZONE}&project={PROJECT}"
 PREEMPTIONS = 5 if THOROUGH else 2
-_COMPILER = ("XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS")
 LONG = 300.0
 
 
@@ -55,8 +54,7 @@ def server(home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",
             "GCE_METADATA_IP": "{metadata_host}",
             "JAX_PLATFORMS": "cpu",
-            # Other flags give other roundings.
-            **{name: value for name, value in os.environ.items() if name in _COMPILER},
+            **compiler_settings(),
         }
         sign_in(server, tmp_path, monkeypatch)
         yield server
