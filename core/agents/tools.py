@@ -142,7 +142,7 @@ class StudioTools:
 
         Figures of a large text are estimates from a sample.
         """
-        corpus = readable(self._corpus(text), self._workspace)
+        corpus, _ = readable(self._corpus(text), self._workspace)
         seen = preview_apart(corpus, self._workspace, samples) if samples else None
         shown = [document[:_LONGEST_SAMPLE] for document in seen.samples[:samples]] if seen else []
         return {**asdict(look_at(corpus, self._workspace)), "samples": shown}

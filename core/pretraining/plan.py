@@ -13,7 +13,6 @@ from core.automatic.rules import (
     choose_validation_percent,
     choose_vocab_size,
 )
-from core.config.corpus import CorpusConfig
 from core.config.pretrain import PretrainConfig
 from core.config.train import TrainConfig
 from core.messages.mentions import render
@@ -119,8 +118,8 @@ def plan_pretraining(config: PretrainConfig, workspace: Workspace) -> PretrainPl
     Raises:
         ConfigError, CorpusError: There is no readable text.
     """
-    given = config
-    config = config.model_copy(update={"corpus": readable(config.corpus, workspace)})
+    corpus, why_paragraphs = readable(config.corpus, workspace)
+    config = config.model_copy(update={"corpus": corpus})
     look = look_at(config.corpus, workspace)
     size = look.total_bytes or _ASSUMED_BYTES
     vocabulary = choose_vocab_size(_letters_of(look, size), look.alphabet)
@@ -140,7 +139,11 @@ def plan_pretraining(config: PretrainConfig, workspace: Workspace) -> PretrainPl
         sequences=sequences, documents=look.documents or 0,
     )  # fmt: skip
     settings = (
-        *_reading(given.corpus, config.corpus),
+        *(
+            [Setting("clean", "text_unit", corpus.text_unit, why_paragraphs)]
+            if why_paragraphs
+            else ()
+        ),
         Setting("clean", "validation_percent", percent.value, percent.reason),
         Setting("tokenizer", "vocab_size", vocabulary.value, vocabulary.reason),
         Setting("shards", "max_seq_length", length.value, length.reason),
@@ -159,13 +162,6 @@ def plan_pretraining(config: PretrainConfig, workspace: Workspace) -> PretrainPl
             _warnings(look, tokens, held_out // length.value, prediction.num_train_steps, config)
         ),
     )
-
-
-def _reading(given: CorpusConfig, corpus: CorpusConfig) -> list[Setting]:
-    if given.text_unit == corpus.text_unit:
-        return []
-    reason = "lines end at a width, within sentences"
-    return [Setting("clean", "text_unit", corpus.text_unit, reason)]
 
 
 def _letters_of(look: CorpusLook, size: int) -> int:

@@ -23,31 +23,37 @@ _FEWEST_LINES = 20
 _CONTINUED = 0.25
 _LEAST_MEDIAN, _MOST_LENGTH = 0.75, 2.0
 _LEAST_WIDTH = 40
+# Lines between two blank ones; between more, a blank line says little.
+_LEAST_BLOCK, _MOST_BLOCK = 1.5, 40
+# Words of a line at the 90th percentile, and share of different lines, of text with a word a line.
+_FEW_WORDS, _MOST_DIFFERENT = 3, 0.5
 
 
-def readable(corpus: CorpusConfig, workspace: Workspace) -> CorpusConfig:
-    """Returns the corpus; how its files are read, if it isn't set, is chosen by a look at them.
+def readable(corpus: CorpusConfig, workspace: Workspace) -> tuple[CorpusConfig, str]:
+    """Returns the corpus with the way to read its files, where that isn't set, by a look at them.
+
+    Returns:
+        The corpus, and why its documents are paragraphs; "" if they aren't, or if that was set.
 
     Raises:
         ConfigError, CorpusError: There is no readable text.
     """
     if corpus.source == "several":
         sources = tuple(_in_any_encoding(source) for source in corpus.sources)
-        return corpus.model_copy(update={"sources": sources})
+        return corpus.model_copy(update={"sources": sources}), ""
     if corpus.source != "files":
-        return corpus
+        return corpus, ""
     given = corpus.model_fields_set
     corpus = _in_any_encoding(corpus)
     if _UNIT in given or corpus.text_unit != "line":
-        return corpus
+        return corpus, ""
     samples = sample_corpus(corpus, workspace, _LIMITS)
-    # Without blank lines, a file is one paragraph, which has to fit into memory.
-    has_paragraphs = any(sample.skipped for sample in samples)
-    is_small = sum(sample.total_bytes for sample in samples) <= _SMALL_BYTES
     lines = [text for sample in samples for text in sample.texts]
-    if (has_paragraphs or is_small) and is_wrapped(lines):
-        return corpus.model_copy(update={_UNIT: "paragraph"})
-    return corpus
+    blanks = sum(sample.blank_lines for sample in samples)
+    # Without blank lines, a file is one paragraph, which has to fit into memory.
+    is_small = sum(sample.total_bytes for sample in samples) <= _SMALL_BYTES
+    reason = why_paragraphs(lines, blanks) if blanks or is_small else ""
+    return (corpus.model_copy(update={_UNIT: "paragraph"}) if reason else corpus), reason
 
 
 def _in_any_encoding(source: T) -> T:
@@ -58,10 +64,28 @@ def _in_any_encoding(source: T) -> T:
     return source.model_copy(update=unset)
 
 
-def is_wrapped(lines: Sequence[str]) -> bool:
-    """Returns whether lines end at a width, within sentences."""
+def why_paragraphs(lines: Sequence[str], blanks: int) -> str:
+    """Returns why lines are parts of documents; "" if each is a document.
+
+    Args:
+        lines: The lines with text.
+        blanks: How many blank lines are between them.
+    """
     if len(lines) < _FEWEST_LINES:
-        return False
+        return ""
+    if _is_wrapped(lines):
+        return "lines end at a width, within sentences"
+    words = sorted(len(line.split(maxsplit=_FEW_WORDS)) for line in lines)
+    is_few = words[int(0.9 * len(lines))] <= _FEW_WORDS
+    if is_few and len(set(lines)) <= _MOST_DIFFERENT * len(lines):
+        return "a line is a word"
+    if _LEAST_BLOCK * blanks <= len(lines) <= _MOST_BLOCK * blanks:
+        return f"blank lines separate groups of about {len(lines) / blanks:.2g} lines"
+    return ""
+
+
+def _is_wrapped(lines: Sequence[str]) -> bool:
+    """Returns whether lines end at a width, within sentences."""
     lengths = sorted(map(len, lines))
     middle, long, longest = (lengths[int(share * len(lengths))] for share in (0.5, 0.9, 0.99))
     continued = sum(line[:1].islower() for _, line in pairwise(lines)) / len(lines)

@@ -44,7 +44,8 @@ def stages_to_start(workspace: Workspace, config: PretrainConfig) -> list[tuple[
     Raises:
         ConfigError, CorpusError: There is no readable text.
     """
-    config = config.model_copy(update={"corpus": readable(config.corpus, workspace)})
+    corpus, _ = readable(config.corpus, workspace)
+    config = config.model_copy(update={"corpus": corpus})
     return pretrain_stages(config, workspace, reserved_names(workspace))
 
 

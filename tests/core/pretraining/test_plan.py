@@ -16,7 +16,7 @@ from core.config.tokenizer import TokenizerConfig
 from core.config.train import TrainConfig
 from core.pretraining import PretrainPlan, plan_pretraining, readable
 from core.pretraining.explain import explain_automatic
-from core.pretraining.reading import is_wrapped
+from core.pretraining.reading import why_paragraphs
 from core.pretraining.start import config_of
 from core.records.events import Reporter
 from core.training.inputs import open_inputs
@@ -71,29 +71,41 @@ def test_files_of_any_encoding_and_width_are_read_without_a_setting(
     plan = plan_pretraining(config_of(str(book)), workspace)
     assert any("CP1252" in remark for remark in plan.look.remarks)
     assert {one.field: one.value for one in plan.settings}["text_unit"] == "paragraph"
-    reading = readable(config_of(str(book)).corpus, workspace)
+    reading, _ = readable(config_of(str(book)).corpus, workspace)
     assert (reading.encoding, reading.text_unit) == ("auto", "paragraph")
     # What is set stays.
     own = {"source": "files", "path": str(book), "encoding": "cp1252", "text_unit": "line"}
-    given = readable(CorpusConfig.parse(own), workspace)
+    given, _ = readable(CorpusConfig.parse(own), workspace)
     assert (given.encoding, given.text_unit) == ("cp1252", "line")
     several = NamedSource(name="web", path=str(book))
-    [source] = readable(CorpusConfig(sources=(several,)), workspace).sources
+    named, _ = readable(CorpusConfig(sources=(several,)), workspace)
+    [source] = named.sources
     assert source.encoding == "auto"
 
 
 @pytest.mark.parametrize(
-    ("lines", "expected"),
+    ("lines", "blanks", "reason"),
     [
-        (textwrap.wrap("a ship sails to the far island and " * 200, 72), True),
-        ([f"hey {'what ' * (number % 13)}are you doing" for number in range(300)], False),
-        ([f"[{number}] notice: worker init ok state {number % 7}" for number in range(300)], False),
-        (["apple", "tree", "house", "river"] * 100, False),
-        (["다음 날 아침에 그는 바다로 갔다."] * 100, False),
+        (textwrap.wrap("a ship sails to the far island and " * 200, 72), 0, "end at a width"),
+        ([f"hey {'what ' * (number % 13)}are you doing" for number in range(300)], 0, ""),
+        ([f"[{number}] notice: worker init ok state {number % 7}" for number in range(300)], 1, ""),
+        (["the", "ship", "sails", "."] * 100, 0, "a line is a word"),
+        ([f"DET the {number % 50}" for number in range(300)], 12, "a line is a word"),
+        ([f"Anna{number}" for number in range(300)], 0, ""),
+        (
+            [f"滿目江山四望幽，白雲高卷嶂烟收{number}。" for number in range(100)],
+            25,
+            "groups of about 4 lines",
+        ),
+        ([f"Document {number} is a line" for number in range(300)], 299, ""),
+        (["다음 날 아침에 그는 바다로 갔다. 배는 섬으로 갔다."] * 100, 0, ""),
     ],
 )
-def test_lines_that_end_at_a_width_are_recognised(lines: list[str], expected: bool) -> None:
-    assert is_wrapped(lines) is expected
+def test_lines_that_are_parts_of_documents_are_recognised(
+    lines: list[str], blanks: int, reason: str
+) -> None:
+    found = why_paragraphs(lines, blanks)
+    assert reason in found and bool(found) == bool(reason)
 
 
 def test_more_minutes_never_let_a_model_of_the_same_size_read_less(
