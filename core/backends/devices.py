@@ -30,6 +30,8 @@ _GPU_GLOBS = ("/proc/driver/nvidia/gpus/*", "/dev/nvidia[0-9]*", _AMD_GPUS, _WSL
 _TPU_GLOBS = ("/dev/accel[0-9]*", "/dev/vfio/[0-9]*")
 
 _DESCRIPTION = re.compile(r"(TensorFlow|JAX) on \d+ (CPU|GPU|TPU)\b")
+# The beginning of a message of XLA: the code of a status.
+_STATUS = re.compile(r"(?:UNKNOWN|UNAVAILABLE|ABORTED|INTERNAL|DEADLINE_EXCEEDED): ")
 
 LOCAL_TPU = "local"
 
@@ -99,7 +101,8 @@ def reporting_lost_processes(devices: Devices) -> Iterator[None]:
     except (StudioError, RunStopped):
         raise
     except Exception as error:
-        is_jax = "JaxRuntimeError" in type(error).__name__
+        # A collective that fails is a ValueError in some places.
+        is_jax = "JaxRuntimeError" in type(error).__name__ or _STATUS.match(str(error))
         if devices.processes == 1 or not is_jax or is_out_of_memory(error):
             raise
         raise _process_lost(devices, error) from error

@@ -403,20 +403,24 @@ def test_precision_is_measured_only_on_gpus_without_bfloat16_tensor_cores() -> N
     assert (other[0], made_for_it[2], other[2]) == ("float32", 0, 1)
 
 
+class JaxRuntimeError(RuntimeError):
+    pass
+
+
 @pytest.mark.parametrize(
-    ("processes", "said", "told"),
+    ("processes", "error", "is_told"),
     [
-        (2, "UNAVAILABLE: Connection closed by peer", ProcessLostError),
-        (2, "RESOURCE_EXHAUSTED: Out of memory allocating 99 bytes", None),
-        (1, "UNAVAILABLE: Connection closed by peer", None),
+        (2, JaxRuntimeError("UNAVAILABLE: Connection closed by peer"), True),
+        (2, ValueError("UNKNOWN: Gloo all-reduce failed: Connection reset by peer"), True),
+        (2, ValueError("UNKNOWN is no device"), False),
+        (2, JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 99 bytes"), False),
+        (1, JaxRuntimeError("UNAVAILABLE: Connection closed by peer"), False),
     ],
 )
 def test_only_connection_errors_of_distributed_runs_are_reported_as_a_lost_process(
-    processes: int, said: str, told: type[Exception] | None
+    processes: int, error: Exception, is_told: bool
 ) -> None:
-    class JaxRuntimeError(RuntimeError):
-        pass
-
     shared = Devices("jax", "cpu", processes, "a CPU", None, "asked for", processes)
-    with pytest.raises(told or JaxRuntimeError, match=said), reporting_lost_processes(shared):
-        raise JaxRuntimeError(said)
+    told = ProcessLostError if is_told else type(error)
+    with pytest.raises(told, match=str(error)), reporting_lost_processes(shared):
+        raise error
