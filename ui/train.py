@@ -312,7 +312,8 @@ def _estimate_seconds(
     device = automatic.estimated_device(config, workspace, inputs.architecture.hidden_size)
     if config.target or not device.basis:
         return None, ""
-    return estimate_seconds(config, inputs, plan.total_tokens, device.flops), device.basis
+    seconds = estimate_seconds(config, inputs, plan, device.flops, device.replicas)
+    return seconds, device.basis
 
 
 def _describe_time(seconds: float | None, hours: Sequence[float]) -> str:

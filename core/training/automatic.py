@@ -167,7 +167,7 @@ def forecast(
     choices, size = _derived(config, inputs, names, device, speeds)
     resolved = _with(config, {name: choice.value for name, choice in choices.items()})
     planned = plan(resolved, sequences, row_length, device.replicas)
-    seconds = estimate_seconds(resolved, inputs[size], planned.total_tokens, speeds[size])
+    seconds = estimate_seconds(resolved, inputs[size], planned, speeds[size], device.replicas)
     return Forecast(choices, size, planned.num_train_steps, seconds)
 
 

@@ -28,6 +28,7 @@ from core.models.registry import count_parameters
 from core.processes.cores import free_share, usable_cores
 from core.training.inputs import TrainingInputs, open_inputs, with_architecture
 from core.training.recipe import (
+    Plan,
     body_parameters,
     estimate_memory_bytes,
     is_learned_by_heart,
@@ -140,17 +141,21 @@ def suggest(
     smallest = config.model_copy(update={"per_replica_batch_size": 1, "num_train_steps": 1})
     fewest_tokens = plan(smallest, train_rows, row_length, replicas).tokens_per_step
     speeds = flops if isinstance(flops, Mapping) else dict.fromkeys(inputs, flops or 0.0)
+    corpus_tokens = train_rows * row_length
+    allowed = _find_allowed_tokens(config, rows)
+    most = min(allowed, MOST_EPOCHS * corpus_tokens)
+    given_batch = config.per_replica_batch_size if "per_replica_batch_size" in given else None
+    micro_batches = replicas * config.gradient_accumulation_steps
     budgets = {
         size: tokens[size]
         if isinstance(tokens, Mapping)
         else tokens
         if tokens is not None
-        else _tokens_in(hours or 0.0, speeds[size], config, opened)
+        else _tokens_in(
+            hours or 0.0, speeds[size], config, opened, most, replicas, given_batch
+        )
         for size, opened in inputs.items()
-    }
-    corpus_tokens = train_rows * row_length
-    allowed = _find_allowed_tokens(config, rows)
-    most = min(allowed, MOST_EPOCHS * corpus_tokens)
+    }  # fmt: skip
     reads = {size: min(budget, most) for size, budget in budgets.items()}
     held = {
         size: opened
@@ -162,9 +167,8 @@ def suggest(
     _check_one_step_is_allowed(config, allowed, fewest_tokens)
     _check_one_step_is_affordable(read, fewest_tokens, hours)
     architecture = inputs[size].architecture
-    micro_batches = replicas * config.gradient_accumulation_steps
-    if "per_replica_batch_size" in given and config.per_replica_batch_size:
-        whole = batch_size = config.per_replica_batch_size
+    if given_batch:
+        whole = batch_size = given_batch
     else:
         sequences = _choose_batch(config, architecture, read // row_length, train_rows, row_length)
         whole = max(1, sequences // micro_batches)
@@ -297,6 +301,21 @@ def _is_for_decoded(tie: WeightMapping) -> bool:
     return "/decoder/" in tie.path and "/cross_attention/kv/" not in tie.path
 
 
+def flops_per_update(config: TrainConfig, architecture: Architecture, replicas: int = 1) -> float:
+    """Returns about the FLOPs by which a step changes the weights, whatever its batch size.
+
+    Each device repeats Muon's five iterations of three products. The others' are negligible.
+    """
+    if config.optimizer != "muon":
+        return 0.0
+    sides = [
+        sorted(tie.shape)
+        for tie in non_embedding_weights(architecture)
+        if tie.path.endswith("/kernel") and len(tie.shape) == 2
+    ]
+    return replicas * 5 * sum(4 * short**2 * long + 2 * short**3 for short, long in sides)
+
+
 def measure_speed(config: TrainConfig) -> tuple[float, Devices]:
     """Estimates the devices' training FLOP/s by a matmul."""
     devices = select_backend(config)
@@ -375,15 +394,44 @@ def _check_one_step_is_affordable(read: int, fewest: int, hours: float | None) -
     )
 
 
-def _tokens_in(hours: float, flops: float, config: TrainConfig, inputs: PlannedInputs) -> int:
-    return int(hours * 3600 * _SHARE_OF_HOURS * flops / flops_per_token(config, inputs))
+def _tokens_in(
+    hours: float, flops: float, config: TrainConfig, inputs: PlannedInputs, most: int,
+    replicas: int, batch_size: int | None,
+) -> int:  # fmt: skip
+    """Returns the tokens that training reads in some hours.
+
+    Args:
+        most: Tokens, for the choice of a batch size.
+        batch_size: Per device and micro-batch; None: as is chosen for the tokens.
+    """
+    budget = hours * 3600 * _SHARE_OF_HOURS * flops
+    per_token = flops_per_token(config, inputs)
+    per_update = flops_per_update(config, inputs.architecture, replicas)
+    length = inputs.shards.row_length
+    micro_batches = replicas * config.gradient_accumulation_steps
+    tokens = budget / per_token
+    while True:
+        # Fewer tokens make smaller batches, with more updates per token.
+        sequences = _choose_batch(
+            config, inputs.architecture, int(min(tokens, most)) // length,
+            inputs.epoch_length, length,
+        )  # fmt: skip
+        tokens_per_step = (
+            (batch_size or max(1, sequences // micro_batches)) * micro_batches * length
+        )
+        affordable = budget / (per_token + per_update / tokens_per_step)
+        if affordable >= tokens:
+            return int(tokens)
+        tokens = affordable
 
 
 def estimate_seconds(
-    config: TrainConfig, inputs: PlannedInputs, total_tokens: int, flops: float
+    config: TrainConfig, inputs: PlannedInputs, plan: Plan, flops: float, replicas: int = 1
 ) -> float:
-    """Estimates a run's duration."""
-    return seconds_for(total_tokens, flops_per_token(config, inputs), flops)
+    """Estimates a run's duration at a speed in FLOP/s over all devices."""
+    updates = plan.num_train_steps * flops_per_update(config, inputs.architecture, replicas)
+    per_token = flops_per_token(config, inputs) + updates / max(1, plan.total_tokens)
+    return seconds_for(plan.total_tokens, per_token, flops)
 
 
 def seconds_for(total_tokens: float, flops_per_token: float, flops: float) -> float:

@@ -14,7 +14,7 @@ from core.workspace.atomic import write_atomically
 from core.workspace.places import make_folder
 from core.workspace.workspace import Workspace
 
-_FILE = "speeds.json"
+_FILE = "speeds-2.json"  # Earlier versions left out the updates of the weights.
 _MOST_KEPT = 100
 _COMPARED = 5
 # Shorter runs mostly start and compile.

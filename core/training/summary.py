@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from core.models.registry import count_parameters
 from core.training.mixture import BLOCK
-from core.training.planner import flops_per_token
+from core.training.planner import flops_per_token, flops_per_update
 from core.training.speeds import record_speed
 from core.workspace.workspace import Workspace
 
@@ -38,13 +38,14 @@ def remember_speed(session: Session, workspace: Workspace) -> None:
     setup = session.setup
     steps = session.step - session.schedule.begun_at
     seconds = time.perf_counter() - session.started
-    per_token = flops_per_token(session.config, setup.inputs)
+    per_step = session.plan.tokens_per_step * flops_per_token(session.config, setup.inputs)
+    per_step += flops_per_update(session.config, setup.inputs.architecture, setup.devices.count)
     record_speed(
         workspace,
         family=setup.inputs.architecture.model_type,
         device=setup.devices.kind,
         engine=setup.devices.engine,
-        flops=steps * session.plan.tokens_per_step * per_token / seconds,
+        flops=steps * per_step / seconds,
         hidden_size=setup.inputs.architecture.hidden_size,
         seconds=seconds,
         others=session.others.share() if setup.devices.processes == 1 else 0.0,

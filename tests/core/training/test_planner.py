@@ -19,7 +19,14 @@ from core.config.train import TrainConfig
 from core.errors import ConfigError
 from core.models.registry import count_parameters, resolve_architecture
 from core.training import planner, recipe
-from core.training.planner import flops_per_token, open_sizes, sizes_of, suggest
+from core.training.planner import (
+    estimate_seconds,
+    flops_per_token,
+    flops_per_update,
+    open_sizes,
+    sizes_of,
+    suggest,
+)
 from core.training.recipe import body_parameters
 from core.training.sources import TrainingSources
 from tests.core.training.test_trainer import make_inputs
@@ -134,6 +141,20 @@ def test_hour_budget_is_converted_to_tokens_by_the_measured_speed() -> None:
     assert 0.8 * 36_000 < seconds < 36_000
 
 
+def test_small_batches_take_longer_because_of_their_updates() -> None:
+    inputs = inputs_of(1000)["tiny"]
+    small, large = (
+        estimate_seconds(config, inputs, recipe.plan(config, 1000, LENGTH, replicas=1), 1e12)
+        for config in (
+            TrainConfig(size="tiny", num_train_epochs=10, per_replica_batch_size=batch)
+            for batch in (8, 64)
+        )
+    )
+    assert 1.1 * large < small < 3 * large
+    adam = TrainConfig(size="tiny", optimizer="adamw")
+    assert flops_per_update(adam, inputs.architecture) == 0
+
+
 def test_flops_per_token_are_six_per_parameter_plus_attention() -> None:
     inputs = inputs_of(1000)["base"]
     parameters = count_parameters(inputs.architecture)
@@ -194,8 +215,8 @@ def test_global_batch_is_divided_by_replicas_and_accumulation(
     found = suggest(config, inputs, **budget, replicas=replicas)
     asked = config.model_copy(update=found.values)
     made = recipe.plan(asked, 10**7, LENGTH, replicas=replicas)
-    seconds = made.total_tokens * flops_per_token(asked, inputs[asked.size]) / 1e13
-    assert 0.8 * 7200 < seconds < 7200
+    seconds = estimate_seconds(asked, inputs[asked.size], made, 1e13, replicas)
+    assert 0.9 * 7200 < seconds <= 7200
     assert f"{made.tokens_per_step:,}" in found.reasons["num_train_steps"]
     assert (
         f"A step trains on {made.global_batch_size} sequences: "
