@@ -66,7 +66,7 @@ class SourceSample:
         unreadable: Places at which nothing could be read, with the first error.
         is_whole: Whether all documents were read.
         skipped: Documents without text among those that were read, by reason.
-        blank_lines: Those that are lines of text files; 0 beside tables.
+        blank_lines: How many of these are lines of text files; None beside tables.
         encodings: Detected encodings of its files.
     """
 
@@ -79,7 +79,7 @@ class SourceSample:
     error: str = ""
     is_whole: bool = False
     skipped: dict[str, int] = field(default_factory=dict)
-    blank_lines: int = 0
+    blank_lines: int | None = None
     encodings: list[str] = field(default_factory=list)
 
     @property
@@ -221,7 +221,7 @@ class _Reading:
             self.member.name, config.source, texts, total, self.read_bytes, self.unreadable,
             str(self.error) if self.error else "", is_whole,
             count_skipped(len(texts), self.without_text, self.rows)["skipped"],
-            0 if self.rows else self.without_text,
+            None if self.rows else self.without_text,
             source.detected_encodings if isinstance(source, FilesSource) else [],
         )  # fmt: skip
 

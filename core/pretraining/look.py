@@ -43,7 +43,7 @@ class CorpusLook:
         alphabet: Different characters.
         language: English name of the main language; empty: none was recognised.
         script: Main writing system.
-        copies: Share of documents that are equal to others.
+        distinct_share: Share of the text that stays without documents that are equal to others.
         remarks: Oddities of the text, as sentences.
         is_random: Whether letters don't follow from those before them.
     """
@@ -55,7 +55,7 @@ class CorpusLook:
     alphabet: int
     language: str
     script: str
-    copies: float
+    distinct_share: float
     remarks: tuple[str, ...]
     is_random: bool = False
 
@@ -90,7 +90,7 @@ def look_at(config: CorpusConfig, workspace: Workspace) -> CorpusLook:
         alphabet=len(letters),
         language=languages[0][0] if languages else "",
         script=scripts[0] if scripts else "",
-        copies=copies,
+        distinct_share=sum(map(len, set(texts))) / max(1, sum(map(len, texts))),
         remarks=(*_remarks_on_encodings(samples), *_remarks(texts, copies, languages, is_random)),
         is_random=is_random,
     )

@@ -121,7 +121,7 @@ def plan_pretraining(config: PretrainConfig, workspace: Workspace) -> PretrainPl
     corpus, why_paragraphs = readable(config.corpus, workspace)
     config = config.model_copy(update={"corpus": corpus})
     look = look_at(config.corpus, workspace)
-    size = look.total_bytes or _ASSUMED_BYTES
+    size = round((look.total_bytes or _ASSUMED_BYTES) * look.distinct_share)
     vocabulary = choose_vocab_size(_letters_of(look, size), look.alphabet)
     length = choose_sequence_length(look.total_bytes)
     percent = _percent(config, look)
@@ -165,7 +165,7 @@ def plan_pretraining(config: PretrainConfig, workspace: Workspace) -> PretrainPl
 
 
 def _letters_of(look: CorpusLook, size: int) -> int:
-    return look.letters if look.letters is not None else size
+    return size if look.letters is None else round(look.letters * look.distinct_share)
 
 
 def _tokens_of(look: CorpusLook, size: int) -> int:

@@ -49,10 +49,11 @@ def readable(corpus: CorpusConfig, workspace: Workspace) -> tuple[CorpusConfig, 
         return corpus, ""
     samples = sample_corpus(corpus, workspace, _LIMITS)
     lines = [text for sample in samples for text in sample.texts]
-    blanks = sum(sample.blank_lines for sample in samples)
+    blanks = [sample.blank_lines for sample in samples if sample.blank_lines is not None]
     # Without blank lines, a file is one paragraph, which has to fit into memory.
     is_small = sum(sample.total_bytes for sample in samples) <= _SMALL_BYTES
-    reason = why_paragraphs(lines, blanks) if blanks or is_small else ""
+    is_text = len(blanks) == len(samples) and (any(blanks) or is_small)
+    reason = why_paragraphs(lines, sum(blanks)) if is_text else ""
     return (corpus.model_copy(update={_UNIT: "paragraph"}) if reason else corpus), reason
 
 

@@ -132,6 +132,11 @@ def test_too_small_and_random_texts_are_said_before_the_start(
 ) -> None:
     small = plan_pretraining(config_of(write_text(tmp_path / "small.txt", 40)), workspace)
     assert "too small" in small.warnings[0].sentence
+    replies = tmp_path / "replies.jsonl"
+    replies.write_text('{"text": "ok then"}\n{"text": "no"}\n' * 10_000)
+    repeated = plan_pretraining(config_of(str(replies)), workspace)
+    assert "too small" in repeated.warnings[0].sentence
+    assert all(one.field != "text_unit" for one in repeated.settings)
     letters = random.Random(0).choices("acgt", k=300_000)
     noise = tmp_path / "noise.txt"
     noise.write_text("\n".join("".join(letters[at : at + 100]) for at in range(0, 300_000, 100)))
