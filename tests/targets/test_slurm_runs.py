@@ -49,6 +49,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture(autouse=True)
 def surroundings(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_CONF", str(cluster.config))
+    # Jobs don't get it, and it changes the last bits of a local run.
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
 
 
 def address(shared: Path, more: str = "", host: str = "localhost") -> str:
