@@ -34,6 +34,7 @@ from core.workspace.names import flaw_of_name
 
 COMMAND_VARIABLE = "STUDIO_SSH_COMMAND"
 _CONNECTION_FAILED = 255
+_KILLED = 128  # Shells add the number of the signal.
 _MISSING = 44
 _EXISTS = 45
 _SECONDS = 60.0
@@ -158,7 +159,8 @@ class Ssh:
             most_bytes: Longest output.
 
         Raises:
-            UnavailableError: The host can't be reached, or doesn't answer in time.
+            UnavailableError: The host can't be reached, doesn't answer in time, or ends what runs
+                there, as while it shuts down.
             TargetError: Another exit status.
             MirrorError: A longer output.
         """
@@ -175,6 +177,8 @@ class Ssh:
             ) from error
         if code == _CONNECTION_FAILED:
             raise self._unavailable(_last_line(error_output))
+        if code < 0 or code > _KILLED:
+            raise self._unavailable(f"a command was killed: {code} {_last_line(error_output)}")
         if code not in codes:
             raise TargetError(
                 f"A command on {self.host.name} failed",

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from core.errors import ConfigError
-from core.targets.errors import MirrorError, UnavailableError
+from core.targets.errors import MirrorError, TargetError, UnavailableError
 from core.targets.opening import open_store
+from core.targets.ssh import Host, Ssh
 from core.targets.store import ObjectStore
 from tests.core.shards.bucket import BUCKET, BucketServer
 from tests.targets.hub_client import hub_process, open_there
@@ -169,3 +170,18 @@ def test_unreachable_host_is_reported_with_advice(
     monkeypatch.setenv("STUDIO_SSH_COMMAND", "ssh -F /dev/null")
     with pytest.raises(UnavailableError, match=r"can't be reached with ssh.*the machine is on"):
         open_store("ssh://127.0.0.1:9/mirror").read("a", 10)
+
+
+@pytest.mark.parametrize(
+    ("script", "kind"),
+    [("kill -9 $$", UnavailableError), ("sh -c 'kill $$'; exit $?", UnavailableError),
+     ("exit 3", TargetError)],
+)  # fmt: skip
+def test_command_that_the_host_kills_may_be_tried_again(
+    ssh_server: SshServer, monkeypatch: pytest.MonkeyPatch, script: str, kind: type[Exception]
+) -> None:
+    monkeypatch.setenv("STUDIO_SSH_COMMAND", ssh_server.command)
+    ssh = Ssh(Host.parse(ssh_server.address))
+    with pytest.raises(kind) as raised:
+        ssh.run(script)
+    assert type(raised.value) is kind
