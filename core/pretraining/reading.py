@@ -18,8 +18,8 @@ ANY_ENCODING = {"encoding": "auto", "encoding_errors": "replace"}
 _UNIT = "text_unit"
 _SMALL_BYTES = 16 << 20
 _FEWEST_LINES = 20
-# Share of lines that begin within a sentence; lengths of wrapped lines, relative to the 90th
-# percentile, at the 50th and 99th one.
+# Share of lines that begin within a sentence, or with a space; lengths of wrapped lines, relative
+# to the 90th percentile, at the 50th and 99th one.
 _CONTINUED = 0.25
 _LEAST_MEDIAN, _MOST_LENGTH = 0.75, 2.0
 _LEAST_WIDTH = 40
@@ -76,12 +76,13 @@ def why_paragraphs(lines: Sequence[str], blanks: int) -> str:
         return ""
     if _is_wrapped(lines):
         return "lines end at a width, within sentences"
+    indented = sum(line[:1].isspace() for line in lines) / len(lines)
+    if indented >= _CONTINUED and _LEAST_BLOCK * blanks <= len(lines) <= _MOST_BLOCK * blanks:
+        return f"indented lines are in groups of about {len(lines) / blanks:.2g}"
     words = sorted(len(line.split(maxsplit=_FEW_WORDS)) for line in lines)
     is_few = words[int(0.9 * len(lines))] <= _FEW_WORDS
     if is_few and len(set(lines)) <= _MOST_DIFFERENT * len(lines):
         return "a line is a word"
-    if _LEAST_BLOCK * blanks <= len(lines) <= _MOST_BLOCK * blanks:
-        return f"blank lines separate groups of about {len(lines) / blanks:.2g} lines"
     return ""
 
 

@@ -92,11 +92,8 @@ def test_files_of_any_encoding_and_width_are_read_without_a_setting(
         (["the", "ship", "sails", "."] * 100, 0, "a line is a word"),
         ([f"DET the {number % 50}" for number in range(300)], 12, "a line is a word"),
         ([f"Anna{number}" for number in range(300)], 0, ""),
-        (
-            [f"滿目江山四望幽，白雲高卷嶂烟收{number}。" for number in range(100)],
-            25,
-            "groups of about 4 lines",
-        ),
+        ([f"滿目江山四望幽，白雲高卷嶂烟收{number}。" for number in range(100)], 25, ""),
+        (["def run(self):", "    self.ship.sail()", "    return to port"] * 100, 100, "about 3"),
         ([f"Document {number} is a line" for number in range(300)], 299, ""),
         (["다음 날 아침에 그는 바다로 갔다. 배는 섬으로 갔다."] * 100, 0, ""),
     ],
