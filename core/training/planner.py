@@ -65,7 +65,7 @@ _MOST_HOURS = 1_000_000
 _SIZE_FIELDS = ("size", "num_attention_heads")
 # Fractions: of a matmul's speed, measured on two CPU cores; of the hours, spent in steps.
 _SHARE_OF_PRODUCTS = 0.4
-_SHARE_OF_SMALL_PRODUCTS = 0.55
+_SHARE_OF_SMALL_PRODUCTS = 0.45
 _SHARE_OF_HOURS = 0.9
 
 
