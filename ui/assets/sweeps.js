@@ -63,6 +63,7 @@ const TOP = 34;
 const BOTTOM = 14;
 const LEAST_GAP = 110;
 const MARGIN = 56;
+const LETTER = 6.5; // The width of one in a title.
 
 const drawPlot = (sweep, width) => {
   const axes = axesOf(sweep);
@@ -76,6 +77,11 @@ const drawPlot = (sweep, width) => {
     const kind = trial.number === sweep.best ? "best" : trial.state;
     return s("polyline", { class: `ps-line ${kind}`, "data-trial": trial.number, points: points.filter(Boolean).join(" ") });
   };
+  const fitting = (title, index) => {
+    const isOuter = index === 0 || index === axes.length - 1;
+    const most = Math.floor((isOuter ? Math.min(gap, 2 * MARGIN) : gap) / LETTER);
+    return title.length > most ? `${title.slice(0, most - 1)}…` : title;
+  };
   // The best one is drawn last, on top.
   const trials = [...sweep.trials].sort((one, other) => (one.number === sweep.best) - (other.number === sweep.best));
   const axisOf = (axis, index) => {
@@ -86,7 +92,7 @@ const drawPlot = (sweep, width) => {
       : axis.labels.slice(0, 12).map((label, place) => tick(axis.labels.length < 2 ? 0.5 : place / (axis.labels.length - 1), label.slice(0, 14)));
     return s("g", {},
       s("line", { x1: x(index), x2: x(index), y1: y(0), y2: y(1), class: "axis" }),
-      s("text", { x: x(index), y: 14, class: "title" }, axis.title.slice(0, 18)),
+      s("text", { x: x(index), y: 14, class: "title" }, fitting(axis.title, index)),
       ...ticks.filter(Boolean));
   };
   const label = `Parallel coordinates of ${sweep.trials.length} trials; the table below has the same values`;
