@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -237,7 +238,7 @@ def _derived(
     if device.kind != "cpu":
         suggestion.values.pop(_MASKING, None)  # Accelerators lose their fused attention by it.
     batch = suggestion.values[_BATCH] * suggestion.values.get(_ACCUMULATION, 1) * device.replicas
-    epochs = round(suggestion.values["num_train_steps"] * batch / first.epoch_length + 0.005, 2)
+    epochs = _rounded_up(suggestion.values["num_train_steps"] * batch / first.epoch_length)
     usual = f"usual for {epochs:.3g} epochs"
     reasons = {name: sentence.removesuffix(".") for name, sentence in suggestion.reasons.items()}
     choices = {
@@ -249,6 +250,12 @@ def _derived(
     wanted = [*names, *([_ACCUMULATION] if _BATCH in names else [])]
     size = choices[_SIZE].value if _SIZE in names else next(iter(inputs))
     return {name: choices[name] for name in wanted if name in choices}, size
+
+
+def _rounded_up(epochs: float) -> float:
+    """Rounds to two decimals; less than an epoch, which may be many steps, to three digits."""
+    decimals = max(2, 2 - math.floor(math.log10(epochs)))
+    return math.ceil(epochs * 10**decimals) / 10**decimals
 
 
 def _suggest(

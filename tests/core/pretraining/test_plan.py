@@ -119,6 +119,17 @@ def test_more_minutes_never_let_a_model_of_the_same_size_read_less(
         assert after.size != before.size or sequences_of(after) > 0.95 * sequences_of(before)
 
 
+def test_small_part_of_a_large_text_is_planned_by_its_steps(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    text = write_text(tmp_path / "text.txt", 40_000)
+    plan = plan_pretraining(config_of(text, minutes=0.01), workspace)
+    short = plan_pretraining(config_of(text, minutes=0.005), workspace)
+    epochs = [one.value for one in plan.settings if one.field == "num_train_epochs"]
+    assert 0 < epochs[0] < 0.1
+    assert short.num_train_steps < 0.7 * plan.num_train_steps
+
+
 def sequences_of(plan: PretrainPlan) -> int:
     batches = [one.value for one in plan.settings if one.field == "per_replica_batch_size"]
     return int(plan.num_train_steps * batches[0])
