@@ -78,7 +78,8 @@ def look_at(config: CorpusConfig, workspace: Workspace) -> CorpusLook:
     for space in [letter for letter in letters if letter.isspace()]:
         del letters[space]
     is_random = _is_random(texts, letters)
-    copies = 1 - len(set(texts)) / len(texts)
+    distinct = set(texts)
+    copies = 1 - len(distinct) / len(texts)
     is_language = not is_random and _entropy(letters) >= _LEAST_ENTROPY
     languages = _languages(texts) if is_language else []
     scripts = [script.name for script in count_scripts(texts) if script.name != SYMBOLS]
@@ -90,7 +91,7 @@ def look_at(config: CorpusConfig, workspace: Workspace) -> CorpusLook:
         alphabet=len(letters),
         language=languages[0][0] if languages else "",
         script=scripts[0] if scripts else "",
-        distinct_share=sum(map(len, set(texts))) / max(1, sum(map(len, texts))),
+        distinct_share=sum(map(len, distinct)) / max(1, sum(map(len, texts))),
         remarks=(*_remarks_on_encodings(samples), *_remarks(texts, copies, languages, is_random)),
         is_random=is_random,
     )

@@ -170,8 +170,7 @@ def suggest(
     if given_batch:
         whole = batch_size = given_batch
     else:
-        sequences = _choose_batch(config, architecture, read // row_length, train_rows, row_length)
-        whole = max(1, sequences // micro_batches)
+        whole = _choose_batch(config, inputs[size], read, micro_batches)
         batch_size = _batch_size_in_memory(config, architecture, whole, row_length, memory_bytes)
     accumulated = config.gradient_accumulation_steps * (whole // batch_size)
     micro_batches = replicas * accumulated
@@ -316,6 +315,14 @@ def flops_per_update(config: TrainConfig, architecture: Architecture, replicas: 
     return replicas * 5 * sum(4 * short**2 * long + 2 * short**3 for short, long in sides)
 
 
+def flops_per_step(
+    config: TrainConfig, inputs: PlannedInputs, tokens_per_step: int, replicas: int
+) -> float:
+    """Returns the training FLOPs of a step over all devices, its update included."""
+    update = flops_per_update(config, inputs.architecture, replicas)
+    return tokens_per_step * flops_per_token(config, inputs) + update
+
+
 def measure_speed(config: TrainConfig) -> tuple[float, Devices]:
     """Estimates the devices' training FLOP/s by a matmul."""
     devices = select_backend(config)
@@ -407,18 +414,12 @@ def _tokens_in(
     budget = hours * 3600 * _SHARE_OF_HOURS * flops
     per_token = flops_per_token(config, inputs)
     per_update = flops_per_update(config, inputs.architecture, replicas)
-    length = inputs.shards.row_length
     micro_batches = replicas * config.gradient_accumulation_steps
     tokens = budget / per_token
     while True:
         # Fewer tokens make smaller batches, with more updates per token.
-        sequences = _choose_batch(
-            config, inputs.architecture, int(min(tokens, most)) // length,
-            inputs.epoch_length, length,
-        )  # fmt: skip
-        tokens_per_step = (
-            (batch_size or max(1, sequences // micro_batches)) * micro_batches * length
-        )
+        batch = batch_size or _choose_batch(config, inputs, int(min(tokens, most)), micro_batches)
+        tokens_per_step = batch * micro_batches * inputs.shards.row_length
         affordable = budget / (per_token + per_update / tokens_per_step)
         if affordable >= tokens:
             return int(tokens)
@@ -426,12 +427,11 @@ def _tokens_in(
 
 
 def estimate_seconds(
-    config: TrainConfig, inputs: PlannedInputs, plan: Plan, flops: float, replicas: int = 1
+    config: TrainConfig, inputs: PlannedInputs, planned: Plan, flops: float, replicas: int = 1
 ) -> float:
     """Estimates a run's duration at a speed in FLOP/s over all devices."""
-    updates = plan.num_train_steps * flops_per_update(config, inputs.architecture, replicas)
-    per_token = flops_per_token(config, inputs) + updates / max(1, plan.total_tokens)
-    return seconds_for(plan.total_tokens, per_token, flops)
+    per_step = flops_per_step(config, inputs, planned.tokens_per_step, replicas)
+    return seconds_for(planned.total_tokens, per_step / planned.tokens_per_step, flops)
 
 
 def seconds_for(total_tokens: float, flops_per_token: float, flops: float) -> float:
@@ -480,19 +480,24 @@ def sequences_by_parameters(
 
 
 def _choose_batch(
-    config: TrainConfig, architecture: Architecture, rows: int, train_rows: int, row_length: int
+    config: TrainConfig, inputs: PlannedInputs, tokens: int, micro_batches: int
 ) -> int:
-    """Returns the sequences per step of all devices.
+    """Returns the sequences of a micro-batch of one device, at least one.
 
     Args:
-        rows: Sequences read in all, repetitions included.
+        tokens: Read in all, repetitions included.
+        micro_batches: Per step, of all devices.
     """
-    if wanted := sequences_by_parameters(config, architecture, row_length):
-        return max(1, min(wanted, train_rows, rows))
-    fitting = [
-        batch for batch in _BATCHES if batch <= train_rows and rows // batch >= _FEWEST_STEPS
-    ]
-    return max(fitting, default=min(_BATCHES[0], train_rows, rows))
+    length, train_rows = inputs.shards.row_length, inputs.epoch_length
+    rows = tokens // length
+    if wanted := sequences_by_parameters(config, inputs.architecture, length):
+        sequences = min(wanted, train_rows, rows)
+    else:
+        fitting = [
+            batch for batch in _BATCHES if batch <= train_rows and rows // batch >= _FEWEST_STEPS
+        ]
+        sequences = max(fitting, default=min(_BATCHES[0], train_rows, rows))
+    return max(1, sequences // micro_batches)
 
 
 def _batch_size_in_memory(

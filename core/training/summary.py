@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from core.models.registry import count_parameters
 from core.training.mixture import BLOCK
-from core.training.planner import flops_per_token, flops_per_update
+from core.training.planner import flops_per_step
 from core.training.speeds import record_speed
 from core.workspace.workspace import Workspace
 
@@ -38,8 +38,9 @@ def remember_speed(session: Session, workspace: Workspace) -> None:
     setup = session.setup
     steps = session.step - session.schedule.begun_at
     seconds = time.perf_counter() - session.started
-    per_step = session.plan.tokens_per_step * flops_per_token(session.config, setup.inputs)
-    per_step += flops_per_update(session.config, setup.inputs.architecture, setup.devices.count)
+    per_step = flops_per_step(
+        session.config, setup.inputs, session.plan.tokens_per_step, setup.devices.count
+    )
     record_speed(
         workspace,
         family=setup.inputs.architecture.model_type,
