@@ -1,4 +1,4 @@
-"""Shared by all tests: the option --fail-on-skip, JAX's compilation cache, a clean environment."""
+"""Shared by all tests: options, the order of tests, compilation caches, a clean environment."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
 
 import ui  # noqa: F401  Before Gradio, whose import then takes half as long.
 from tests.fuzz.counting import FuzzCounts
@@ -78,6 +81,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         elif item.get_closest_marker("long"):
             seconds[item.path] += _LONG_SECONDS
     items.sort(key=lambda item: -seconds[item.path])
+
+
+class _FileScheduling(LoadFileScheduling):
+    """Goes on after a worker's death, where xdist may wait forever.
+
+    A worker starts a test when it has another one or is told to end. xdist gives one file to the
+    worker that replaces a dead one, and queues the dead worker's finished files again.
+    """
+
+    def _reschedule(self, node: WorkerController) -> None:
+        super()._reschedule(node)
+        while not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
+            super()._reschedule(node)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
+    return _FileScheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def is_left_out(item: pytest.Item) -> bool:

@@ -1,4 +1,4 @@
-"""Which tests a run leaves out: thorough ones, and those that passed in an earlier run."""
+"""Which tests a run leaves out, and what it does after the death of a worker."""
 
 from __future__ import annotations
 
@@ -20,6 +20,16 @@ def test_is_skipped(): pass
 def test_takes_hours(): pass
 
 def test_fails(): assert False
+"""
+
+KILLING = """
+import os, pathlib, signal
+
+def test_kills_its_worker_once():
+    mark = pathlib.Path(__file__).with_name("killed")
+    if not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
@@ -47,3 +57,13 @@ def test_passed_and_thorough_tests_are_left_out(tmp_path: Path) -> None:
     assert "1 failed, 1 skipped, 2 deselected" in rest
     everything = run(tmp_path, STUDIO_TEST_THOROUGH="1")
     assert "1 failed, 2 passed, 1 skipped" in everything
+
+
+def test_no_test_is_lost_after_the_death_of_a_worker(tmp_path: Path) -> None:
+    for number in range(8):
+        (tmp_path / f"test_before{number}.py").write_text("def test_passes(): pass\n")
+        (tmp_path / f"test_later{number}.py").write_text("def test_passes(): pass\n")
+    (tmp_path / "test_killing.py").write_text(KILLING)
+    printed = run(tmp_path, "-n", "1", "--dist", "loadfile", "--no-loadscope-reorder")
+    assert "crashed while running" in printed
+    assert "1 failed, 17 passed" in printed
