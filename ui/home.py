@@ -22,6 +22,7 @@ from core.pretraining import ANY_ENCODING, plan_pretraining, submit_pretraining
 from core.runs.chain import submit_quickstart
 from core.stages.registry import STAGES, title_of_stage
 from core.store import ACTIVE_STATES, RunRow, Store
+from core.sweeps.view import list_surpassed_runs
 from core.workspace.workspace import Workspace
 from ui.assets import script
 from ui.parts import markup
@@ -68,13 +69,21 @@ def render(workspace: Workspace, store: Store) -> gr.HTML:
 
 
 def state_function(workspace: Workspace, store: Store) -> Callable[..., dict[str, Any]]:
-    """Returns a function that describes the newest model, what runs, and earlier models."""
+    """Returns a function that describes the newest model, what runs, and earlier models.
+
+    Of a sweep's models, the best one counts.
+    """
 
     @answering
     def home_state(_: dict[str, Any]) -> dict[str, Any]:
         rows = store.list_runs(limit=_LOOKED_AT)
         active = [row for row in rows if row.state in _ACTIVE]
-        trained = [row for row in rows if _is_training(row)]
+        surpassed = list_surpassed_runs(workspace)
+        trained = [
+            row
+            for row in rows
+            if _is_training(row) and (row.state in _ACTIVE or row.id not in surpassed)
+        ]
         newest = next((row for row in trained if row.state in _ACTIVE), None) or next(
             iter(trained), None
         )

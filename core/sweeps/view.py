@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from core.config.base import StageConfig
@@ -78,6 +79,17 @@ def best_trial(record: SweepRecord, trials: Sequence[Trial]) -> Trial | None:
     finished = [trial for trial in trials if trial.state == "done" and trial.value is not None]
     sign = 1 if record.config.goal == "minimize" else -1
     return min(finished, key=lambda trial: sign * (trial.value or 0.0), default=None)
+
+
+def list_surpassed_runs(workspace: Workspace) -> set[str]:
+    """Returns the runs of all trials but each sweep's best one; leaves out damaged sweeps."""
+    surpassed: set[str] = set()
+    for folder in SweepFolder.list(workspace):
+        with suppress(RunError):
+            trials = folder.read_trials()
+            best = best_trial(folder.read_record(), trials)
+            surpassed |= {trial.run for trial in trials if trial is not best}
+    return surpassed
 
 
 def config_of_trial(workspace: Workspace, name: str, number: int) -> tuple[str, StageConfig]:

@@ -13,9 +13,11 @@ import pytest
 from core.config.shards import ShardConfig
 from core.config.train import TrainConfig
 from core.store import RunRow, Store
+from core.sweeps.view import describe_sweep
 from core.workspace.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint
 from tests.core.runs.support import processes_with, stop_worker
+from tests.core.sweeps.support import make_sweep
 from tests.texts import write_sentences
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting
 from ui import home
@@ -59,6 +61,23 @@ def test_home_follows_the_newest_training_and_what_it_waits_for(tmp_path: Path) 
     newest = state_of(workspace, store)["newest"]
     assert newest["shows"] == "shards-new", "the step that failed first"
     assert "No text" in newest["verdict"]["sentence"] and newest["error"]["fix"] == "add some"
+    store.close()
+
+
+def test_home_shows_the_best_model_of_a_sweep(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    store = Store.open(workspace)
+    folder = make_sweep(workspace)
+    runs = [trial.run for trial in folder.read_trials()]
+    best = describe_sweep(workspace, store, folder.name)["best_run"]
+    add_run(store, "train-before", "train", "done", artifact="x", results=FIGURES)
+    for run in runs:
+        add_run(store, run, "train", "done", artifact="x", results=FIGURES)
+    state = state_of(workspace, store)
+    assert state["newest"]["run"] == best
+    assert [model["run"] for model in state["models"]] == ["train-before"]
+    store.update_run(next(run for run in runs if run != best), state="running")
+    assert state_of(workspace, store)["newest"]["is_active"]
     store.close()
 
 
