@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ _TENSORFLOW_CACHE = (
     "--tf_xla_persistent_cache_directory={} --tf_xla_persistent_cache_device_types=CPU"
 )
 _SLOW_SECONDS = 10
+_DYING_SECONDS = 5
 _LONG_SECONDS = 3  # Of a test that is marked as long alone.
 # The models are tiny: XLA compiles them in less than half the time without optimisations.
 _COMPILED_QUICKLY = (
@@ -99,6 +102,15 @@ class _FileScheduling(LoadFileScheduling):
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
     return _FileScheduling(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: WorkerController, error: object) -> None:
+    """Prints how a worker died: a signal says more than that its connection was closed."""
+    if error:
+        with suppress(subprocess.TimeoutExpired):
+            code = node.gateway._io.popen.wait(_DYING_SECONDS)
+            print(f"\n{node.gateway.id} ended with {code} (minus a signal's number)", flush=True)
 
 
 def is_left_out(item: pytest.Item) -> bool:
