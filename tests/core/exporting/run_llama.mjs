@@ -8,14 +8,15 @@ const [modules, file, questionsFile] = process.argv.slice(2);
 const entry = path.join(modules, "node-llama-cpp", "dist", "index.js");
 const {getLlama, LlamaLogLevel} = await import(pathToFileURL(entry));
 const questions = JSON.parse(fs.readFileSync(questionsFile, "utf-8"));
-const settings = {gpu: false, build: "never", progressLogs: false, logLevel: LlamaLogLevel.error};
+// Threads that wait for each other spin, and take the cores of other tests.
+const settings = {gpu: false, build: "never", progressLogs: false, logLevel: LlamaLogLevel.error, maxThreads: 1};
 const llama = await getLlama(settings);
 const model = await llama.loadModel({modelPath: file});
 
 const texts = questions.texts.map((text) => [...model.tokenize(text, true)]);
 if (!questions.prompt) answer({texts});
 
-const context = await model.createContext({contextSize: model.trainContextSize});
+const context = await model.createContext({contextSize: model.trainContextSize, threads: 1});
 const sequence = context.getSequence();
 const everything = {temperature: 1, topK: 0, topP: 1, minP: 0};
 const ask = {generateNext: {probabilities: true, options: everything}};
