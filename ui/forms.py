@@ -385,19 +385,21 @@ class Form(Generic[ConfigT]):
             otherwise: Updates after an error.
         """
 
+        check = f"check-{next(_numbers)}" if live else ""
+
         @functools.wraps(handler)
         def wrapper(*raw: Any) -> dict[Any, Any]:
             try:
-                return {**self._shown({}, live=live), **handler(*raw)}
+                updates = {**self._shown({}, live=live), **handler(*raw)}
+                return self._found_by(check, updates)
             except StudioError as error:
                 beside = self._beside(error)
                 if not live and not beside:
                     with present.sent_by_user(raw):
                         raise present.notice(error) from error
-                return {
-                    **self._shown(beside, reveal=not live, live=live),
-                    **(otherwise(error) if callable(otherwise) else otherwise),
-                }
+                shown = self._shown(beside, reveal=not live, live=live)
+                more = otherwise(error) if callable(otherwise) else otherwise
+                return self._found_by(check, {**shown, **more})
             except gr.Error:
                 raise
             except Exception as error:
@@ -480,11 +482,17 @@ class Form(Generic[ConfigT]):
                 "place": form.place,
                 "problems": beside.get(form, {}),
                 "reveal": reveal,
+                "check": "",
                 "number": next(_numbers),
             }
             for form in self._forms()
             if form in own or not live
         }
+
+    def _found_by(self, check: str, updates: dict[Any, Any]) -> dict[Any, Any]:
+        """Names the check that found the problems of updates; a button's check has no name."""
+        shown = {output: updates[output] for output in self.problem_outputs if output in updates}
+        return {**updates, **{output: {**value, "check": check} for output, value in shown.items()}}
 
     def _beside(self, error: StudioError) -> dict[Form[Any], Problems]:
         """Returns the problems of the form that an error concerns."""

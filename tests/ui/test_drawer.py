@@ -79,6 +79,9 @@ def test_fix_leads_to_the_setting_in_another_tab(visitor: Visitor) -> None:
     visitor.settle(START_SECONDS)
     visitor.pick("corpus-source", "My files")
     path = visitor.field("corpus-path")
+    visitor.see(page.locator("#corpus-path .ps-problem"), "No text files were given")
+    # An answer about the same form, of a check that looks for something else.
+    page.evaluate("studio.paint('corpus', {}, false, '', 'another check')")
     path.fill("texts/none.txt")
     page.evaluate("location.hash = 'tokenizer'")
     start = page.locator("#tokenizer-start")

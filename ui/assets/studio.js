@@ -135,9 +135,18 @@ window.studio = (() => {
     location.hash = argument ? `${tab}/${encodeURIComponent(argument)}` : tab;
   };
 
-  // Shows problems beside the fields of a form: {field: sentence}.
+  // Shows problems beside the fields of a form: {field: sentence}. Several checks look at a form while
+  // it is filled in, and their answers come in any order: each replaces what it found itself, and what
+  // a button's check found.
   const painted = new Map();
-  const paint = (form, problems, reveal, tab) => {
+  const findings = {};
+  const paint = (form, found, reveal, tab, check = "") => {
+    findings[form] = { ...findings[form], "": {}, [check]: found };
+    draw(form, Object.assign({}, ...Object.values(findings[form])), reveal);
+    const [first] = Object.keys(found);
+    if (reveal && first) revealField(form, first, tab);
+  };
+  const draw = (form, problems, reveal) => {
     // Screen readers shouldn't announce a shown problem again.
     const shown = document.querySelectorAll(`[data-problem-of="${form}"]`).length;
     const same = JSON.stringify(painted.get(form) ?? {}) === JSON.stringify(problems);
@@ -152,8 +161,6 @@ window.studio = (() => {
       });
     });
     Object.entries(problems).forEach(([field, sentence]) => paintOne(form, field, sentence, reveal));
-    const [first] = Object.keys(problems);
-    if (reveal && first) revealField(form, first, tab);
   };
   const paintOne = (form, field, sentence, reveal) => {
     const block = document.getElementById(`${form}-${field}`);
@@ -184,7 +191,7 @@ window.studio = (() => {
     if (!find().classList.contains("ps-wrong")) repaint();
     revealBlock(find());
   };
-  const repaint = () => painted.forEach((problems, form) => paint(form, problems, false));
+  const repaint = () => painted.forEach((problems, form) => draw(form, problems, false));
 
   // The typed values of forms. They are sent at once, before any button press; if several fields
   // change together, the first one sends the values of all.
