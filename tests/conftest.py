@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections import Counter
@@ -32,6 +33,7 @@ _TENSORFLOW_CACHE = (
 )
 _SLOW_SECONDS = 10
 _DYING_SECONDS = 5
+_FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM)
 _LONG_SECONDS = 3  # Of a test that is marked as long alone.
 # The models are tiny: XLA compiles them in less than half the time without optimisations.
 _COMPILED_QUICKLY = (
@@ -43,6 +45,7 @@ _COMPILED_QUICKLY = (
 def pytest_configure(config: pytest.Config) -> None:
     """Makes XLA compile quickly, with one compilation cache for the processes of all tests."""
     config.pluginmanager.register(FuzzCounts(), "fuzz-counts")
+    config.pluginmanager.register(_Deaths(), "deaths")
     if not hasattr(config, "workerinput"):
         os.environ["XLA_FLAGS"] = " ".join((os.environ.get("XLA_FLAGS", ""), *_COMPILED_QUICKLY))
         os.environ[_JAX_CACHE] = tempfile.mkdtemp(prefix="compiled-")
@@ -104,13 +107,34 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
     return _FileScheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: WorkerController, error: object) -> None:
-    """Prints how a worker died: a signal says more than that its connection was closed."""
-    if error:
-        with suppress(subprocess.TimeoutExpired):
-            code = node.gateway._io.popen.wait(_DYING_SECONDS)
-            print(f"\n{node.gateway.id} ended with {code} (minus a signal's number)", flush=True)
+class _Deaths:
+    """Names how a worker died; a test whose worker was killed from outside has a second try.
+
+    xdist runs the test of a dead worker once more anyway. A machine without memory kills the
+    largest process, which says nothing about the test that this was in.
+    """
+
+    def __init__(self) -> None:
+        self._codes: dict[str, int] = {}
+        self._tried: set[str] = set()
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: WorkerController, error: object) -> None:
+        if error:
+            with suppress(subprocess.TimeoutExpired):
+                code = node.gateway._io.popen.wait(_DYING_SECONDS)
+                self._codes[node.gateway.id] = code
+                print(f"\n{node.gateway.id} ended with {code} (minus a signal's number)", flush=True)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport) -> None:
+        is_killed = self._codes.get(report.node.gateway.id) in _FROM_OUTSIDE
+        if is_killed and crashitem not in self._tried:
+            self._tried.add(crashitem)
+            report.outcome = "again"  # type: ignore[assignment]
+
+    def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
+        return ("begun again", "A", "AGAIN") if report.outcome == "again" else None
 
 
 def is_left_out(item: pytest.Item) -> bool:

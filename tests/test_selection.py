@@ -22,7 +22,7 @@ def test_takes_hours(): pass
 def test_fails(): assert False
 """
 
-KILLING = """
+DYING = """
 import os, pathlib, signal
 
 def test_kills_its_worker_once():
@@ -30,6 +30,15 @@ def test_kills_its_worker_once():
     if not mark.exists():
         mark.touch()
         os.kill(os.getpid(), signal.SIGKILL)
+
+def test_is_killed_always():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def test_ends_its_worker_once():
+    mark = pathlib.Path(__file__).with_name("ended")
+    if not mark.exists():
+        mark.touch()
+        os._exit(3)
 """
 
 
@@ -63,7 +72,10 @@ def test_no_test_is_lost_after_the_death_of_a_worker(tmp_path: Path) -> None:
     for number in range(8):
         (tmp_path / f"test_before{number}.py").write_text("def test_passes(): pass\n")
         (tmp_path / f"test_later{number}.py").write_text("def test_passes(): pass\n")
-    (tmp_path / "test_killing.py").write_text(KILLING)
-    printed = run(tmp_path, "-n", "1", "--dist", "loadfile", "--no-loadscope-reorder")
+    (tmp_path / "test_dying.py").write_text(DYING)
+    select = ("-n", "1", "--dist", "loadfile", "--no-loadscope-reorder", "-k")
+    printed = run(tmp_path, *select, "passes or kills")
     assert "gw0 ended with -9" in printed
-    assert "1 failed, 17 passed" in printed
+    assert "17 passed, 1 begun again" in printed
+    assert "1 failed, 17 passed" in run(tmp_path, *select, "passes or ends")
+    assert "failed" in run(tmp_path, *select, "passes or always")
