@@ -124,7 +124,7 @@ class _Deaths:
             with suppress(subprocess.TimeoutExpired):
                 code = node.gateway._io.popen.wait(_DYING_SECONDS)
                 self._codes[node.gateway.id] = code
-                print(f"\n{node.gateway.id} ended with {code} (minus a signal's number)", flush=True)
+                print(f"\n{node.gateway.id} ended with {code}, minus a signal's number", flush=True)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport) -> None:

@@ -245,6 +245,7 @@ def fill(path: Path) -> None:
             file.write(bytes(4096))
 
 
+@pytest.mark.thorough
 def test_fine_tuning_takes_one_node_and_gives_the_figures_of_a_local_run(
     cluster: Cluster, home: Workspace, tmp_path: Path
 ) -> None:
