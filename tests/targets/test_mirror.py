@@ -120,7 +120,7 @@ HOSTILE: dict[str, Callable[[RunMirror], object]] = {
                 f"incarnations/000001/events/{number:06d}.jsonl",
                 lines(event("note", message="x" * 90_000)) * 12,
             )
-            for number in range(20)
+            for number in range(3)
         ]
         and None
     ),
@@ -155,7 +155,7 @@ HOSTILE: dict[str, Callable[[RunMirror], object]] = {
 def test_hostile_mirror_ends_the_run_with_an_error(
     mirror: RunMirror, tmp_path: Path, case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follower_module, "MOST_EVENTS_BYTES", 16 << 20)
+    monkeypatch.setattr(follower_module, "MOST_EVENTS_BYTES", 2 << 20)
     mirror.claim(None)
     HOSTILE[case](mirror)
     found = follow(mirror, tmp_path)
