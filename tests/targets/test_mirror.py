@@ -324,8 +324,10 @@ def test_damaged_checkpoint_is_passed_over_for_an_older_one(
 
 
 def test_second_follower_ends_quietly_and_leaves_the_run_to_the_first(
-    mirror: RunMirror, tmp_path: Path
+    mirror: RunMirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Its handler of SIGTERM would stay, and end the tests without a word.
+    monkeypatch.setattr("signal.signal", lambda *_: None)
     _, folder = home_folder(mirror, tmp_path)
     with folder.lock():
         assert follower_module.main([str(folder.path)]) == 0
