@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from core.config.base import StageConfig
@@ -14,6 +16,8 @@ from core.store import RunRow, Store
 from core.sweeps import budget
 from core.sweeps.folder import SweepFolder, SweepRecord, Trial
 from core.workspace.workspace import Workspace
+
+_MOST_REMEMBERED = 256
 
 
 def describe_sweep(workspace: Workspace, store: Store, name: str) -> dict[str, Any]:
@@ -85,11 +89,18 @@ def list_surpassed_runs(workspace: Workspace) -> set[str]:
     """Returns the runs of all trials but each sweep's best one; leaves out damaged sweeps."""
     surpassed: set[str] = set()
     for folder in SweepFolder.list(workspace):
-        with suppress(RunError):
-            trials = folder.read_trials()
-            best = best_trial(folder.read_record(), trials)
-            surpassed |= {trial.run for trial in trials if trial is not best}
+        with suppress(RunError, OSError):
+            surpassed |= _surpassed_in(folder.path, (folder.path / "trials").stat().st_mtime_ns)
     return surpassed
+
+
+@lru_cache(maxsize=_MOST_REMEMBERED)
+def _surpassed_in(path: Path, _changed: int) -> frozenset[str]:
+    """Returns a sweep's surpassed runs; reads them again when its folder of trials has changed."""
+    folder = SweepFolder(path)
+    trials = folder.read_trials()
+    best = best_trial(folder.read_record(), trials)
+    return frozenset(trial.run for trial in trials if trial is not best)
 
 
 def config_of_trial(workspace: Workspace, name: str, number: int) -> tuple[str, StageConfig]:
