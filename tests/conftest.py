@@ -32,9 +32,9 @@ _TENSORFLOW_CACHE = (
     "--tf_xla_persistent_cache_directory={} --tf_xla_persistent_cache_device_types=CPU"
 )
 _SLOW_SECONDS = 10
+_LONG_SECONDS = 3  # Of a test that is marked as long alone.
 _DYING_SECONDS = 5
 _FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM)
-_LONG_SECONDS = 3  # Of a test that is marked as long alone.
 # The models are tiny: XLA compiles them in less than half the time without optimisations.
 _COMPILED_QUICKLY = (
     "--xla_backend_optimization_level=0",

@@ -482,7 +482,6 @@ class Form(Generic[ConfigT]):
                 "place": form.place,
                 "problems": beside.get(form, {}),
                 "reveal": reveal,
-                "check": "",
                 "number": next(_numbers),
             }
             for form in self._forms()

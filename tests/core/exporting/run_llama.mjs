@@ -16,7 +16,7 @@ const model = await llama.loadModel({modelPath: file});
 const texts = questions.texts.map((text) => [...model.tokenize(text, true)]);
 if (!questions.prompt) answer({texts});
 
-const context = await model.createContext({contextSize: model.trainContextSize, threads: 1});
+const context = await model.createContext({contextSize: model.trainContextSize});
 const sequence = context.getSequence();
 const everything = {temperature: 1, topK: 0, topP: 1, minP: 0};
 const ask = {generateNext: {probabilities: true, options: everything}};
