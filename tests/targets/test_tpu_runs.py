@@ -120,13 +120,15 @@ def test_run_survives_preemptions_at_random_times(server: TpuServer, home: Works
     run_id = submit(home, "train", config(ONE_HOST, "remote"))
     for launch in range(1, PREEMPTIONS + 1):
         id = wait_for_machine(server, run_id, launch)
-        # Every other machine is taken away while it starts, the others after a checkpoint.
+        # Every other machine is taken away while it starts, the first one after a checkpoint, and
+        # the others once they upload. A run that ends right after a checkpoint uploads seven files
+        # and more.
         if launch % 2:
-            before = claims(server)
-            wait_for(lambda before=before: claims(server) > before, LONG)
-            wait_for(lambda: checkpoints(server, claims(server), run_id), LONG)
-        time.sleep(chance.uniform(0, 3))
-        server.preempt(id)
+            key_end = "/manifest.json" if launch == 1 else ""
+            server.preempt_at_upload(id, key_end, chance.randint(0, 6))
+        else:
+            time.sleep(chance.uniform(0, 3))
+            server.preempt(id)
     row = wait_until_ended(home, run_id, LONG)
     assert (row.state, row.error) == ("done", None)
     assert row.remote["launch"] == len(server.created) == PREEMPTIONS + 1

@@ -140,6 +140,7 @@ class TpuServer(BucketServer):
         self._operations: dict[str, tuple[str, QueuedResource]] = {}
         self._delays = dict.fromkeys(_TRANSIENT, _DELAY_SECONDS)
         self._failures: list[tuple[str, str | None]] = []
+        self._fatal_upload: tuple[str, str, int] | None = None
         self._booted: list[Host] = []
         self._numbers = count()
         super().__init__(_Handler)
@@ -211,6 +212,30 @@ class TpuServer(BucketServer):
             self._turn(resource, "SUSPENDING", "SERVICE")
             self._shut_down(resource)
         self._start(self._suspend, resource)
+
+    def preempt_at_upload(self, id: str, key_end: str, later: int = 0) -> None:
+        """Preempts a resource before the answer to one of the next uploads.
+
+        Its machines run until then, however slow or fast they are.
+
+        Args:
+            id: An ACTIVE resource, the only one that uploads.
+            key_end: End of the key of an upload.
+            later: How many uploads after that one.
+        """
+        with self.lock:
+            self._fatal_upload = (id, key_end, later)
+
+    def store(self, key: str, content: bytes) -> None:
+        super().store(key, content)
+        if self._fatal_upload is None:
+            return
+        id, key_end, later = self._fatal_upload
+        if not key.endswith(key_end):
+            return
+        self._fatal_upload = (id, "", later - 1) if later else None
+        if not later:
+            self.preempt(id)
 
     # The life of a resource: one thread for each way that it goes.
 
