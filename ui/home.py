@@ -216,8 +216,9 @@ def _config(path: str, changes: Any, workspace: Workspace) -> PretrainConfig:
 def _plan(path: str, changes: Any, workspace: Workspace) -> dict[str, Any]:
     plan = plan_pretraining(_config(path, changes, workspace), workspace)
     look = plan.look
+    amount, unit = look.amount or (0, "")
     figures = [
-        (look.words and markup.short_count(look.words), "words"),
+        (amount and markup.short_count(amount), unit),
         (look.language, ""),
         (look.documents and markup.short_count(look.documents), "documents"),
         (look.total_bytes and markup.byte_count(look.total_bytes), "of text"),

@@ -28,7 +28,14 @@ from core.corpus.csv_rows import (
     find_delimiter,
     read_csv,
 )
-from core.corpus.finding import Found, TextFile, find_files, is_tar_archive
+from core.corpus.finding import (
+    Found,
+    TextFile,
+    find_files,
+    is_tar_archive,
+    is_text_passed_over,
+    size_of,
+)
 from core.corpus.json_rows import (
     Absent,
     are_cuttable_lines,
@@ -60,6 +67,7 @@ from core.corpus.unpack import (
 )
 from core.errors import ConfigError, CorpusError, StudioError
 from core.messages.system_errors import in_temporary_folder
+from core.workspace.names import expand_path
 
 T = TypeVar("T")
 # A file's real path, and its name within an archive.
@@ -160,6 +168,24 @@ class FilesSource:
     def stored_bytes(self) -> int:
         """Size of the files of the training split."""
         return sum({file.path: _size(file) for file in self._files["train"]}.values())
+
+    def unread_text(self) -> tuple[str, int]:
+        """Returns one of the files of a folder that have an unread suffix, and the bytes of all.
+
+        They have the suffix with most bytes, if that is text; otherwise the name is empty.
+        """
+        folder = expand_path(self._config.path, field="path")
+        if not folder.is_dir() or not self.report.skipped:
+            return "", 0
+        sizes: Counter[str] = Counter()
+        firsts: dict[str, str] = {}
+        for name in sorted(skipped.name for skipped in self.report.skipped):
+            suffix = Path(name).suffix
+            sizes[suffix] += size_of(folder / name)
+            firsts.setdefault(suffix, name)
+        suffix, size = sizes.most_common(1)[0]
+        name = firsts[suffix]
+        return (name, size) if is_text_passed_over(folder / name) else ("", 0)
 
     @property
     def paths(self) -> list[Path]:

@@ -8,6 +8,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, cast
@@ -219,22 +220,33 @@ class _Finder:
     def _in_folder(self, folder: Path) -> Found:
         visible = list(self._visible(folder))
         self._refuse_packed(visible)
-        chosen = self._chosen(visible, _NOT_IN_FOLDERS, _ONLY_ALONE) or [
-            path
-            for path in sorted(visible)
-            if not (_kind(path) or _names_about(path))
-            and _looks_like_text(Packed(path), self._max_unpack_ratio)
-        ]
+        chosen = self._chosen(visible, _NOT_IN_FOLDERS, _ONLY_ALONE)
+        if self._format == "auto" and not any(map(_is_data, chosen)):
+            chosen = self._largest_kind(chosen, visible)
         files = self._found(chosen, is_named=False)
         if not files.files:
             raise CorpusError(
                 f"The folder {folder} contains no text files",
                 expected=f"files that end in {_KNOWN_IN_FOLDERS}",
                 received=f"{len(visible)} files, none with these endings",
-                fix="choose another folder; or set ⟬file_format⟭ to the format of the files; or "
-                f"select .md files with a pattern: {folder}/*.md", field=self._field,
+                fix="choose another folder; or set ⟬file_format⟭ to the format of the files",
+                field=self._field,
             )  # fmt: skip
         return files
+
+    def _largest_kind(self, chosen: list[Path], visible: list[Path]) -> list[Path]:
+        """Chooses JSON, Markdown or other text for a folder without files that are surely data."""
+        others = sorted(path for path in visible if not _names_about(path))
+        kinds = [
+            [path for path in chosen if not _names_about(path)],
+            [path for path in others if _kind(path) in _NOT_IN_FOLDERS],
+            [path for path in others if not _kind(path)
+             and _looks_like_text(Packed(path), self._max_unpack_ratio)],
+        ]  # fmt: skip
+        largest = max(kinds, key=lambda paths: sum(map(size_of, paths))) or chosen
+        for path in set(chosen).difference(largest):
+            self._skip(path, "there is more text of another kind in the folder")
+        return largest
 
     def _chosen(self, paths: list[Path], left_out: set[str], alone: set[str]) -> list[Path]:
         """Chooses the data.
@@ -532,6 +544,18 @@ def _is_main(path: Path, kind: str, left_out: set[str], alone: set[str]) -> bool
     return kind not in ("", *left_out) and (is_packed or kind not in alone)
 
 
+def _is_data(path: Path) -> bool:
+    """Returns whether a file of a folder is data by its name alone."""
+    return path.suffix.lower() not in _ONLY_ALONE and not _names_about(path)
+
+
+def size_of(path: Path) -> int:
+    """Returns a file's bytes; 0 if it can't be accessed."""
+    with suppress(OSError):
+        return path.stat().st_size
+    return 0
+
+
 def _is_about(path: Path, kind: str) -> bool:
     return kind in _ABOUT_KINDS and _names_about(path)
 
@@ -617,6 +641,11 @@ def _foreign_kind(path: Path) -> str:
 def is_text_of_unknown_kind(path: Path) -> bool:
     """Returns whether a file is text by its content and not by its suffix, as a log is."""
     return not _kind(path) and _looks_like_text(Packed(path), DEFAULT_RATIO)
+
+
+def is_text_passed_over(path: Path) -> bool:
+    """Returns whether a file is text of a kind that isn't read beside data."""
+    return _kind(path) in _NOT_IN_FOLDERS or is_text_of_unknown_kind(path)
 
 
 def _looks_like_text(packed: Packed, max_unpack_ratio: int) -> bool:

@@ -68,6 +68,8 @@ class SourceSample:
         skipped: Documents without text among those that were read, by reason.
         blank_lines: How many of these are lines of text files; None beside tables.
         encodings: Detected encodings of its files.
+        unread: A text file of its folder that isn't read for its suffix; empty: there is none.
+        unread_bytes: Size of all files with this suffix.
     """
 
     name: str
@@ -81,6 +83,8 @@ class SourceSample:
     skipped: dict[str, int] = field(default_factory=dict)
     blank_lines: int | None = None
     encodings: list[str] = field(default_factory=list)
+    unread: str = ""
+    unread_bytes: int = 0
 
     @property
     def share(self) -> float | None:
@@ -217,12 +221,14 @@ class _Reading:
         self._read_all(parts, total)
         texts = [text for number in sorted(self.texts) for text in self.texts[number]]
         is_whole = self.is_whole and not self.unreadable
+        files = source if isinstance(source, FilesSource) else None
         return SourceSample(
             self.member.name, config.source, texts, total, self.read_bytes, self.unreadable,
             str(self.error) if self.error else "", is_whole,
             count_skipped(len(texts), self.without_text, self.rows)["skipped"],
             None if self.rows else self.without_text,
-            source.detected_encodings if isinstance(source, FilesSource) else [],
+            files.detected_encodings if files else [],
+            *(files.unread_text() if files else ("", 0)),
         )  # fmt: skip
 
     def _read_all(self, parts: Sequence[SourcePart], total: int) -> None:

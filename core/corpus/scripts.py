@@ -20,6 +20,11 @@ _SCRIPTS = (
     "Cherokee", "Canadian_Aboriginal", "Han", "Hiragana", "Katakana", "Bopomofo", "Hangul", "Yi",
     "Javanese", "Balinese", "Sundanese", "Tifinagh", "Nko", "Adlam",
 )  # fmt: skip
+# In these, words have no spaces between them.
+WITHOUT_SPACES = (
+    "Han", "Hiragana", "Katakana", "Bopomofo", "Yi", "Thai", "Lao", "Khmer", "Myanmar", "Tibetan",
+    "Javanese", "Balinese",
+)  # fmt: skip
 # Emoji, pictures and arrows; punctuation and digits belong to all scripts.
 _SYMBOL = regex.compile("(?!\ufffd)[\\p{So}\\p{Co}]")
 _LETTER = regex.compile(r"[\p{L}\p{M}]")

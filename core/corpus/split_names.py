@@ -38,15 +38,17 @@ _IS_FILE = _patterns(r"(?:{words})(?:{between}|of)*(?:\.\w+)*")
 def splits_of(names: Sequence[str]) -> list[str]:
     """Returns the split of each file, or "" for files without one.
 
-    Beside a training and another split, files outside of all splits are `UNNAMED`. Without, only
-    names that are nothing but a keyword count: test-drive.txt is no test split.
+    Beside a training and another split, files outside of all splits are `UNNAMED`. Without, or
+    where most files are outside, only names that are nothing but a keyword count: test-drive.txt is
+    no test split, and link-training.c in a program no training split.
 
     Args:
         names: Relative paths with slashes.
     """
     for rule in (_by_shard, _by_folder, _by_file):
         splits = [rule(name) for name in names]
-        if TRAIN in splits and len({*splits, ""}) > 2:
+        are_splits = TRAIN in splits and len({*splits, ""}) > 2
+        if are_splits and 2 * splits.count("") <= len(splits):
             return [split or UNNAMED for split in splits]
     return [name.replace(TRAIN, "") for name in map(_by_exact_name, names)]
 

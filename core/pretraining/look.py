@@ -9,13 +9,15 @@ import zlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from core.config.corpus import CorpusConfig
 from core.corpus.cleaning.language import identify_language
 from core.corpus.languages import name_of_language
 from core.corpus.sampling import Limits, SourceSample, sample_corpus
-from core.corpus.scripts import SYMBOLS, count_scripts
+from core.corpus.scripts import SYMBOLS, WITHOUT_SPACES, count_scripts
 from core.corpus.stretches import DOCUMENT_END
+from core.messages.values import byte_count
 from core.workspace.workspace import Workspace
 
 _LIMITS = Limits(bytes=2 << 20, seconds=5.0, documents=20_000)
@@ -39,7 +41,8 @@ class CorpusLook:
 
     Attributes:
         total_bytes: UTF-8 text; None: unknown.
-        documents, words, letters: None: unknown. Letters are characters but white space.
+        documents, letters: None: unknown. Letters are characters but white space.
+        words: None: unknown, or the script has no spaces between words.
         alphabet: Different characters.
         language: English name of the main language; empty: none was recognised.
         script: Main writing system.
@@ -58,6 +61,13 @@ class CorpusLook:
     distinct_share: float
     remarks: tuple[str, ...]
     is_random: bool = False
+
+    @property
+    def amount(self) -> tuple[int, str] | None:
+        """How many words the text has, or letters if these are unknown; None: unknown."""
+        if self.words is not None:
+            return self.words, "words"
+        return None if self.letters is None else (self.letters, "letters")
 
 
 def look_at(config: CorpusConfig, workspace: Workspace) -> CorpusLook:
@@ -83,22 +93,24 @@ def look_at(config: CorpusConfig, workspace: Workspace) -> CorpusLook:
     is_language = not is_random and _entropy(letters) >= _LEAST_ENTROPY
     languages = _languages(texts) if is_language else []
     scripts = [script.name for script in count_scripts(texts) if script.name != SYMBOLS]
+    script = scripts[0] if scripts else ""
+    words = None if script in WITHOUT_SPACES else sum(len(text.split()) for text in texts)
     return CorpusLook(
         total_bytes=total,
         documents=_scaled(len(texts), scale),
-        words=_scaled(sum(len(text.split()) for text in texts), scale),
+        words=_scaled(words, scale),
         letters=_scaled(letters.total(), scale),
         alphabet=len(letters),
         language=languages[0][0] if languages else "",
-        script=scripts[0] if scripts else "",
+        script=script,
         distinct_share=sum(map(len, distinct)) / max(1, sum(map(len, texts))),
-        remarks=(*_remarks_on_encodings(samples), *_remarks(texts, copies, languages, is_random)),
+        remarks=(*_remarks_on_files(samples), *_remarks(texts, copies, languages, is_random)),
         is_random=is_random,
     )
 
 
-def _scaled(count: int, scale: float | None) -> int | None:
-    return None if scale is None else round(count * scale)
+def _scaled(count: int | None, scale: float | None) -> int | None:
+    return None if scale is None or count is None else round(count * scale)
 
 
 def _languages(texts: Sequence[str]) -> list[tuple[str, float]]:
@@ -111,10 +123,19 @@ def _languages(texts: Sequence[str]) -> list[tuple[str, float]]:
     return [(name, count / len(passages)) for name, count in names.most_common()]
 
 
-def _remarks_on_encodings(samples: Sequence[SourceSample]) -> list[str]:
+def _remarks_on_files(samples: Sequence[SourceSample]) -> list[str]:
     names = sorted({name for sample in samples for name in sample.encodings} - {"utf-8"})
     shown = " and ".join(name.upper() for name in names)
-    return [f"It is read as {shown}; check that the letters look right"] if names else []
+    remarks = [f"It is read as {shown}; check that the letters look right"] if names else []
+    for sample in samples:
+        if sample.unread and sample.unread_bytes > sample.total_bytes:
+            suffix = Path(sample.unread).suffix
+            remarks.append(
+                f"{byte_count(sample.unread_bytes)} of other text in the folder, such as "
+                f"{sample.unread}, isn't read; the pattern **/*{suffix} after the folder's name "
+                "reads only that"
+            )
+    return remarks
 
 
 def _remarks(

@@ -84,10 +84,10 @@ class PretrainPlan:
     def lines(self) -> list[str]:
         """Describes the text, the plan, each setting with its reason, and what is against it."""
         look = self.look
-        words = "" if look.words is None else f"{look.words:,} words, "
+        amount = "{:,} {}, ".format(*look.amount) if look.amount else ""
         about = ", ".join(filter(None, (look.language, f"{look.script} script")))
         return [
-            f"{words}{about}",
+            f"{amount}{about}",
             *(f"note: {remark}" for remark in look.remarks),
             self.describe(),
             *(f"  {setting.field} {setting.value}: {setting.reason}" for setting in self.settings),

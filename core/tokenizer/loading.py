@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import regex
 
+from core.corpus.scripts import WITHOUT_SPACES
 from core.errors import ConfigError, HubError, TokenizerError
 from core.foreign_files import check_inside
 from core.hub.pull import pull_tokenizer
@@ -43,9 +44,9 @@ if TYPE_CHECKING:
 # Old models have no owner.
 _HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?(@\w[\w.-]*)?")
 _METASPACE = "▁"
+_RARE_WITHOUT_SPACES = ("New_Tai_Lue", "Tai_Le", "Tai_Tham", "Tai_Viet")
 _WITHOUT_SPACES = regex.compile(
-    r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\p{Yi}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
-    r"\p{Tibetan}\p{Javanese}\p{Balinese}\p{New_Tai_Lue}\p{Tai_Le}\p{Tai_Tham}\p{Tai_Viet}]"
+    "[" + "".join(rf"\p{{{name}}}" for name in (*WITHOUT_SPACES, *_RARE_WITHOUT_SPACES)) + "]"
 )
 # The Han characters from U+4000 to U+9FFF have three bytes in UTF-8.
 _FIRST_BYTES_OF_HAN = tuple(bytes([first]) for first in range(0xE4, 0xEA))

@@ -118,6 +118,26 @@ def test_folder_is_read_recursively_in_order(tmp_path: Path) -> None:
     assert read(tmp_path / "README.md") == ["README.md"]
 
 
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["diary.md", "travel/rome.md", "README.md"], ["diary.md", "travel/rome.md"]),
+        (["diary.md", "diary-of-a-long-year.md", "settings.json"],
+         ["diary-of-a-long-year.md", "diary.md"]),
+        (["src/main.c", "src/main.h", "LICENSE.txt", "x.json", "notes.md"],
+         ["src/main.c", "src/main.h"]),
+        (["LICENSE.txt"], ["LICENSE.txt"]),
+    ],
+)  # fmt: skip
+def test_folder_without_data_is_read_by_its_largest_kind_of_text(
+    tmp_path: Path, names: list[str], expected: list[str]
+) -> None:
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    assert read(tmp_path) == expected
+
+
 @pytest.mark.parametrize("pattern", ["", "*.txt"])
 def test_validation_file_is_excluded_from_training(tmp_path: Path, pattern: str) -> None:
     for name in ("a.txt", "validation.txt"):

@@ -77,6 +77,11 @@ def test_names_that_only_contain_such_words_are_all_read(tmp_path: Path) -> None
     assert read(write(tmp_path / "b", "extra.txt", "train.txt")) == ["extra.txt", "train.txt"]
 
 
+def test_names_within_a_program_are_no_splits(tmp_path: Path) -> None:
+    names = ["link_training.c", "init_test.c", "main.c", "memory.c", "threads.c"]
+    assert read(write(tmp_path, *names)) == sorted(names)
+
+
 def test_test_file_beside_other_files_is_left_out(tmp_path: Path) -> None:
     write(tmp_path, "corpus.txt", "test.txt", "dev/a.txt")
     assert read(tmp_path) == ["corpus.txt"] == read(f"{tmp_path}/**/*.txt")

@@ -83,6 +83,28 @@ def test_files_of_any_encoding_and_width_are_read_without_a_setting(
     assert source.encoding == "auto"
 
 
+def test_text_without_spaces_is_counted_in_letters(workspace: Workspace, tmp_path: Path) -> None:
+    verses = tmp_path / "verses.txt"
+    verses.write_text(
+        "\n".join("白雲高卷嶂烟收滿目江山四望幽"[number % 9 :] for number in range(4000))
+    )
+    look = plan_pretraining(config_of(str(verses)), workspace).look
+    assert look.words is None and look.amount == (look.letters, "letters")
+
+
+def test_unread_text_that_outweighs_the_data_is_named(workspace: Workspace, tmp_path: Path) -> None:
+    folder = tmp_path / "program"
+    (folder / "src").mkdir(parents=True)
+    write_text(folder / "notes.txt", 200)
+    for name, documents in (("main.c", 2500), ("memory.c", 1500)):
+        write_text(folder / "src" / name, documents)
+    (folder / "picture.png").write_bytes(bytes(1 << 16))
+    plan = plan_pretraining(config_of(str(folder)), workspace)
+    assert any("src/main.c" in remark and "**/*.c" in remark for remark in plan.look.remarks)
+    program = plan_pretraining(config_of(f"{folder}/**/*.c"), workspace).look
+    assert program.words == 4000 * 14 and not program.remarks
+
+
 @pytest.mark.parametrize(
     ("lines", "blanks", "reason"),
     [
