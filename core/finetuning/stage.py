@@ -135,7 +135,6 @@ class _Finetuning:
         started = time.monotonic()
         settings = train_config(self._config)
         devices = select_backend(settings)
-        self._reporter.event("device", description=devices.describe())
         policy = str(settings.dtype_policy)
         if policy == "auto":
             policy, why = choose_precision(devices)

@@ -19,6 +19,7 @@ from core.errors import RunError
 from core.foreign_files import LARGEST_EXACT, parse_bounded_json
 from core.messages.redaction import redact_values
 from core.messages.system_errors import suppressed_if_full
+from core.records.kinds import EVENTS
 from core.workspace.places import check_not_moved, make_folder
 
 EVENTS_FILE = "events.jsonl"
@@ -57,7 +58,9 @@ class EventLog:
         self._syncer.start()
 
     def append(self, kind: str, **fields: Any) -> int:
-        """Writes an event; returns its number."""
+        """Writes an event of a kind of `EVENTS`; returns its number."""
+        if kind not in EVENTS:
+            raise ValueError(f"expected a kind of core/records/kinds.py, not {kind}")
         return self._append(kind, time.time(), fields)
 
     def append_copy(self, event: Mapping[str, Any]) -> int:
@@ -172,55 +175,48 @@ def read_last_events(path: Path) -> list[dict[str, Any]]:
     return [event for line in lines if (event := _parse(line))]
 
 
-def read_notes(path: Path) -> list[str]:
+def read_events_of(path: Path, kind: str) -> Iterator[dict[str, Any]]:
+    """Yields the events of one kind, without parsing others."""
     if not path.exists():
-        return []
+        return
+    mark = f'"kind":"{kind}"'.encode()
     with _opened(path) as file:
-        events = [_parse(line) for line in file if b'"kind":"note"' in line]
-    return [str(event["message"]) for event in events if event and "message" in event]
+        for line in file:
+            if mark in line and (event := _parse(line)) and event["kind"] == kind:
+                yield event
+
+
+def read_notes(path: Path) -> list[str]:
+    return [str(event["message"]) for event in read_events_of(path, "note") if "message" in event]
 
 
 def read_phases(path: Path) -> list[dict[str, Any]]:
     """Returns the events that report a phase of a run on another machine."""
-    if not path.exists():
-        return []
-    with _opened(path) as file:
-        events = [_parse(line) for line in file if b'"kind":"remote"' in line]
-    return [event for event in events if event and isinstance(event.get("phase"), str)]
+    events = read_events_of(path, "remote")
+    return [event for event in events if isinstance(event.get("phase"), str)]
 
 
 def read_samples(path: Path) -> list[dict[str, Any]]:
     """Returns the newest sample predictions of each step, by rising steps."""
-    if not path.exists():
-        return []
     samples_of_step: dict[int, dict[str, Any]] = {}
-    with _opened(path) as file:
-        for line in file:
-            if b'"kind":"samples"' not in line:
-                continue
-            event = _parse(line) or {}
-            step, samples = event.get("step"), event.get("samples")
-            if isinstance(step, int) and isinstance(samples, list):
-                # A resumed run predicts later steps again.
-                samples_of_step = {
-                    earlier_step: known
-                    for earlier_step, known in samples_of_step.items()
-                    if earlier_step < step
-                }
-                samples_of_step[step] = {"step": step, "samples": samples, "time": event["t"]}
+    for event in read_events_of(path, "samples"):
+        step, samples = event.get("step"), event.get("samples")
+        if isinstance(step, int) and isinstance(samples, list):
+            # A resumed run predicts later steps again.
+            samples_of_step = {
+                earlier_step: known
+                for earlier_step, known in samples_of_step.items()
+                if earlier_step < step
+            }
+            samples_of_step[step] = {"step": step, "samples": samples, "time": event["t"]}
     return list(samples_of_step.values())
 
 
 def read_resolved(path: Path) -> dict[str, Any]:
     """Returns the newest attempt's values for `auto` settings."""
-    if not path.exists():
-        return {}
-    newest = b""
-    with path.open("rb") as file:
-        for line in file:
-            if b'"kind":"resolved"' in line:
-                newest = line
-    settings = (_parse(newest) or {}).get("settings")
+    settings = None
+    for event in read_events_of(path, "resolved"):
+        settings = event.get("settings")
     return settings if isinstance(settings, dict) else {}
 
 

@@ -23,6 +23,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from core.foreign_files import parse_bounded_json
+from core.records.kinds import EVENTS, MOST_SECONDS, MOST_STEP, Seconds, Word
 from core.targets.errors import MirrorError
 
 MOST_SPEC_BYTES = 16 << 20
@@ -46,16 +47,9 @@ INPUT_FIELDS = (
 NEVER_SIGNED = 10**6 + 1
 MOST_FILES = 20_000
 _MOST_DEPTH = 24
-_MOST_STEP = (1 << 53) - 1
 _SEGMENT = re.compile(r"(\d{6})\.jsonl")
 _CLAIM = re.compile(r"(\d{6})\.json")
 
-# Calendars end in the year 9999.
-_MOST_SECONDS = 2e11
-Seconds = Annotated[float, Field(ge=0, le=_MOST_SECONDS, allow_inf_nan=False)]
-Step = Annotated[int, Field(ge=-1, le=_MOST_STEP)]
-Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$")]
-Text = Annotated[str, Field(max_length=100_000)]
 
 
 class _Document(BaseModel):
@@ -107,7 +101,7 @@ class RunSpec(_Document):
 
 class CheckpointReference(_Document):
     incarnation: int = Field(ge=1, le=10**6)
-    step: int = Field(ge=0, le=_MOST_STEP)
+    step: int = Field(ge=0, le=MOST_STEP)
 
 
 class Claim(_Document):
@@ -156,119 +150,6 @@ class Exit(_Document):
     signal: int | None = Field(None, ge=0, le=1024)
     time: Seconds
     reason: Annotated[str, Field(max_length=64)] = ""
-
-
-class _EventFields(_Document):
-    # Events are passed on as they are, so their types must be right already.
-    model_config = ConfigDict(strict=True)
-
-
-class _Process(_EventFields):
-    pid: int = Field(ge=0, le=1 << 40)
-
-
-class _Started(_EventFields):
-    process: _Process
-
-
-class _Resumed(_EventFields):
-    step: Step
-
-
-class _Progress(_EventFields):
-    done: Annotated[float, Field(allow_inf_nan=False)]
-    total: Annotated[float, Field(allow_inf_nan=False)] | None = None
-    unit: Annotated[str, Field(max_length=64)] = ""
-    note: Text = ""
-    eta_seconds: Seconds | None = None
-
-
-class _Metrics(_EventFields):
-    step: Step
-    values: Annotated[
-        dict[Annotated[str, Field(pattern=r"^[\w./:-]{1,64}$")], float],
-        Field(max_length=500),
-    ]
-
-
-class _Note(_EventFields):
-    message: Text
-
-
-class _Warning(_EventFields):
-    message: Text
-    alert: Annotated[str, Field(max_length=64)] = ""
-
-
-class _Checkpoint(_EventFields):
-    step: Step
-
-
-class _Kept(_EventFields):
-    words: int = Field(ge=1, le=_MOST_STEP)
-
-
-class _ArtifactEvent(_EventFields):
-    kind: Word
-    name: Word
-
-
-class _Artifact(_EventFields):
-    artifact: _ArtifactEvent
-    made: bool = True
-
-
-class _Resolved(_EventFields):
-    settings: dict[str, Any]
-    tokens_per_step: int | None = Field(None, ge=1, le=_MOST_STEP)
-
-
-_Part = Text | Annotated[list[Text], Field(min_length=2, max_length=2)]
-
-
-class _Sample(_EventFields):
-    parts: Annotated[list[_Part], Field(max_length=200)] = []
-    given: Text = ""
-    wanted: Text = ""
-    text: Text = ""
-
-
-class _Samples(_EventFields):
-    step: Step
-    samples: Annotated[list[_Sample], Field(max_length=20)]
-
-
-class _Error(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-    problem: Text
-    expected: Text = ""
-    received: Text = ""
-    fix: Text = ""
-    field: Text = ""
-    marked: Annotated[dict[Word, Text], Field(max_length=4)] = {}
-
-
-class _Finished(_EventFields):
-    state: Literal["done", "stopped", "failed"]
-    reason: Annotated[str, Field(max_length=64)] = ""
-    results: dict[str, Any] | None = None
-    error: _Error | None = None
-
-
-_EVENTS: dict[str, type[_EventFields]] = {
-    "started": _Started,
-    "resumed": _Resumed,
-    "progress": _Progress,
-    "metrics": _Metrics,
-    "note": _Note,
-    "warning": _Warning,
-    "checkpoint": _Checkpoint,
-    "kept": _Kept,
-    "artifact": _Artifact,
-    "resolved": _Resolved,
-    "samples": _Samples,
-    "finished": _Finished,
-}
 
 
 _T = TypeVar("_T", bound=_Document)
@@ -324,9 +205,9 @@ def _event(values: Any) -> dict[str, Any]:
     seconds: Any = values.get("t")
     if not isinstance(kind, str) or not re.fullmatch(r"[a-z_]{1,32}", kind):
         raise ValueError("an event without a kind")
-    if type(seconds) not in (int, float) or not 0 <= seconds < _MOST_SECONDS:
+    if type(seconds) not in (int, float) or not 0 <= seconds < MOST_SECONDS:
         raise ValueError("an event without a time")
-    if model := _EVENTS.get(kind):
+    if model := EVENTS.get(kind):
         model.model_validate(values)
     return values
 

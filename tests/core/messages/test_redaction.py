@@ -83,7 +83,7 @@ def test_unparsable_database_url_is_redacted_entirely(monkeypatch: pytest.Monkey
 
 def test_events_and_output_hold_no_token(tmp_path: Path) -> None:
     log = EventLog(tmp_path / "events.jsonl")
-    log.append("message", text=f"401 for {TOKEN}")
+    log.append("note", text=f"401 for {TOKEN}")
     log.close()
     [line] = (tmp_path / "events.jsonl").read_text().splitlines()
     assert json.loads(line)["text"] == f"401 for {HIDDEN}"
