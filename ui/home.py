@@ -29,7 +29,7 @@ from ui.parts import markup
 from ui.parts.examples import examples, fills, tokenizer_of
 from ui.parts.labels import relabel
 from ui.parts.playing import shared_client
-from ui.parts.run_answers import points_function, samples_function
+from ui.parts.run_answers import events_function, points_function
 from ui.parts.run_rows import error_of, model_of, summarize
 from ui.parts.upload_zone import keep_uploads
 from ui.parts.verdicts import describe_verdict
@@ -62,7 +62,7 @@ def render(workspace: Workspace, store: Store) -> gr.HTML:
             _start_function(workspace),
             _try_function(workspace),
             points_function(workspace, store),
-            samples_function(workspace, store),
+            events_function(workspace, store),
         ],
         elem_classes=["ps-home-host"],
     )

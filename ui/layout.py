@@ -15,6 +15,7 @@ from ui import (
     corpus,
     evaluate,
     finetune,
+    further,
     home,
     playground,
     publish,
@@ -79,9 +80,12 @@ def build_page(workspace: Workspace) -> gr.Blocks:
                 hub, exporter = publish.render(workspace, line, tab)
             with _tab("workspace", "Disk usage of runs and artifacts, and import of settings."):
                 importer = workspace_tab.render(workspace, store)
+            launchers = [cleaner, pieces, rows, recipe, check, measure, tune, hub, exporter]
+            for stage in navigation.further_stages():
+                with _tab(stage.tab, stage.help):
+                    launchers.append(further.render(stage, workspace, line))
         link_choices([for_tokens, for_rows])
         offer(use, cleaned, [for_tokens, for_rows])
-        launchers = [cleaner, pieces, rows, recipe, check, measure, tune, hub, exporter]
         runs.connect(board, importer, store, launchers)
         sweeps.connect(trials, workspace, [pieces, rows, recipe])
         for form in (text, *(launcher.form for launcher in launchers)):
@@ -92,7 +96,7 @@ def build_page(workspace: Workspace) -> gr.Blocks:
 
 @contextmanager
 def _tab(name: str, text: str = "") -> Iterator[gr.Tab]:
-    title = navigation.TITLES[name]
+    title = navigation.titles()[name]
     with gr.Tab(title, id=name, elem_id=f"tab-{name}") as tab:
         if text:
             gr.HTML(heading(title, text) + navigation.render_within(name))

@@ -35,7 +35,7 @@ from ui.parts.events import QUIET
 from ui.parts.nodes import nodes_of
 from ui.parts.preflight import describe_report, is_report, take_batch_size
 from ui.parts.results import results_of
-from ui.parts.run_answers import points_function, samples_function
+from ui.parts.run_answers import events_function, points_function
 from ui.parts.run_rows import (
     BAD_ENDINGS,
     describe_alert,
@@ -131,7 +131,7 @@ def render(workspace: Workspace, store: Store) -> gr.HTML:
             _log_function(workspace, store),
             _log_search_function(workspace, store),
             _log_file_function(workspace, store),
-            samples_function(workspace, store),
+            events_function(workspace, store),
             _action_function(workspace),
             _search_function(workspace, store),
             _notes_function(workspace),

@@ -17,7 +17,7 @@ from core.store import ACTIVE_STATES, RunRow, Store
 from core.workspace.workspace import Workspace
 from ui.assets import script
 from ui.parts import artifacts
-from ui.parts.navigation import PARENTS, STEPS, TITLES
+from ui.parts.navigation import PARENTS, STEPS, titles
 from ui.parts.run_rows import next_step, notices_of, summarize, tab_of
 from ui.present import answering
 
@@ -37,7 +37,7 @@ def render(workspace: Workspace, store: Store) -> gr.HTML:
         js_on_load=script("strip.js"),
         server_functions=[status_function(workspace, store)],
         elem_classes=["ps-strip-host"],
-        tabs=list(TITLES),
+        tabs=list(titles()),
         parents=PARENTS,
         steps=list(STEPS),
         workspace=fingerprint_of(str(workspace.root)),

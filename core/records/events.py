@@ -19,7 +19,7 @@ from core.errors import RunError
 from core.foreign_files import LARGEST_EXACT, parse_bounded_json
 from core.messages.redaction import redact_values
 from core.messages.system_errors import suppressed_if_full
-from core.records.kinds import EVENTS
+from core.records.kinds import EVENTS, is_valid
 from core.workspace.places import check_not_moved, make_folder
 
 EVENTS_FILE = "events.jsonl"
@@ -196,20 +196,22 @@ def read_phases(path: Path) -> list[dict[str, Any]]:
     return [event for event in events if isinstance(event.get("phase"), str)]
 
 
-def read_samples(path: Path) -> list[dict[str, Any]]:
-    """Returns the newest sample predictions of each step, by rising steps."""
-    samples_of_step: dict[int, dict[str, Any]] = {}
-    for event in read_events_of(path, "samples"):
-        step, samples = event.get("step"), event.get("samples")
-        if isinstance(step, int) and isinstance(samples, list):
-            # A resumed run predicts later steps again.
-            samples_of_step = {
-                earlier_step: known
-                for earlier_step, known in samples_of_step.items()
-                if earlier_step < step
+def read_by_step(path: Path, kind: str) -> list[dict[str, Any]]:
+    """Returns the fields and the time of the newest event of each step, by rising steps.
+
+    Those that break the schema of their kind, as in a copied folder, are left out.
+    """
+    event_of_step: dict[int, dict[str, Any]] = {}
+    for event in read_events_of(path, kind):
+        step = event.get("step")
+        if type(step) is int and is_valid(event):
+            fields = {name: value for name, value in event.items() if name not in ("n", "kind")}
+            # A resumed run repeats later steps.
+            event_of_step = {
+                earlier: known for earlier, known in event_of_step.items() if earlier < step
             }
-            samples_of_step[step] = {"step": step, "samples": samples, "time": event["t"]}
-    return list(samples_of_step.values())
+            event_of_step[step] = {**fields, "time": fields.pop("t")}
+    return list(event_of_step.values())
 
 
 def read_resolved(path: Path) -> dict[str, Any]:

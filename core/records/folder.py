@@ -36,7 +36,6 @@ from core.records.events import (
     StopMode,
     read_notes,
     read_resolved,
-    read_samples,
 )
 from core.records.process import ProcessIdentity
 from core.workspace.atomic import write_atomically
@@ -232,10 +231,6 @@ class RunFolder:
         for name in ("exit.json", "process.json", STOP_FILE):
             if (path := self.path / name).exists():
                 path.replace(self.path / f"attempt-{attempt}-{name}")
-
-    def samples(self) -> list[dict[str, Any]]:
-        """Returns the sample predictions by rising steps."""
-        return read_samples(self.events)
 
     def find_in_log(self, text: str) -> tuple[list[str], int]:
         """Returns the last lines of the log that contain a text, in any case, and their number."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 MOST_STEP = (1 << 53) - 1
 # Calendars end in the year 9999.
@@ -142,3 +142,12 @@ EVENTS: dict[str, type[_EventFields]] = {
     "remote": _Remote,
     "finished": _Finished,
 }
+
+
+def is_valid(event: dict[str, Any]) -> bool:
+    """Returns whether an event has a declared kind, and fields of its schema."""
+    try:
+        EVENTS[event["kind"]].model_validate(event)
+    except (KeyError, ValidationError):
+        return False
+    return True

@@ -51,7 +51,6 @@ _SEGMENT = re.compile(r"(\d{6})\.jsonl")
 _CLAIM = re.compile(r"(\d{6})\.json")
 
 
-
 class _Document(BaseModel):
     # Unknown keys of a later version are ignored.
     model_config = ConfigDict(extra="ignore", frozen=True)

@@ -1,4 +1,4 @@
-"""A stage needs one file, `toy_stage.py`, and a tab of the web app if it has its own form."""
+"""A stage needs one file, `toy_stage.py`."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_stage_of_one_file_runs_everywhere_and_its_artifacts_can_be_deleted(
     table = evaluate(home, TABLE)
     assert [row["title"] for row in table["rows"]][1] == "Word count later"
     assert {row["state"] for row in table["rows"]} == {"done"} and len(table["rows"]) == 4
-    assert not table["tab"] and not any(row["tab"] for row in table["rows"])
+    assert {table["tab"], *(row["tab"] for row in table["rows"])} == {"count"}
     assert table["script"].splitlines()[0] == "from tests.core.toy_stage import ToyConfig, count"
 
     # Removal.

@@ -18,8 +18,8 @@ from core.workspace.workspace import Workspace
 
 class ToyConfig(StageConfig):
     name: str = option("", "The count's name.", identity=False)
-    text: str = option("", "The text whose words are counted.")
-    smallest_length: int = option(0, "Shorter words aren't counted.", ge=0)
+    text: str = option("", "The text whose words are counted.", basic=True)
+    smallest_length: int = option(0, "Shorter words aren't counted.", ge=0, basic=True)
 
 
 def check(config: ToyConfig) -> None:
@@ -60,5 +60,6 @@ register(
         check="tests.core.toy_stage:check",
         metrics=(Metric("words", "Words in the text", "maximize", "words"),),
         name_deriver="tests.core.toy_stage:derive_name",
+        tab="count",
     )
 )

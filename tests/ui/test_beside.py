@@ -11,7 +11,7 @@ import pytest
 
 from core.artifacts.locating import find_checkpoint
 from core.errors import ConfigError
-from core.records.events import read_samples
+from core.records.events import read_by_step
 from core.records.folder import RunFolder
 from core.workspace.workspace import Workspace
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting
@@ -54,7 +54,7 @@ def test_samples_of_steps_that_a_resumed_run_repeats_are_replaced(tmp_path: Path
     ]
     lines = [json.dumps(event, separators=(",", ":")) for event in events]
     (tmp_path / "events.jsonl").write_text("\n".join(lines) + "\n")
-    found = read_samples(tmp_path / "events.jsonl")
+    found = read_by_step(tmp_path / "events.jsonl", "samples")
     assert [(one["step"], one["samples"][0]["text"]) for one in found] == [(10, "1"), (20, "4")]
 
 

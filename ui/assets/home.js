@@ -199,9 +199,9 @@ const takePoints = async (mine) => {
 
 const MOST_SAMPLES = 3;
 const takeSamples = async (mine) => {
-  const answer = await studio.ask(server.run_samples, { run: mine.run, seen: mine.seen });
-  if (!answer.samples?.length || mine !== view) return;
-  const newest = answer.samples.at(-1);
+  const answer = await studio.ask(server.run_events, { run: mine.run, kind: "samples", seen: mine.seen });
+  if (!answer.events?.length || mine !== view) return;
+  const newest = answer.events.at(-1);
   mine.seen = newest.time;
   mine.says.replaceChildren(
     h("h3", {}, `What the model says, at step ${studio.number(newest.step)}`),

@@ -756,9 +756,9 @@ const verdict = (loss, baseline) => {
 
 // The sample predictions of one validation; a menu chooses the step.
 const refreshSamples = async (view) => {
-  const answer = await studio.ask(server.run_samples, { run: view.id, seen: view.samplesSeen });
-  if (!answer.samples) return;
-  const all = answer.samples;
+  const answer = await studio.ask(server.run_events, { run: view.id, kind: "samples", seen: view.samplesSeen });
+  if (!answer.events) return;
+  const all = answer.events;
   view.samplesSeen = all.at(-1)?.time;
   if (!all.length) return redrawQuietly(view.samples, "none", () => [h("p", { class: "ps-note" }, "No prediction yet: they come with each validation.")]);
   const list = h("ol", { class: "ps-sample-list" });

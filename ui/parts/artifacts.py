@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
+from core.workspace.kinds import artifact_kinds
 from core.workspace.workspace import Workspace
-
-# Inputs of other stages, and what tabs list.
-KINDS = ("corpus", "tokenizer", "shards", "model", "evaluation")
 
 
 def list_names(workspace: Workspace, kind: str) -> list[str]:
@@ -16,7 +14,7 @@ def list_names(workspace: Workspace, kind: str) -> list[str]:
 def revision(workspace: Workspace, *kinds: str) -> str:
     """Returns a text that changes with the artifacts; one system call per kind."""
     times = []
-    for kind in kinds or KINDS:
+    for kind in kinds or artifact_kinds():
         try:
             times.append(str(workspace.folder(kind).stat().st_mtime_ns))
         except FileNotFoundError:

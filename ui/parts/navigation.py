@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from core.stages.registry import STAGES, Stage
 from core.workspace.workspace import Workspace
 from ui.parts.markup import MARK
 from ui.present import escape
 
-# Tabs by id, in their order.
-TITLES = {
+# Tabs by id, in their order; those of further stages follow.
+_TITLES = {
     "home": "Home", "corpus": "Data", "clean": "Clean", "tokenizer": "Tokenizer",
     "shards": "Shards", "train": "Train", "sweeps": "Sweeps", "runs": "Runs",
     "evaluate": "Evaluate", "finetune": "Fine-tune", "playground": "Playground",
@@ -31,10 +32,21 @@ _ICONS = {
 }
 
 
+def further_stages() -> list[Stage]:
+    """Lists the stages with a tab that isn't laid out by hand."""
+    return [stage for stage in STAGES.values() if stage.tab not in ("", *_TITLES)]
+
+
+def titles() -> dict[str, str]:
+    """Returns the titles of the tabs by id, in their order."""
+    return {**_TITLES, **{stage.tab: stage.title for stage in further_stages()}}
+
+
 def render_header(workspace: Workspace, title: str) -> str:
     """Renders title, navigation and menu of a wide screen, and a phone's bar."""
     steps = "".join(f"<li>{_link(tab)}</li>" for tab in STEPS)
-    more = "".join(map(_link, _MORE))
+    further = tuple(stage.tab for stage in further_stages())
+    more = "".join(map(_link, _MORE + further))
     root = escape(workspace.root)
     menu = (
         '<details class="ps-menu"><summary>Workspace</summary><div>'
@@ -48,7 +60,7 @@ def render_header(workspace: Workspace, title: str) -> str:
         f'<nav class="ps-nav" aria-label="Tabs">{_link("home")}<ol>{steps}</ol>{more}</nav>'
         f'<nav class="ps-bottom" aria-label="Main">{on_phones}'
         f'<details class="ps-menu"><summary>{_icon("")}More</summary><div>'
-        f"{''.join(map(_link, _IN_MENU))}</div></details></nav>"
+        f"{''.join(map(_link, _IN_MENU + further))}</div></details></nav>"
     )
 
 
@@ -61,15 +73,15 @@ def render_within(tab: str) -> str:
         f'<a href="#{name}" data-go="{name}"{_CURRENT if name == tab else ""}>{words}</a>'
         for name, words in _WITHIN[parent]
     )
-    return f'<nav class="ps-within" aria-label="{TITLES[parent]}">{links}</nav>'
+    return f'<nav class="ps-within" aria-label="{titles()[parent]}">{links}</nav>'
 
 
 def _link(tab: str) -> str:
-    return f'<a href="#{tab}" data-go="{tab}" data-tab="{tab}">{TITLES[tab]}</a>'
+    return f'<a href="#{tab}" data-go="{tab}" data-tab="{tab}">{titles()[tab]}</a>'
 
 
 def _item(tab: str) -> str:
-    return f'<a href="#{tab}" data-go="{tab}" data-tab="{tab}">{_icon(tab)}{TITLES[tab]}</a>'
+    return f'<a href="#{tab}" data-go="{tab}" data-tab="{tab}">{_icon(tab)}{titles()[tab]}</a>'
 
 
 def _icon(tab: str) -> str:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from core.records.events import read_by_step
 from core.records.folder import RunFolder
+from core.records.kinds import EVENTS
 from core.store import Store
 from core.workspace.workspace import Workspace
 from ui import charts
 from ui.present import answering, run_of
 
-_MOST_SAMPLES = 200
+_MOST_EVENTS = 200
 
 Answer = Callable[..., dict[str, Any]]
 
@@ -28,14 +30,16 @@ def points_function(workspace: Workspace, store: Store) -> Answer:
     return run_points
 
 
-def samples_function(workspace: Workspace, store: Store) -> Answer:
-    """Returns a function that gives a run's sample predictions, unless they were `seen`."""
+def events_function(workspace: Workspace, store: Store) -> Answer:
+    """Returns a function that gives a run's events of a kind by steps, unless they were `seen`."""
 
     @answering
-    def run_samples(question: dict[str, Any]) -> dict[str, Any]:
+    def run_events(question: dict[str, Any]) -> dict[str, Any]:
         row = store.find_run(run_of(question))
-        samples = RunFolder.of(workspace, row.id).samples()[-_MOST_SAMPLES:]
-        is_seen = samples and samples[-1]["time"] == question.get("seen")
-        return {} if is_seen else {"samples": samples}
+        kind = str(question.get("kind"))
+        path = RunFolder.of(workspace, row.id).events
+        events = read_by_step(path, kind)[-_MOST_EVENTS:] if kind in EVENTS else []
+        is_seen = events and events[-1]["time"] == question.get("seen")
+        return {} if is_seen else {"events": events}
 
-    return run_samples
+    return run_events

@@ -27,7 +27,7 @@ from ui.parts import markup
 from ui.parts.advice import describe_advice
 from ui.parts.events import QUIET
 from ui.parts.labels import relabel
-from ui.parts.navigation import TITLES
+from ui.parts.navigation import titles
 from ui.present import NotReadyError, escape, guarded
 
 _IN_ONE_GO = (
@@ -306,7 +306,7 @@ class Launcher:
             return gr.update(value=error.action, variant="secondary")
         count, place = self.form.count_problems(error)
         words = f"{_FIX}{count} setting{'' if count == 1 else 's'}" if count else _BLOCKED
-        where = f" in {TITLES[place]}" if place else ""
+        where = f" in {titles()[place]}" if place else ""
         return gr.update(value=words + where, variant="secondary")
 
     def _hint(self, error: StudioError) -> str:
@@ -370,7 +370,7 @@ def _in_its_tab(form: Form[Any]) -> Iterator[None]:
         faulty = form.form_of(error)
         if faulty is None:
             raise
-        problem = f"In the {TITLES[faulty.place]} tab: {error.texts['problem']}"
+        problem = f"In the {titles()[faulty.place]} tab: {error.texts['problem']}"
         raise OtherFormError(error, problem, faulty) from error.__cause__
 
 

@@ -18,6 +18,7 @@ from core.cli.output import (
     workspace_of,
 )
 from core.errors import ConfigError
+from core.records.events import read_by_step
 from core.records.folder import RunFolder
 from core.report import page, settings
 from core.runs import client, comparison
@@ -125,7 +126,7 @@ def print_log(options: argparse.Namespace) -> int:
 
 def print_samples(options: argparse.Namespace) -> int:
     row = fresh_store(options).find_run(options.run)
-    samples = RunFolder.of(workspace_of(options), row.id).samples()
+    samples = read_by_step(RunFolder.of(workspace_of(options), row.id).events, "samples")
     if options.json:
         print(json.dumps(samples, ensure_ascii=False))
         return EXIT_DONE
