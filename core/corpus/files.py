@@ -170,21 +170,19 @@ class FilesSource:
         return sum({file.path: _size(file) for file in self._files["train"]}.values())
 
     def unread_text(self) -> tuple[str, int]:
-        """Returns one of the files of a folder that have an unread suffix, and the bytes of all.
+        """Returns the largest file of a folder with an unread suffix, and the bytes of all such.
 
         They have the suffix with most bytes, if that is text; otherwise the name is empty.
         """
         folder = expand_path(self._config.path, field="path")
         if not folder.is_dir() or not self.report.skipped:
             return "", 0
-        sizes: Counter[str] = Counter()
-        firsts: dict[str, str] = {}
-        for name in sorted(skipped.name for skipped in self.report.skipped):
-            suffix = Path(name).suffix
-            sizes[suffix] += size_of(folder / name)
-            firsts.setdefault(suffix, name)
-        suffix, size = sizes.most_common(1)[0]
-        name = firsts[suffix]
+        sizes = {skipped.name: size_of(folder / skipped.name) for skipped in self.report.skipped}
+        by_suffix: Counter[str] = Counter()
+        for name, size in sizes.items():
+            by_suffix[Path(name).suffix] += size
+        suffix, size = by_suffix.most_common(1)[0]
+        name = max((name for name in sizes if Path(name).suffix == suffix), key=sizes.__getitem__)
         return (name, size) if is_text_passed_over(folder / name) else ("", 0)
 
     @property

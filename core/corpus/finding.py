@@ -391,7 +391,7 @@ class _Finder:
         files = []
         for name in names:
             kind = _kind(Path(name))
-            is_hidden = any(part.startswith((".", "__MACOSX")) for part in Path(name).parts)
+            is_hidden = _is_hidden(name)
             if self._format != "auto" and not is_hidden:
                 files.append(TextFile(path, cast(Format, self._format), name))
             elif kind in _FORMATS and kind not in _NOT_IN_FOLDERS and not is_hidden:
@@ -400,13 +400,17 @@ class _Finder:
                 self._skip(path / name, _reason(Path(name), kind, _NOT_IN_FOLDERS))
             elif kind and "__MACOSX" not in Path(name).parts:
                 self._skip(path / name, "a hidden file, or in a hidden folder")
-        files = _without_descriptions(files) or [
-            TextFile(path, "text", name)
-            for name in names
-            if not (_kind(Path(name)) or _names_about(Path(name)))
-            and _OFFICE_MEMBER not in names
-            and _looks_like_text(Packed(path, name), self._max_unpack_ratio)
-        ]
+        if not (files := _without_descriptions(files)) and _OFFICE_MEMBER not in names:
+            others = [name for name in names
+                      if not (_is_hidden(name) or _names_about(Path(name)))]  # fmt: skip
+            markdown = [name for name in others if _kind(Path(name)) in _NOT_IN_FOLDERS]
+            unknown = [
+                name
+                for name in others
+                if not _kind(Path(name))
+                and _looks_like_text(Packed(path, name), self._max_unpack_ratio)
+            ]
+            files = [TextFile(path, "text", name) for name in max(markdown, unknown, key=len)]
         if there and files and _is_unpacked(path, files, there):
             self._skip(path, "its members are in the same folder, too, and read there")
             return []
@@ -571,6 +575,10 @@ def _without_descriptions(files: list[TextFile]) -> list[TextFile]:
             if path.name not in _METADATA and not _is_about(path, _kind(path))]  # fmt: skip
     main = [file for file in data if _is_main(paths[file], _kind(paths[file]), set(), _ONLY_ALONE)]
     return main or data or files
+
+
+def _is_hidden(member: str) -> bool:
+    return any(part.startswith((".", "__MACOSX")) for part in Path(member).parts)
 
 
 def _is_unpacked(path: Path, files: list[TextFile], there: set[Path]) -> bool:

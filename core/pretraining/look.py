@@ -31,6 +31,7 @@ _MANY_DAMAGED = 0.01
 # Text of any language compresses better; random letters don't.
 _RANDOM_RATIO = 0.97
 _COMPRESSED = 1 << 16
+_FEWEST_COMPARED = 200
 # Bits per letter; languages have more, DNA has 2.
 _LEAST_ENTROPY = 3.0
 
@@ -160,7 +161,10 @@ def _remarks(
         remarks.append(f"{damaged / len(texts):.0%} of the documents have undecodable characters")
     marked_up = sum(bool(_TAG.search(text)) for text in texts)
     if marked_up >= _MUCH_MARKUP * len(texts):
-        remarks.append(f"{marked_up / len(texts):.0%} of the documents hold HTML or XML tags")
+        remarks.append(
+            f"{marked_up / len(texts):.0%} of the documents hold HTML or XML tags, which a model "
+            "learns like words"
+        )
     return remarks
 
 
@@ -173,7 +177,7 @@ def _entropy(letters: Counter[str]) -> float:
 def _is_random(texts: Sequence[str], letters: Counter[str]) -> bool:
     """Compares the compressed size with that of letters in a random order."""
     sample = "".join("".join(text.split()) for text in texts)[:_COMPRESSED]
-    if not sample or len(letters) < 2:
+    if len(sample) < _FEWEST_COMPARED or len(letters) < 2:
         return False
     characters = list(sample)
     random.Random(0).shuffle(characters)

@@ -141,6 +141,15 @@ def test_archives_are_read_beside_other_files(tmp_path: Path, suffix: str) -> No
     )
 
 
+def test_archive_of_notes_is_read(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "notes.zip", "w") as archive:
+        for name in ("README.md", "notes/a.md", "notes/b.md", "notes/.obsidian/app.css"):
+            archive.writestr(name, name)
+        for name in ("x", "y", "z"):
+            archive.writestr(f"notes/.git/{name}", name)
+    assert read(tmp_path / "notes.zip") == ["notes/a.md", "notes/b.md"]
+
+
 @pytest.mark.parametrize("data", ["torn", "no tar", "torn.gz"])
 def test_damaged_tar_archive_is_refused(tmp_path: Path, data: str) -> None:
     whole = pack(tmp_path / "a.tar", ["a.txt", "b.txt"]).read_bytes()
