@@ -92,13 +92,12 @@ def resolve(
         DeviceError: There is no such device.
     """
     reporter = reporter or Reporter()
-    names = _fields_to_derive(config)
-    if not names:
+    if not automatic_fields(config):
         return config
     if not is_multi_process(config):
-        return _with(config, _values(config, names, workspace, reporter))
+        return _with(config, _values(config, workspace, reporter))
     devices = select_backend(config)
-    values = _values(config, names, workspace, reporter) if devices.is_first else None
+    values = _values(config, workspace, reporter) if devices.is_first else None
     return _with(config, broadcast(values, devices))
 
 
@@ -172,12 +171,13 @@ def forecast(
     return Forecast(choices, size, planned.num_train_steps, seconds)
 
 
-def _values(
-    config: TrainConfig, names: list[str], workspace: Workspace, reporter: Reporter
-) -> dict[str, Any]:
+def _values(config: TrainConfig, workspace: Workspace, reporter: Reporter) -> dict[str, Any]:
     earlier = _first_start(reporter.folder)
     if earlier is not None:
-        return {name: earlier[name] for name in names if name in earlier}
+        # Its number of epochs, too, where more steps have been set since.
+        return {name: earlier[name] for name in automatic_fields(config) if name in earlier}
+    if not (names := _fields_to_derive(config)):
+        return {}
     choices = _choices(config, names, workspace, _measured_device(config, workspace))
     for name, choice in choices.items():
         title = title_of(name, TrainConfig.model_fields[name])
