@@ -211,7 +211,10 @@ def _preview(config: CorpusConfig, workspace: Workspace) -> tuple[str, list[str]
     seen = preview_apart(config, workspace, documents=_PREVIEWED_DOCUMENTS)
     at_least = "" if seen.complete else "at least "
     figures = [
-        ("documents", at_least + markup.count(seen.documents)),
+        (
+            "document" if seen.documents == 1 else "documents",
+            at_least + markup.count(seen.documents),
+        ),
         ("of UTF-8 text", at_least + markup.byte_count(seen.bytes)),
         ("characters", at_least + markup.short_count(seen.characters)),
         ("characters in the longest document", markup.count(seen.longest_characters)),

@@ -116,6 +116,7 @@ class Form(Generic[ConfigT]):
         self.typed: gr.JSON
         self.rest: Any
         self.related: list[Form[Any]] = []
+        self._checks: dict[Callable[..., Any], str] = {}
         self._workspace = workspace
         self._check = check
 
@@ -385,7 +386,8 @@ class Form(Generic[ConfigT]):
             otherwise: Updates after an error.
         """
 
-        check = f"check-{next(_numbers)}" if live else ""
+        # Events with the same handler are one check, whose last answer holds.
+        check = self._checks.setdefault(handler, f"check-{next(_numbers)}") if live else ""
 
         @functools.wraps(handler)
         def wrapper(*raw: Any) -> dict[Any, Any]:

@@ -6,6 +6,7 @@ Its state is that of the runs, so it survives a reload and the end of the page.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -14,9 +15,10 @@ from typing import Any
 import gradio as gr
 
 from core.config.corpus import CorpusConfig
-from core.config.options import title_of
+from core.config.options import AUTOMATIC, title_of
 from core.config.pretrain import PretrainConfig
-from core.errors import ConfigError
+from core.errors import ConfigError, CorpusError
+from core.families import title_of_family
 from core.inference.models import read_out
 from core.pretraining import ANY_ENCODING, plan_pretraining, submit_pretraining
 from core.runs.chain import submit_quickstart
@@ -37,6 +39,7 @@ from ui.present import answering
 
 _TRAINS = "train"
 _ACTIVE = ("queued", *ACTIVE_STATES)
+_PARTS = ("problem", "expected", "received", "fix")
 _LOOKED_AT = 200
 _MOST_MODELS = 6
 _MOST_CHARACTERS = 2000
@@ -148,9 +151,10 @@ def _step(row: RunRow, workspace: Workspace) -> dict[str, Any]:
 
 def _about(row: RunRow) -> dict[str, str]:
     config = row.config
+    size = str(config.get("size", "")).removeprefix(AUTOMATIC)
     return {
         "name": row.name or str(config.get("name", "")) or str(config.get("shards", "")),
-        "kind": f"{config.get('family', '')} {config.get('size', '')}".strip(),
+        "kind": f"{title_of_family(str(config.get('family', '')))} {size}".strip(),
     }
 
 
@@ -180,17 +184,30 @@ def _look_function(workspace: Workspace) -> Callable[..., dict[str, Any]]:
         Takes the `uploads`, or the `path` of kept ones, and `changes` of derived settings.
         """
         path, files = str(question.get("path", "")), []
-        if not path:
-            corpus = CorpusConfig.parse({"source": "files", **ANY_ENCODING})
-            uploads = keep_uploads(_uploads(question.get("uploads")), corpus, workspace)
-            path = uploads.path
-            files = [
-                [name, markup.byte_count(size), uploads.problems.get(name, "")]
-                for name, size in uploads.sizes.items()
-            ]
-        return {"path": path, "files": files, **_plan(path, question.get("changes"), workspace)}
+        try:
+            if not path:
+                corpus = CorpusConfig.parse({"source": "files", **ANY_ENCODING})
+                uploads = keep_uploads(_uploads(question.get("uploads")), corpus, workspace)
+                path = uploads.path
+                files = [
+                    [name, markup.byte_count(size), uploads.problems.get(name, "")]
+                    for name, size in uploads.sizes.items()
+                ]
+            return {"path": path, "files": files, **_plan(path, question.get("changes"), workspace)}
+        except CorpusError as error:
+            raise _by_names(error, workspace) from error
 
     return look_at_text
+
+
+def _by_names(error: CorpusError, workspace: Workspace) -> CorpusError:
+    """Names uploads as the visitor does, without the folder in which they are kept."""
+    folder = re.compile(rf"{re.escape(str(workspace.uploads))}/[^/\s]+/")
+    problem, *others = (folder.sub("", error.texts[part]) for part in _PARTS)
+    expected, received, fix = others
+    return CorpusError(
+        problem, expected=expected, received=received, fix=fix, field=error.field, knows_cause=True
+    )
 
 
 def _uploads(paths: Any) -> list[str]:
@@ -220,14 +237,14 @@ def _plan(path: str, changes: Any, workspace: Workspace) -> dict[str, Any]:
     figures = [
         (amount and markup.short_count(amount), unit),
         (look.language, ""),
-        (look.documents and markup.short_count(look.documents), "documents"),
+        (look.documents and markup.short_count(look.documents), _documents(look.documents)),
         (look.total_bytes and markup.byte_count(look.total_bytes), "of text"),
     ]
     return {
         "title": Path(path).name if Path(path).is_file() else "Your files",
         "figures": [[value, unit] for value, unit in figures if value],
         "remarks": list(look.remarks),
-        "good": f"Good for a {plan.size} model, about {markup.rough_duration(plan.seconds)}.",
+        "good": f"{plan.judge(markup.rough_duration(plan.seconds))}.",
         "warnings": [
             {
                 "sentence": relabel(warning.text),
@@ -249,8 +266,13 @@ def _plan(path: str, changes: Any, workspace: Workspace) -> dict[str, Any]:
 
 
 def _title(stage: str, name: str) -> str:
-    field = STAGES[stage].config.model_fields.get(name) if stage in STAGES else None
+    fields = STAGES[stage].config.model_fields if stage in STAGES else {}
+    field = fields.get(name) or CorpusConfig.model_fields.get(name)
     return title_of(name, field) if field else name
+
+
+def _documents(count: int | None) -> str:
+    return "document" if count == 1 else "documents"
 
 
 def _words_of(changes: Mapping[str, Any]) -> str:

@@ -12,7 +12,9 @@ from core.config.export import QUANTIZATIONS, ExportConfig, Format, Quantization
 from core.config.options import option_label
 from core.config.push import PushConfig
 from core.errors import HubError, StudioError
+from core.exporting.families import family_for_llama_cpp
 from core.hub.client import Account, is_signed_in, sign_in
+from core.models.hf import read_architecture
 from core.publishing import push
 from core.publishing.cards import CURVES_FILE
 from core.workspace.workspace import Workspace
@@ -22,7 +24,7 @@ from ui.forms import Form, labelled
 from ui.parts import markup
 from ui.parts.events import QUIET, listen
 from ui.parts.stage import Forecast, Launcher, main_column, side_column, workbench
-from ui.parts.subjects import SubjectForm
+from ui.parts.subjects import SubjectForm, find_subject
 from ui.present import escape
 
 _NOT_ASKED = '<p class="ps-account"><i class="ps-dot"></i>Checking the Hub account …</p>'
@@ -73,7 +75,9 @@ def render(workspace: Workspace, line: gr.HTML, tab: gr.Tab) -> tuple[Launcher, 
 
 
 def _render_export(workspace: Workspace, line: gr.HTML) -> Launcher:
-    form = SubjectForm(ExportConfig, "export", workspace)
+    form = SubjectForm(
+        ExportConfig, "export", workspace, check=lambda config: _check_export(config, workspace)
+    )
     launcher = Launcher("export", form, workspace, _forecast_export, _summarize_export)
     launcher.section = gr.Accordion(
         "Export for other programs",
@@ -90,6 +94,12 @@ def _render_export(workspace: Workspace, line: gr.HTML) -> Launcher:
     formats, quantizations = (form.components[name] for name in ("format", "quantization"))
     formats.change(_offer, [formats, quantizations], quantizations, **QUIET)
     return launcher
+
+
+def _check_export(config: ExportConfig, workspace: Workspace) -> None:
+    """Refuses what the format's program can't run; the run itself reads models of the Hub."""
+    if (folder := find_subject(config.model, workspace)) and config.format == "gguf":
+        family_for_llama_cpp(read_architecture(folder))
 
 
 def _offer(file_format: Format, quantization: Quantization) -> Any:

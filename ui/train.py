@@ -27,7 +27,7 @@ from core.training.compatibility import check_layout, incompatibilities
 from core.training.inputs import TrainingInputs, objective_name, open_inputs
 from core.training.interim_options import check_used
 from core.training.mixture import BLOCK
-from core.training.planner import estimate_seconds
+from core.training.planner import START_SECONDS, estimate_seconds
 from core.training.sources import check_epochs
 from core.workspace.workspace import Workspace
 from ui.forms import Form, labelled
@@ -313,7 +313,7 @@ def _estimate_seconds(
     if config.target or not device.basis:
         return None, ""
     seconds = estimate_seconds(config, inputs, plan, device.flops, device.replicas)
-    return seconds, device.basis
+    return seconds + START_SECONDS, device.basis
 
 
 def _describe_time(seconds: float | None, hours: Sequence[float]) -> str:

@@ -37,8 +37,12 @@ def find_model(
     name = str(reference)
     if isinstance(reference, str) and parse_hub_id(name):
         return pull_model(name, reporter, field=field)
-    names = [artifact.name for artifact in workspace.list("model")]
-    known = ", ".join(names[:10])
+    models = workspace.list("model")
+    # Pretrained models first.
+    names = [
+        model.name for model in sorted(models, key=lambda model: "task" in model.manifest.counts)
+    ]
+    known = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
     raise ConfigError(
         f"The model {name!r} was not found" if name else "No model was given",
         expected=f"a model in the workspace ({known or 'there are none yet'}), a folder with "

@@ -16,7 +16,6 @@ def add_pretrain(commands: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "text",
         nargs="?",
-        default="",
         metavar="TEXT",
         help="a file, a folder, a pattern in quotes, or a dataset on the Hub (owner/name); "
         "without it, the documentation of installed Python packages",

@@ -61,6 +61,7 @@ class SourceConfig(StageConfig):
         "A file, a folder or a pattern like data/*.txt, also at an address.",
         title="Path",
         group="Files",
+        basic=True,
         path=True,
         details="Formats: .txt, .jsonl, .json, .csv, .tsv, .parquet and .arrow, also compressed "
         "(.gz, .zst, .xz, .bz2, .zip, .tar). Test files beside training files are left out. "

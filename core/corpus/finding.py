@@ -321,7 +321,7 @@ class _Finder:
                 files += self._members(path, set() if is_named else set(paths))
             else:
                 files.append(self._text_file(path))
-        read = {self._below_root(file.path) for file in files if not file.member}
+        read = {self._below_root(file.path / file.member) for file in files}
         self._skipped = [skipped for skipped in self._skipped if skipped.name not in read]
         return Found(files, list(dict.fromkeys(self._skipped)))
 
@@ -368,6 +368,7 @@ class _Finder:
                 received=_foreign_kind(path) or path.suffix or path.name, field=self._field,
                 fix=f"unpack it, then set the path to {path.with_suffix('').name}"
                 if path.suffix.lower() in _NOT_UNPACKED
+                else "save its text as .txt in UTF-8" if _foreign_kind(path)
                 else "set ⟬file_format⟭ to text if it is plain text, or to its format",
             )  # fmt: skip
         return TextFile(path, _FORMATS[kind])
@@ -667,10 +668,10 @@ def _looks_like_text(packed: Packed, max_unpack_ratio: int) -> bool:
 
 def _reason(path: Path, kind: str, left_out: set[str]) -> str:
     if kind in left_out:
-        return f"{kind} files are read only if a pattern such as *{kind} selects them"
+        return f"{kind} files are read only if a pattern such as **/*{kind} selects them"
     if kind in _ONLY_ALONE:
         return (
-            f"next to other files, {kind} files are read only if a pattern such as *{kind} "
+            f"next to other files, {kind} files are read only if a pattern such as **/*{kind} "
             "selects them"
         )
     if re.fullmatch(r"(\.[a-z0-9]{1,8})?", path.suffix.lower()) and path.suffix:

@@ -184,7 +184,7 @@ def _sample(member: Member, limits: Limits) -> SourceSample:
     reading = _Reading(member, limits, time.monotonic() + limits.seconds)
     sample = reading.sample()
     if not sample.texts:
-        raise reading.error or _empty_error(member.config)
+        raise reading.error or _empty_error(member.config, is_table=bool(reading.rows))
     is_first_file = has_address(member.config)
     return replace(sample, total_bytes=0, is_whole=False) if is_first_file else sample
 
@@ -301,10 +301,10 @@ def _far_apart(count: int) -> list[int]:
     return sorted(range(count), key=lambda number: (number * _GOLDEN) % 1)
 
 
-def _empty_error(config: CorpusConfig) -> CorpusError:
+def _empty_error(config: CorpusConfig, *, is_table: bool) -> CorpusError:
     return CorpusError(
         "The source contains no text",
         expected="at least one document that isn't blank",
-        fix="choose another text, or check ⟬text_column⟭",
-        field="source" if config.source == "docs" else "text_column",
+        fix="choose another text" + (", or check ⟬text_column⟭" if is_table else ""),
+        field="text_column" if is_table else "source" if config.source == "docs" else "path",
     )

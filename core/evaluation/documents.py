@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 from core.config.corpus import CorpusConfig
@@ -19,7 +19,9 @@ _ONLY = "default"
 
 
 def read_documents(
-    config: EvaluateConfig, skipped: Counter[str] | None = None
+    config: EvaluateConfig,
+    skipped: Counter[str] | None = None,
+    warn: Callable[[str], object] = lambda message: None,
 ) -> Iterator[tuple[str, Iterator[str]]]:
     """Yields each file or configuration with its documents, at most `config.limit`.
 
@@ -27,11 +29,12 @@ def read_documents(
 
     Args:
         skipped: Counts them, and rows of tables without text, by reason.
+        warn: Told of files that aren't read.
 
     Raises:
         ConfigError, CorpusError, HubError: The text is missing or unreadable.
     """
-    for name, texts in _sources(config, skipped if skipped is not None else Counter()):
+    for name, texts in _sources(config, skipped if skipped is not None else Counter(), warn):
         yield name, islice((text for text in texts if text.strip()), config.limit)
 
 
@@ -62,12 +65,16 @@ def no_text_error(config: EvaluateConfig) -> CorpusError:
     )
 
 
-def _sources(config: EvaluateConfig, skipped: Counter[str]) -> Iterable[tuple[str, Iterator[str]]]:
+def _sources(
+    config: EvaluateConfig, skipped: Counter[str], warn: Callable[[str], object]
+) -> Iterable[tuple[str, Iterator[str]]]:
     check_is_named(config)
-    return _files(config, skipped) if config.path else _configurations(config)
+    return _files(config, skipped, warn) if config.path else _configurations(config)
 
 
-def _files(config: EvaluateConfig, skipped: Counter[str]) -> Iterator[tuple[str, Iterator[str]]]:
+def _files(
+    config: EvaluateConfig, skipped: Counter[str], warn: Callable[[str], object]
+) -> Iterator[tuple[str, Iterator[str]]]:
     corpus = CorpusConfig(
         source="files",
         path=config.path,
@@ -82,6 +89,8 @@ def _files(config: EvaluateConfig, skipped: Counter[str]) -> Iterator[tuple[str,
     )
     with naming_options(config):
         source = FilesSource(corpus)
+    if skipped_files := source.report.describe_skipped():
+        warn(skipped_files)
     for name, texts in source.documents_by_file("train"):
         yield name, _named(texts, config)
     skipped.update(source.report.rows)

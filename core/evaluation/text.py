@@ -78,7 +78,9 @@ def evaluate_text(
     context = _context(config, scorer)
     total, by_source = TextTally(), {}
     rows: Counter[str] = Counter()
-    for name, texts in read_documents(config, rows) if documents is None else documents:
+    for name, texts in (
+        read_documents(config, rows, reporter.warn) if documents is None else documents
+    ):
         tally = _evaluate_documents(iter(texts), scorer, context, reporter, total)
         if tally.tokens:
             by_source[name] = tally.to_json()

@@ -19,8 +19,9 @@ from core.architecture.options import BlockOptions, RotaryPositions
 from core.artifacts.model_tokenizer import longest_sequence
 from core.config.export import Quantization
 from core.errors import ConfigError
+from core.exporting.families import family_for_llama_cpp
 from core.exporting.gguf_tokenizer import add_tokenizer
-from core.families import find_family, list_families, weight_mappings
+from core.families import weight_mappings
 from core.models import hf
 from core.models.rotary import frequency_factors
 from core.tokenizer.loading import StudioTokenizer
@@ -55,16 +56,7 @@ def write_gguf(
     """
     from gguf import GGUFWriter
 
-    family = find_family(architecture.model_type)
-    if not family.gguf_architecture:
-        supported = [known.title for known in list_families() if known.gguf_architecture]
-        raise ConfigError(
-            f"llama.cpp can't run {family.title} models as they are trained here",
-            expected=f"a model of the family {' or '.join(supported)}",
-            received=family.title,
-            fix="export it with ⟬--format⟭ onnx, or train a decoder",
-            field="model",
-        )
+    family = family_for_llama_cpp(architecture)
     options = family.options(architecture)
     writer = GGUFWriter(str(file), family.gguf_architecture)
     writer.add_name(name)

@@ -34,6 +34,7 @@ _ENOUGH: dict[FinetuneTask, str] = {
     "token_classification": "a sentence without which the others have at least 2 tags",
 }
 _SHOWN_TAGS = 10
+_FEW_MEASURED = 20
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
 
 Found = Sequence[Example | Sentence]
@@ -67,8 +68,10 @@ def read_splits(config: FinetuneConfig, note: Callable[[str], Any] | None = None
         train, validation = hold_out(train, config.task, is_sample=is_sample)
     name = _name_of(config.test_path, config.test_split) if test else "development set"
     splits = Splits(train, validation, test or validation, name, part.class_names, is_sample)
-    if note and config.task == "token_classification":
-        _note_unknown_tags(splits, note)
+    if note:
+        if config.task == "token_classification":
+            _note_unknown_tags(splits, note)
+        _note_few_measured(splits, config.task, note)
     return splits
 
 
@@ -109,6 +112,21 @@ def _note_unknown_tags(splits: Splits, note: Callable[[str], Any]) -> None:
                 "model doesn't learn them, and their words count as errors"
                 + ("; a larger limit may help" if splits.is_sample else "")
             )
+
+
+def _note_few_measured(splits: Splits, task: FinetuneTask, note: Callable[[str], Any]) -> None:
+    """Says which figures won't mean much."""
+    count = len(splits.test)
+    if count < _FEW_MEASURED:
+        examples = "1 example" if count == 1 else f"{count} examples"
+        note(
+            f"The figures rest on {examples} ({splits.test_name}), too few to say how good the "
+            "model is; more labelled examples help"
+        )
+    missing = sorted(_tags_of(splits.train) - _tags_of(splits.test))
+    if task == "classification" and missing:
+        shown = ", ".join(missing[:_SHOWN_TAGS]) + (" …" if len(missing) > _SHOWN_TAGS else "")
+        note(f"No example of the {splits.test_name} has the class {shown}: it isn't measured")
 
 
 def _tags_of(examples: Found) -> set[str]:

@@ -72,6 +72,12 @@ class TextEncoder:
             sequences.append(TokenSequence(ids, segments, self._position(ids)))
         return sequences
 
+    def is_cut(self, text: tuple[str, ...]) -> bool:
+        """Returns whether a text or a pair is too long to be encoded as a whole."""
+        with native_calls():
+            pair = text[1] if len(text) > 1 else None
+            return bool(self._backend.encode(text[0], pair).overflowing)
+
     def windows(self, sentences: Sequence[Sequence[str]]) -> list[Window]:
         """Encodes sentences as windows that contain each word once."""
         with native_calls():

@@ -13,6 +13,9 @@ from core.messages.values import shown
 
 MOST_LABELS = 10_000
 LONGEST_LABEL = 200
+# With fewer, fractions may be classes.
+_FEW_LABELS = 20
+_FRACTION = re.compile(r"[+-]?\d{1,20}(\.\d{1,20})?(e[+-]?\d{1,3})?")
 _NUMBER = re.compile(r"-?\d{1,9}")
 
 
@@ -65,6 +68,15 @@ class Labels:
                 fix="set ⟬label_column⟭ to the column with the classes, or ⟬task⟭ to regression",
                 field="label_column",
             )
+        if _are_measured(counts):
+            raise CorpusError(
+                f"The {len(names):,} different labels are numbers, and no classes",
+                expected="classes, of which examples share some",
+                received=", ".join(names[:5]),
+                fix="set ⟬task⟭ to regression to predict numbers, or ⟬label_column⟭ to the column "
+                "with the classes",
+                field="task",
+            )
         longest = max(names, key=len)
         if len(longest) > LONGEST_LABEL:
             raise CorpusError(
@@ -75,6 +87,13 @@ class Labels:
                 field="label_column",
             )
         return cls(tuple(names))
+
+
+def _are_measured(counts: Counter[str]) -> bool:
+    """Returns whether labels are fractions that hardly any two examples share."""
+    different = len(counts)
+    is_rare = different > _FEW_LABELS and 2 * different > counts.total()
+    return is_rare and all(_FRACTION.fullmatch(name) for name in counts)
 
 
 def check_known(

@@ -66,7 +66,7 @@ def run(config: FinetuneConfig, workspace: Workspace, reporter: Reporter | None 
     with open_subject(config.model, workspace, reporter) as subject:
         check_tunable(subject.folder, kind, subject.name)
         reporter.progress(0, None, "", "reading examples")
-        splits = read_splits(config, reporter.note)
+        splits = read_splits(config, reporter.warn)
         tuning = _Finetuning(config, kind, subject, splits, reporter)
         results = tuning.run()
         with workspace.new_artifact("model", name, exact=bool(config.name)) as draft:
@@ -108,7 +108,7 @@ class _Finetuning:
         self._head = find_head(architecture, kind)
         self._task: Task = make_task(config, splits, adds_constant=self._head.adds_constant)
         if self._task.note:
-            reporter.note(self._task.note)
+            reporter.warn(self._task.note)
         names = self._task.labels.names if self._task.labels else ()
         self._classifier = ClassifierConfig(architecture, kind, names)
         check_loadable(self._classifier)
@@ -122,7 +122,7 @@ class _Finetuning:
         if is_classifier(self._subject.folder):  # Its tokenizer names the length of its training.
             longest = max(longest, min(architecture.max_seq_length, MOST_TOKENS))
         if longest < self._config.max_seq_length:
-            self._reporter.note(
+            self._reporter.warn(
                 f"Texts are cut at {longest:,} tokens, the model's maximum length, not at "
                 f"max_seq_length {self._config.max_seq_length:,}"
             )
@@ -152,7 +152,7 @@ class _Finetuning:
         train, validation, test = self._prepare(encoder)
         weights = read_body_weights(self._subject.folder, self._classifier.architecture, self._head)
         if begins_without_head(weights, self._classifier.architecture, self._head):
-            self._reporter.note(
+            self._reporter.warn(
                 "The model has no language-model head, of which its classifier keeps a part: this "
                 "part begins with random weights"
             )

@@ -19,9 +19,10 @@ def summarize(results: Mapping[str, Any]) -> str:
             cells = (_cell(results, name), _cell(results, f"{RANDOM_INIT}{name}"))
             majority = results[f"majority_{name}"]
             lines.append(f"{title:{_WIDTH}} {cells[0]:>18} {cells[1]:>18} {majority:>10.4f}")
-    seeds = len(results["per_seed"])
+    seeds, tested = len(results["per_seed"]), results["test_examples"]
     lines.append(
-        f"on {results['test_examples']:,} examples ({results['test_name']}), learning rate "
+        f"on {tested:,} {'example' if tested == 1 else 'examples'} ({results['test_name']}), "
+        "learning rate "
         f"{results['learning_rate']:g}, {seeds} {'seed' if seeds == 1 else 'seeds'}"
     )
     return "\n".join(lines)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from core.config.corpus import CorpusConfig
@@ -34,6 +34,8 @@ from core.tokenizer.roles import without_lone_surrogates
 
 # Sums of larger numbers' squared errors, and of their gradients, can overflow float32.
 _LARGEST_NUMBER = 1e15
+# Rows of which the columns are those of all.
+_LOOKED_AT = 100
 
 
 class Record(NamedTuple):
@@ -99,11 +101,12 @@ class TableReader:
         self._records: Iterator[Record] = iter(())
         self._ordered: dict[str, None] = {}
         self.unlabelled = 0
-        first = next(records, None)
-        if first is None:
+        # Rows of JSON may lack fields that later ones have.
+        first = list(islice(records, _LOOKED_AT))
+        if not first:
             return
-        self._records = chain([first], records)
-        columns = list(map(str, first.values))
+        self._records = chain(first, records)
+        columns = list(dict.fromkeys(str(name) for record in first for name in record.values))
         self._texts: tuple[str, ...]
         if self._is_tagging:
             self._texts = (find_words_column(columns, config.text_column),)

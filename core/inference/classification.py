@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -31,6 +32,7 @@ from core.tokenizer.roles import passes_segments, without_lone_surrogates
 from core.workspace.workspace import Workspace
 
 _TEXTS_AT_ONCE = 16
+logger = logging.getLogger(__name__)
 
 
 def classify(
@@ -61,6 +63,9 @@ def classify(
     texts = [without_lone_surrogates(given_text) for given_text in (text, text_pair) if given_text]
     sequences = classifier.encoder.encode([tuple(texts)])
     check_not_empty(sequences, ["The text"])
+    if classifier.encoder.is_cut(tuple(texts)):
+        longest = classifier.encoder.longest
+        logger.warning("The model reads the first %d tokens of the text, and no more", longest)
     (logits,) = classifier.logits(sequences)
     scores = _scores(logits[0], classifier.config.score_function)
     names = classifier.config.labels or ("LABEL_0",)

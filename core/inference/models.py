@@ -25,7 +25,7 @@ from core.models import hf
 _MODELS_KEPT = 3
 _ENDINGS = (".json", ".safetensors", ".h5", ".msgpack")
 _TALENTS = {
-    "encoder": "which fills masks (use fill_mask)",
+    "encoder": "which fills masks (use fill-mask, in Python fill_mask)",
     "decoder": "which continues a text (use generate)",
     "encoder-decoder": "which fills in missing spans (use generate)",
 }

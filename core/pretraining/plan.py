@@ -68,6 +68,7 @@ class PretrainPlan:
     Attributes:
         seconds: Estimate for all stages.
         warnings: Empty if the model will probably learn.
+        is_learnable: Whether more time may help, because there is something to learn.
     """
 
     look: CorpusLook
@@ -76,10 +77,17 @@ class PretrainPlan:
     num_train_steps: int
     seconds: float
     warnings: tuple[PlanWarning, ...]
+    is_learnable: bool = True
 
     def describe(self) -> str:
         """Says in a few words what the text is good for."""
-        return f"Good for a {self.size} model, about {describe_duration(self.seconds)}"
+        return self.judge(describe_duration(self.seconds))
+
+    def judge(self, duration: str) -> str:
+        """Says it with a duration in the words of a page."""
+        if not self.is_learnable:
+            return "A model would learn nothing useful from it"
+        return f"Good for a {self.size} model, about {duration}"
 
     def lines(self) -> list[str]:
         """Describes the text, the plan, each setting with its reason, and what is against it."""
@@ -91,8 +99,11 @@ class PretrainPlan:
             *(f"note: {remark}" for remark in look.remarks),
             self.describe(),
             *(f"  {setting.field} {setting.value}: {setting.reason}" for setting in self.settings),
-            *(f"warning: {warning.sentence}" for warning in self.warnings),
+            *self.warning_lines(),
         ]
+
+    def warning_lines(self) -> list[str]:
+        return [f"warning: {warning.sentence}" for warning in self.warnings]
 
     def to_dict(self) -> dict[str, Any]:
         """Returns JSON values."""
@@ -161,6 +172,7 @@ def plan_pretraining(config: PretrainConfig, workspace: Workspace) -> PretrainPl
         tuple(
             _warnings(look, tokens, held_out // length.value, prediction.num_train_steps, config)
         ),
+        is_learnable=tokens >= _LEAST_TOKENS and not look.is_random,
     )
 
 

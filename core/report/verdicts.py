@@ -31,6 +31,8 @@ _LABELS: dict[Action, str] = {
     "none": "",
 }
 # Failures that starting the stage that made the inputs again repairs.
+# Stages that read nothing but text.
+_OF_TEXT = ("clean", "tokenizer")
 _OF_INPUTS = ("ShardError", "TokenizerError", "CorpusError")
 _NEXT: dict[str, Action] = {
     "clean": "train_tokenizer",
@@ -75,18 +77,20 @@ def verdict_of(
     if state == "stopped":
         return Verdict("stopped", "It was stopped, and can go on from where it was", "resume")
     if state != "done":
-        return _failure(state, error or {}, reason)
+        return _failure(stage, state, error or {}, reason)
     if stage == "train":
         return _of_training(results)
     return Verdict("done", "It is done", _NEXT.get(stage, "none"))
 
 
-def _failure(state: str, error: Mapping[str, Any], reason: str) -> Verdict:
+def _failure(stage: str, state: str, error: Mapping[str, Any], reason: str) -> Verdict:
     problem = str(error.get("problem") or "").rstrip(".")
     sentence = problem or f"It is {state}" + (f": {reason.replace('_', ' ')}" if reason else "")
     if reason == "LossNotFiniteError":
         return Verdict("failed", sentence, "lower_rate")
-    return Verdict("failed", sentence, "build_again" if reason in _OF_INPUTS else "read_log")
+    if reason not in _OF_INPUTS:
+        return Verdict("failed", sentence, "read_log")
+    return Verdict("failed", sentence, "add_text" if stage in _OF_TEXT else "build_again")
 
 
 def _of_training(results: Mapping[str, Any]) -> Verdict:

@@ -213,11 +213,21 @@ def resume_run(
             received=f"one that is followed at {row.remote.get('mirror')}",
             fix="resume it there, or here with its address: runs resume ADDRESS",
         )
+    is_extendable = row.stage == "train"
+    if num_train_steps is not None and not is_extendable:
+        raise RunError(
+            f"The run {row.id} can't be extended",
+            expected="a training run",
+            received=f"a run of the stage {row.stage}",
+            fix="start a new run",
+        )
     if row.state == "done" and num_train_steps is None:
         raise RunError(
             f"The run {row.id} is done and can't be resumed",
             expected="an unfinished run, or more steps than planned",
-            fix="extend it with ⟬--num-train-steps⟭, or start a new run",
+            fix="extend it with ⟬--num-train-steps⟭, or start a new run"
+            if is_extendable
+            else "start a new run",
         )
     if changes:
         parse_stage_config(row.stage, {**row.config, **changes})

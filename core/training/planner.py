@@ -55,6 +55,8 @@ DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 # Measured with 3.4 documents per sequence (benchmarks/trials.md).
 _MANY_DOCUMENTS = 2.0
 _FEWEST_STEPS = 2000
+# From the launch to the first step, on an idle CPU with JAX.
+START_SECONDS = 12.0
 _BATCHES = tuple(2**power for power in range(3, 9))
 # Above it, old gradients would count too long: https://arxiv.org/abs/2406.19146, table 4.
 _TOKENS_OF_A_LARGE_STEP = 524_288

@@ -151,6 +151,10 @@ def test_an_open_corpus_of_a_language_fills_in_the_form(visitor: Visitor) -> Non
     assert visitor.field("corpus-dataset_config").input_value() == "kor_Hang"
     visitor.see(chooser, "first 10,000 documents", "Nothing is downloaded")
     assert visitor.field("corpus-limit").input_value() == "10000"
+    # The form can be read: what remains to be said is about the network.
+    visitor.page.locator("#corpus").get_by_role("button", name="Preview").click()
+    visitor.see(visitor.page.locator("#tab-corpus"), "Hub")
+    assert "can't be read" not in visitor.page.locator("body").inner_text()
     visitor.pick("corpus-source", "My files")
     chooser.wait_for(state="hidden")
 

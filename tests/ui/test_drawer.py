@@ -112,3 +112,20 @@ def test_new_artifact_is_offered_and_never_chosen_by_itself(
         visitor.wait_for(lambda: chosen.input_value() == "byte_level_bpe", 20, "it is chosen")
         offer.wait_for(state="detached")
         assert visitor.errors == []
+
+
+@pytest.mark.slow(15)
+def test_problem_goes_away_with_the_value_that_caused_it(visitor: Visitor) -> None:
+    visitor.reload()
+    visitor.go("train")
+    minutes = visitor.field("train-minutes")
+    problem = visitor.page.locator("#train-minutes .ps-problem")
+    for wrong, right in (("0", "3"), ("-1", "5")):
+        minutes.fill(wrong)
+        minutes.press("Tab")
+        problem.wait_for()
+        # The start button asks again while it is blocked.
+        visitor.page.wait_for_timeout(2500)
+        minutes.fill(right)
+        minutes.press("Tab")
+        problem.wait_for(state="detached")

@@ -49,9 +49,11 @@ const dropZone = (isFirst) => {
   };
   zone.addEventListener("dragover", over(true));
   zone.addEventListener("dragleave", over(false));
-  zone.addEventListener("drop", (event) => {
+  zone.addEventListener("drop", async (event) => {
     over(false)(event);
-    take([...event.dataTransfer.files]);
+    const entries = [...event.dataTransfer.items].map((item) => item.webkitGetAsEntry?.()).filter(Boolean);
+    const files = [...event.dataTransfer.files]; // Empty after a pause.
+    take(entries.some((one) => one.isDirectory) ? (await Promise.all(entries.map(filesOf))).flat() : files);
   });
   return zone;
 };
@@ -61,15 +63,27 @@ const cards = () =>
     h("button", { type: "button", class: "ps-home-card", onclick: () => start({ example: true }) }, h("b", {}, "Train the example"), h("span", {}, "About 3 minutes, on the documentation of installed packages.")),
     h("button", { type: "button", class: "ps-home-card", onclick: openHub }, h("b", {}, "Dataset from the Hub"), h("span", {}, "A corpus of the Hugging Face Hub, by its id.")));
 
-// The form of the Data tab exists only after the tab has opened.
+// The form of the Data tab listens only after the tab has opened.
 const openHub = () => {
   studio.go("corpus");
   const choose = (tries) => {
-    const choice = document.querySelector('#corpus-source input[value="hub"]');
-    if (choice) choice.click();
+    if (studio.formOf("corpus").apply) studio.fill("corpus", { source: "hub" });
     else if (tries) setTimeout(() => choose(tries - 1), 50);
   };
-  choose(60);
+  choose(200);
+};
+
+// The files below dropped folders, too.
+const filesOf = async (entry) => {
+  if (entry.name.startsWith(".")) return [];
+  if (entry.isFile) return [await new Promise((done, fail) => entry.file(done, fail))];
+  const reader = entry.createReader();
+  const files = [];
+  for (let some = [null]; some.length; ) {
+    some = await new Promise((done, fail) => reader.readEntries(done, fail)); // A hundred at most.
+    for (const one of some) files.push(...(await filesOf(one)));
+  }
+  return files;
 };
 
 const take = async (files) => {
@@ -214,7 +228,8 @@ const newestView = (newest) => {
   const tail = h("div", { class: "ps-home-tail" });
   const mine = makeView(newest.run);
   Object.assign(mine, { steps, head, tail });
-  return [head, steps, h("div", { class: "ps-home-live" }, h("p", { class: "ps-home-later" }, "Here come the loss curve, and what the model says while it learns."), mine.host, mine.says), tail];
+  mine.later = h("p", { class: "ps-home-later" }, "Here come the loss curve, and what the model says while it learns.");
+  return [head, steps, h("div", { class: "ps-home-live" }, mine.later, mine.host, mine.says), tail];
 };
 
 const fillNewest = (newest) => {
@@ -225,6 +240,7 @@ const fillNewest = (newest) => {
   const clock = newest.steps.some((step) => step.remote?.phase) && Math.round(Date.now() / 1000);
   redraw(view.steps, [newest.steps, clock], () => newest.steps.map(stepLine));
   view.steps.hidden = !newest.is_active && Boolean(newest.model);
+  view.later.hidden = !newest.is_active;
   redraw(view.tail, [newest.is_active, newest.model, newest.play], () => (newest.model && newest.play ? tryView(newest) : []));
   view.root ??= view.host.parentElement;
   main.insertBefore(newest.model ? view.tail : view.root, newest.model ? view.root : view.tail);

@@ -218,7 +218,8 @@ window.studio = (() => {
   const valueOf = (id, field) => formOf(id).values[field] ?? startOf(id)?.first[field];
   // Sets fields of a form to values as its components have them: {field: value}.
   const fill = (id, values) => {
-    formOf(id).wanted = values;
+    const typed = (value) => (typeof value === "number" ? String(value) : value);
+    formOf(id).wanted = Object.fromEntries(Object.entries(values).map(([name, value]) => [name, typed(value)]));
     formOf(id).apply?.();
   };
   const wanted = (id, names) => names.map((name) => formOf(id).wanted?.[name] ?? { __type__: "update" });

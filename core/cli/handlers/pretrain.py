@@ -18,7 +18,7 @@ from core.workspace.workspace import Workspace
 
 
 def run_pretrain(options: argparse.Namespace) -> int:
-    if options.text:
+    if options.text is not None:
         vars(options).update(corpus_values(options.text))
     config = PretrainConfig.parse(config_values(options, PretrainConfig))
     workspace = workspace_of(options)
@@ -26,14 +26,15 @@ def run_pretrain(options: argparse.Namespace) -> int:
     if options.plan and options.json:
         print(json.dumps(plan.to_dict(), ensure_ascii=False))
         return EXIT_DONE
-    for line in plan.lines():
+    is_shown = options.plan or not options.quiet
+    for line in plan.lines() if is_shown else plan.warning_lines():
         say(line)
     if options.plan:
         return EXIT_DONE
     runs = submit_pretraining(workspace, config)
     if options.detach:
         return print_detached(options, runs)
-    code = follow(workspace, *runs, as_json=options.json, flags=options.flags)
+    code = follow(workspace, *runs, as_json=options.json, quiet=options.quiet, flags=options.flags)
     if code == EXIT_DONE and not options.json:
         _print_verdict(options, workspace, config, runs[-1])
     return code

@@ -229,6 +229,34 @@ def test_unclear_columns_are_asked_for(tmp_path: Path) -> None:
         read_splits(config.model_copy(update={"label_column": "none"}))
 
 
+def test_columns_are_those_of_all_rows_of_json_lines(tmp_path: Path) -> None:
+    rows = [{"text": f"a {number}", "text_pair": "b", "label": number % 2} for number in range(20)]
+    odd: dict[str, Any] = {"text": "a", "label": 0}
+    path = write(tmp_path, "first.jsonl", [odd, *rows])
+    with pytest.raises(CorpusError, match=r"Line 1 .*'text_pair'"):
+        read_splits(FinetuneConfig(model="m", train_path=path))
+    path = write(tmp_path, "label.jsonl", [{"text": "a", "text_pair": "b"}, *rows])
+    with pytest.raises(CorpusError, match=r"Line 1 .*label"):
+        read_splits(FinetuneConfig(model="m", train_path=path))
+
+
+def test_measured_numbers_are_no_classes(tmp_path: Path) -> None:
+    rows = [{"text": f"a {number}", "label": (number % 45) / 97} for number in range(60)]
+    config = FinetuneConfig(model="m", train_path=write(tmp_path, "numbers.jsonl", rows))
+    with pytest.raises(CorpusError) as caught:
+        make_task(config, read_splits(config))
+    assert caught.value.field == "task" and "regression" in caught.value.fix
+
+
+def test_figures_that_rest_on_little_are_warned_of(tmp_path: Path) -> None:
+    rows = [{"text": f"a {number}", "label": int(number == 7)} for number in range(60)]
+    told: list[str] = []
+    config = FinetuneConfig(model="m", train_path=write(tmp_path, "few.jsonl", rows))
+    read_splits(config, told.append)
+    few, missing = told
+    assert "6 examples (development set)" in few and "has the class 1" in missing
+
+
 def test_words_and_tags_are_read_from_conllu(tmp_path: Path) -> None:
     path = tmp_path / "a.conllu"
     path.write_text(CONLLU)
@@ -654,7 +682,7 @@ def test_tags_that_training_lacks_are_noted(tmp_path: Path) -> None:
     config = FinetuneConfig(task="token_classification", train_path=str(train), test_path=str(test))
     notes: list[str] = []
     read_splits(config, notes.append)
-    assert len(notes) == 1 and "Only the test set has the tags C: the model doesn't" in notes[0]
+    assert "Only the test set has the tags C: the model doesn't" in notes[0]
     train.write_text("a A\nb B\n\nc C\nd D\n\n")
     read_splits(config, notes.append)
     assert "Only the development set has the tags " in notes[1]

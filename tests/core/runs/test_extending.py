@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from core import TrainConfig, Workspace
+from core import CorpusConfig, TokenizerConfig, TrainConfig, Workspace
+from core.errors import RunError
 from core.runs.client import resume_run, submit
 from tests.core.runs.support import stop_worker, wait_until_ended
 from tests.core.training.test_trainer import make_inputs
+from tests.texts import write_sentences
 
 
 @pytest.fixture
@@ -33,3 +35,15 @@ def test_run_with_automatic_settings_is_extended(workspace: Workspace) -> None:
     resume_run(workspace, run_id, num_train_steps=steps)
     row = wait_until_ended(workspace, run_id)
     assert (row.state, row.error, row.done) == ("done", None, steps)
+
+
+def test_only_training_is_said_to_be_extendable(workspace: Workspace) -> None:
+    text = write_sentences(workspace.root / "text.txt")
+    corpus = CorpusConfig(source="files", path=str(text))
+    run_id = submit(workspace, "tokenizer", TokenizerConfig(corpus=corpus, vocab_size=80))
+    assert wait_until_ended(workspace, run_id).state == "done"
+    with pytest.raises(RunError) as caught:
+        resume_run(workspace, run_id)
+    assert caught.value.fix == "start a new run"
+    with pytest.raises(RunError, match="can't be extended"):
+        resume_run(workspace, run_id, num_train_steps=9)
