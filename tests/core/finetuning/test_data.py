@@ -685,7 +685,7 @@ def test_tags_that_training_lacks_are_noted(tmp_path: Path) -> None:
     assert "Only the test set has the tags C: the model doesn't" in notes[0]
     train.write_text("a A\nb B\n\nc C\nd D\n\n")
     read_splits(config, notes.append)
-    assert "Only the development set has the tags " in notes[1]
+    assert "Only the development set has the tags " in notes[2]
 
 
 def test_limit_that_leaves_out_classes_is_to_be_raised(tmp_path: Path) -> None:
