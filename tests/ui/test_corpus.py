@@ -83,6 +83,7 @@ def test_removed_uploads_are_no_longer_read(
     listed(visitor, "1 of 1", "second.txt")
     assert path_of(visitor).endswith("second.txt")
     assert not folder.exists()
+    visitor.settle(_SECONDS)
     assert "10\ndocuments" in look(visitor)
     visitor.page.locator("#corpus-upload").get_by_role("button", name="Clear").click()
     visitor.wait_for(lambda: not path_of(visitor), _SECONDS, "the path is empty")
@@ -152,7 +153,7 @@ def test_an_open_corpus_of_a_language_fills_in_the_form(visitor: Visitor) -> Non
     visitor.see(chooser, "first 10,000 documents", "Nothing is downloaded")
     assert visitor.field("corpus-limit").input_value() == "10000"
     # The form can be read: what remains to be said is about the network.
-    visitor.page.locator("#corpus").get_by_role("button", name="Preview").click()
+    visitor.page.locator("#corpus-look").click()
     visitor.see(visitor.page.locator("#tab-corpus"), "Hub")
     assert "can't be read" not in visitor.page.locator("body").inner_text()
     visitor.pick("corpus-source", "My files")

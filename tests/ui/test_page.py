@@ -21,7 +21,7 @@ from core.store import RunRow, Store
 from core.workspace.workspace import Workspace
 from ui import layout, runs, status_bar
 from ui.parts import artifacts, disk
-from ui.parts.navigation import TITLES
+from ui.parts.navigation import titles
 from ui.parts.run_rows import alert_kinds, ending_of, label_of, notices_of, remake_of
 from ui.present import run_of
 
@@ -54,14 +54,14 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def test_tabs_are_in_the_order_of_the_workflow(page: gr.Blocks) -> None:
     tabs = [block for block in page.blocks.values() if isinstance(block, gr.Tab)]
-    assert [tab.id for tab in tabs] == list(TITLES)
+    assert [tab.id for tab in tabs] == list(titles())
 
 
 def test_tabs_do_not_import_each_other() -> None:
-    for tab in TITLES:
+    for tab in titles():
         tree = ast.parse((ROOT / "ui" / f"{tab}.py").read_text("utf-8"))
         modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-        assert not modules & {f"ui.{other}" for other in TITLES}, tab
+        assert not modules & {f"ui.{other}" for other in titles()}, tab
 
 
 @pytest.mark.slow(9)
