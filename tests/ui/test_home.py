@@ -162,3 +162,31 @@ def test_a_trained_model_answers_a_sentence_by_keyboard_on_a_phone(
         assert len(boxes) == 5
         assert all(box and box["width"] >= 44 and box["height"] >= 44 for box in boxes)
         assert visitor.errors == []
+
+
+@pytest.mark.slow(30)
+@pytest.mark.long
+def test_hub_card_dropped_folder_and_foreign_file(browser: None, tmp_path: Path) -> None:
+    folder = tmp_path / "notes"
+    (folder / "inner").mkdir(parents=True)
+    for name in ("a.txt", "inner/b.txt"):
+        write_sentences(folder / name, count=400, seed=len(name))
+    (folder / ".hidden").write_text("no")
+    (tmp_path / "paper.pdf").write_bytes(b"%PDF-1.4\n" + bytes(range(256)) * 40)
+    workspace = Workspace(tmp_path / "workspace")
+    with running_app(workspace.root) as url, visiting(url) as visit:
+        visitor: Visitor = visit("/")
+        page = visitor.page
+        page.get_by_role("button", name="Dataset from the Hub").click()
+        visitor.field("corpus-dataset_name").wait_for()
+        visitor.open("Home")
+        page.get_by_label("Choose files of text").set_input_files(str(tmp_path / "paper.pdf"))
+        visitor.see(page.locator(".ps-home-main"), "paper.pdf", "save its text as .txt")
+        assert str(workspace.root) not in page.locator(".ps-home-main").inner_text()
+        box = page.locator(".ps-drop").bounding_box()
+        place = {"x": box["x"] + 20, "y": box["y"] + 20}
+        data = {"items": [], "files": [str(folder)], "dragOperationsMask": 1}
+        session = page.context.new_cdp_session(page)
+        for kind in ("dragEnter", "dragOver", "drop"):
+            session.send("Input.dispatchDragEvent", {"type": kind, **place, "data": data})
+        visitor.see(page.locator(".ps-home-main"), "Your files", "800\ndocuments", "Good for a")

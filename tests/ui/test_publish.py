@@ -88,6 +88,8 @@ def test_model_is_exported_and_its_commands_are_shown(tmp_path: Path) -> None:
     find_chromium()
     workspace = Workspace(tmp_path / "workspace")
     tokenizer = make_tokenizer(workspace, "byte_level_bpe")
+    with workspace.new_artifact("model", "reader") as draft:
+        write_checkpoint(draft.folder, tokenizer)
     with workspace.new_artifact("model", "writer") as draft:
         write_writer(draft.folder, tokenizer, "gpt2")
     with running_app(workspace.root) as url, visiting(url) as visit:
@@ -105,6 +107,10 @@ def test_model_is_exported_and_its_commands_are_shown(tmp_path: Path) -> None:
         page.locator("#tab-publish .ps-started a").click()
         shown = page.locator("#tab-runs .ps-results .ps-code", has_text="ollama create writer-f16")
         shown.wait_for()
+        visitor.open("Publish")
+        visitor.choose("export-model", "reader")
+        visitor.see(page.locator("#export-format"), "llama.cpp can't run RoBERTa")
+        page.locator("#export-start", has_text="Fix 1 setting").wait_for()
         assert visitor.errors == []
     assert (workspace.folder("export") / "writer-f16" / "writer-f16.gguf").is_file()
 
