@@ -360,7 +360,8 @@ class _Finder:
         if self._format != "auto":
             return TextFile(path, cast(Format, self._format))
         kind = _kind(path)
-        if not kind and _looks_like_text(Packed(path), self._max_unpack_ratio):
+        is_empty = not size_of(path)  # It has no documents.
+        if not kind and (is_empty or _looks_like_text(Packed(path), self._max_unpack_ratio)):
             return TextFile(path, "text")
         if not kind:
             raise CorpusError(
