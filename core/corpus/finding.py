@@ -317,7 +317,9 @@ class _Finder:
             if problem := _problem_of(path):
                 files += self._unreadable(path, problem, is_named)
                 continue
-            if _kind(path) in _ARCHIVES or (is_named and _is_archive(path)):
+            if not (is_named or _kind(path) or size_of(path) or self._format != "auto"):
+                self._skip(path, "an empty file")
+            elif _kind(path) in _ARCHIVES or (is_named and _is_archive(path)):
                 files += self._members(path, set() if is_named else set(paths))
             else:
                 files.append(self._text_file(path))
@@ -360,8 +362,7 @@ class _Finder:
         if self._format != "auto":
             return TextFile(path, cast(Format, self._format))
         kind = _kind(path)
-        is_empty = not size_of(path)  # It has no documents.
-        if not kind and (is_empty or _looks_like_text(Packed(path), self._max_unpack_ratio)):
+        if not kind and _looks_like_text(Packed(path), self._max_unpack_ratio):
             return TextFile(path, "text")
         if not kind:
             raise CorpusError(
