@@ -28,6 +28,8 @@ _MUCH_MARKUP = 0.1
 _MANY_COPIES = 0.1
 _ANOTHER_LANGUAGE = 0.2
 _MANY_DAMAGED = 0.01
+# Least score of a passage's language: programs and tables have one by chance.
+_SURE = 0.5
 # Text of any language compresses better; random letters don't.
 _RANDOM_RATIO = 0.97
 _COMPRESSED = 1 << 16
@@ -119,7 +121,8 @@ def _languages(texts: Sequence[str]) -> list[tuple[str, float]]:
     text = "\n".join(texts)
     step = max(_PASSAGE, len(text) // _PASSAGES)
     passages = [text[start : start + _PASSAGE] for start in range(0, len(text), step)]
-    names = Counter(name_of_language(identify_language(passage)[0]) for passage in passages)
+    languages = [identify_language(passage) for passage in passages]
+    names = Counter(name_of_language(code) for code, score in languages if score >= _SURE)
     del names[""]
     return [(name, count / len(passages)) for name, count in names.most_common()]
 
