@@ -115,7 +115,7 @@ def _note_unknown_tags(splits: Splits, note: Callable[[str], Any]) -> None:
 
 
 def _note_few_measured(splits: Splits, task: FinetuneTask, note: Callable[[str], Any]) -> None:
-    """Says which figures won't mean much."""
+    """Warns of a test set that is too small, or lacks a class."""
     count = len(splits.test)
     if count < _FEW_MEASURED:
         examples = "1 example" if count == 1 else f"{count} examples"

@@ -126,10 +126,10 @@ class FillMask:
         most = self.architecture.vocab_size
         if not isinstance(top_k, int) or isinstance(top_k, bool) or not 1 <= top_k <= most:
             raise ConfigError(
-                "⟬top_k⟭ is out of range",
+                "top_k is out of range",
                 expected=f"a whole number from 1 to {most}, the size of the vocabulary",
                 received=repr(top_k),
-                fix="set ⟬top_k⟭ to 5, for example",
+                fix="set top_k to 5, for example",
                 field="top_k",
             )
 

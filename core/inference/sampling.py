@@ -99,7 +99,7 @@ def check_whole_number(name: str, value: Any, least: int, most: int | None, advi
 
 def _out_of_bounds(name: str, value: Any, expected: str, advice: str) -> ConfigError:
     return ConfigError(
-        f"⟬{name}⟭ is out of range",
+        f"{name} is out of range",
         expected=expected,
         received=repr(value),
         fix=f"choose {advice}",

@@ -205,7 +205,10 @@ class Driver:
             trial.error = _no_metric(self.config.metric, trial.figures).to_dict()
         self._write(trial, state=state, reason=reason, error=trial.error or row.error)
         value = "" if trial.value is None else f", {self.config.metric} {trial.value:.5g}"
-        print(f"trial {trial.number}: {state} {reason}{value}", flush=True)
+        why = f" ({reason})" if reason else ""
+        problem = str((trial.error or row.error or {}).get("problem", ""))
+        cause = f": {problem}" if problem and state == "failed" else ""
+        print(f"trial {trial.number}: {state}{why}{value}{cause}", flush=True)
 
     def _write(self, trial: Trial, **values: Any) -> None:
         for name, value in values.items():

@@ -286,7 +286,7 @@ def _unknown(
 ) -> ConfigError:
     verb = "were" if folder_of_kind(kind) == kind else "was"
     return ConfigError(
-        f"The {kind} {reference!r} {verb} not found",
+        f"The {kind} {reference!r} {verb} not found" if reference else f"No {kind} {verb} named",
         expected=f"one of {known}",
         received=reference or "nothing",
         fix=did_you_mean(reference, names) or "choose an existing name, or make one first",

@@ -158,7 +158,7 @@ def test_missing_artifact_error_tells_what_to_do(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     with pytest.raises(ConfigError, match="existing name, or make one first"):
         workspace.find("corpus", "web")
-    with pytest.raises(ConfigError, match="The shards '' were not found") as caught:
+    with pytest.raises(ConfigError, match="No shards were named") as caught:
         workspace.find("shards", "")
     assert (caught.value.field, caught.value.received) == ("shards", "nothing")
 

@@ -337,9 +337,7 @@ def test_missing_corpus_is_named(workspace: Workspace) -> None:
     with pytest.raises(ConfigError, match="corpus 'nothing' was not found") as caught:
         open_corpus(CorpusConfig(corpus_name="nothing"), workspace)
     assert caught.value.field == "corpus_name"
-    with pytest.raises(
-        ConfigError, match=r"The corpus '' was not found. Expected: .* Received: nothing"
-    ):
+    with pytest.raises(ConfigError, match=r"No corpus was named. Expected: .* Received: nothing"):
         open_corpus(CorpusConfig(source="corpus"), workspace)
 
 
