@@ -21,7 +21,7 @@ USUAL_PERCENT = 5.0
 
 USUAL_LENGTH = 128
 # Tokens per sequence, from a size of the text on.
-_SEQUENCE_LENGTHS = {0: 64, 30_000_000: 128, 1_000_000_000: 256}
+_SEQUENCE_LENGTHS = {0: 64, 30_000_000: 128}
 
 
 @dataclass(frozen=True)
