@@ -30,9 +30,9 @@ _LABELS: dict[Action, str] = {
     "wait": "Watch it",
     "none": "",
 }
-# Failures that starting the stage that made the inputs again repairs.
 # Stages that read nothing but text.
 _OF_TEXT = ("clean", "tokenizer")
+# Failures that starting the stage that made the inputs again repairs.
 _OF_INPUTS = ("ShardError", "TokenizerError", "CorpusError")
 _NEXT: dict[str, Action] = {
     "clean": "train_tokenizer",

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 from core.processes.reporters import SERVICES
+from tests.core.test_recipes import python
 
 ROOT = Path(__file__).parents[3]
 DECLARATION = Path("core/processes/reporters.py")
@@ -55,27 +53,14 @@ def test_reporter_needs_two_files(tmp_path: Path) -> None:
     (tmp_path / DECLARATION).write_text(declared, "utf-8")
     (tmp_path / SENDER).write_text(CODE, "utf-8")
 
-    choice, is_offered, expected, environments, place = json.loads(run(tmp_path, "-c", SCRIPT))
+    choice, is_offered, expected, environments, place = json.loads(python(tmp_path, "-c", SCRIPT))
     assert (choice, is_offered, place) == ("lines, trackio", True, "lines")
     assert "lines" in expected
     assert environments == [{"LINES_TOKEN": "secret"}, {}, {}]
-    assert "wandb, lines, mlflow" in run(tmp_path, "-m", "core", "train", "--help-all")
+    assert "wandb, lines, mlflow" in python(tmp_path, "-m", "core", "train", "--help-all")
 
 
 def test_docs_have_a_row_for_each_reporter() -> None:
     text = (ROOT / "docs/reporting.md").read_text("utf-8")
     rows = re.findall(r"^\| `(\w+)` \| ", text, flags=re.MULTILINE)
     assert [name for name in rows if name in SERVICES] == list(SERVICES)
-
-
-def run(folder: Path, *arguments: str) -> str:
-    ended = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(folder), "COLUMNS": "200"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout
