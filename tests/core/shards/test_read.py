@@ -225,9 +225,11 @@ def test_splits_with_different_sequence_lengths_are_refused(tmp_path: Path) -> N
 
 
 def test_missing_shards_are_reported(workspace: Workspace, tmp_path: Path) -> None:
-    for reference in ("nothing", "", str(tmp_path)):
+    for reference in ("nothing", str(tmp_path)):
         with pytest.raises(ConfigError, match=r"The shards .* were not found"):
             open_shards(reference, workspace)
+    with pytest.raises(ConfigError, match="No shards were named"):
+        open_shards("", workspace)
 
 
 def test_artifact_of_another_kind_is_refused(workspace: Workspace) -> None:
