@@ -71,7 +71,7 @@ def render(
         "train",
         form,
         workspace,
-        forecast=lambda config: _forecast(config, workspace),
+        forecast=lambda config: forecast_training(config, workspace),
         summarize=lambda config: _summarize(config, workspace),
         earlier=Earlier(rows, "shards", "Build new shards first", _check_shards_fit, "mixture"),
         require=lambda config: where.require_check(config, workspace),
@@ -279,7 +279,8 @@ def _is_far(config: TrainConfig, workspace: Workspace) -> bool:
     return is_far or must_be_fetched(config.checkpoint, workspace)
 
 
-def _forecast(config: TrainConfig, workspace: Workspace) -> Forecast:
+def forecast_training(config: TrainConfig, workspace: Workspace) -> Forecast:
+    """Describes the run that a form starts; raises StudioError."""
     if _is_far(config, workspace):
         return Forecast(_summarize(config, workspace), _FETCHED_FIRST)
     config, _ = automatic.explain(config, workspace)
