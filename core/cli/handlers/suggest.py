@@ -57,8 +57,8 @@ class Purchase:
         if self.loss is None:
             return [
                 *lines,
-                "The validation loss is unknown: no run of this family on these shards has "
-                "finished. One of a few minutes is enough for an estimate.",
+                "The validation loss is unknown: the workspace has no finished model of this "
+                "family on these shards. A run of a few minutes is enough for an estimate.",
             ]
         return [
             *lines,
