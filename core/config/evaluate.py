@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from copy import copy
-from typing import Any, Literal
+from functools import partial
+from typing import Literal
 
-from core.config.options import field_extra, option, title_of
+from core.config.options import option, option_like
 from core.config.remote import (
     RemoteConfig,
     max_cost_option,
@@ -17,15 +17,9 @@ from core.config.remote import (
 from core.config.source import Delimiter, EncodingErrors, FileFormat, SourceConfig, TextUnit, YesNo
 
 BLIMP = "nyu-mll/blimp"
+EvaluationTask = Literal["minimal_pairs", "text"]
 
-
-def _as_of_corpus(name: str, group: str) -> Any:
-    """Declares an option of a corpus as one of the evaluation."""
-    field = copy(SourceConfig.model_fields[name])
-    field.json_schema_extra = {
-        **field_extra(field), "group": group, "basic": False, "is_later": True,
-    }  # fmt: skip
-    return field
+_as_of_corpus = partial(option_like, SourceConfig, is_later=True)
 
 
 class EvaluateConfig(RemoteConfig):
@@ -46,7 +40,7 @@ class EvaluateConfig(RemoteConfig):
         basic=True,
         artifact="model",
     )
-    task: Literal["minimal_pairs", "text"] = option(
+    task: EvaluationTask = option(
         "minimal_pairs",
         "What the model is evaluated on.",
         options={
@@ -106,7 +100,7 @@ class EvaluateConfig(RemoteConfig):
     phenomenon_field: str = option(
         "linguistics_term", "Field with the phenomenon, if there is one.", group="Minimal pairs"
     )
-    text_unit: TextUnit = _as_of_corpus("text_unit", "Text")
+    text_unit: TextUnit = _as_of_corpus("text_unit", group="Text")
     text_column: str = option(
         "", "Column of a table or dataset with the text.", group="Text", choices=("text",)
     )
@@ -121,11 +115,11 @@ class EvaluateConfig(RemoteConfig):
     encoding: str = option(
         "", "Character encoding, such as utf-16 or cp949; empty means UTF-8.", group="Data"
     )
-    encoding_errors: EncodingErrors = _as_of_corpus("encoding_errors", "Data")
-    file_format: FileFormat = _as_of_corpus("file_format", "Text")
-    csv_header: YesNo = _as_of_corpus("csv_header", "Text")
-    delimiter: Delimiter = _as_of_corpus("delimiter", "Text")
-    quoting: YesNo = _as_of_corpus("quoting", "Text")
+    encoding_errors: EncodingErrors = _as_of_corpus("encoding_errors", group="Data")
+    file_format: FileFormat = _as_of_corpus("file_format", group="Text")
+    csv_header: YesNo = _as_of_corpus("csv_header", group="Text")
+    delimiter: Delimiter = _as_of_corpus("delimiter", group="Text")
+    quoting: YesNo = _as_of_corpus("quoting", group="Text")
     target: str = target_option()
     max_hours: float | None = max_hours_option()
     max_cost: float | None = max_cost_option()
@@ -140,15 +134,7 @@ class EvaluateConfig(RemoteConfig):
         return self.dataset_name or (BLIMP if self.task == "minimal_pairs" else "")
 
 
-def as_training_option(name: str) -> Any:
-    """Declares an option of the evaluation as one of training, whose name begins with evaluate_."""
-    field = copy(EvaluateConfig.model_fields[name])
-    field.title = title_of(name, field)
-    field.json_schema_extra = {
-        **field_extra(field),
-        "group": "Evaluation during training",
-        "basic": False,
-        "identity": False,
-        "hidden_with": {},
-    }
-    return field
+# Declares an option of the evaluation as one of training, whose name begins with evaluate_.
+as_training_option = partial(
+    option_like, EvaluateConfig, group="Evaluation during training", identity=False
+)

@@ -15,6 +15,20 @@ OF_TASKS = {
         "quoting",
     ),
 }  # fmt: skip
+# Training has its own paths.
+IN_TRAINING = [
+    name
+    for name in EvaluateConfig.model_fields
+    if name not in {"model", "task", "path", *EvaluateConfig.fields_outside_identity()}
+]
+
+
+def names_in_training(task: str) -> dict[str, str]:
+    """Returns the names that the options of an evaluation have in training."""
+    names = {name: f"evaluate_{name}" for name in IN_TRAINING}
+    if task == "text":
+        return names | {name: f"evaluate_text_{name}" for name in ("path", *OF_DATASETS)}
+    return {**names, "path": "evaluate_pairs_path"}
 
 
 def options_read(task: str, *, has_path: bool) -> list[str]:

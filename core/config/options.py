@@ -5,10 +5,11 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 
@@ -150,6 +151,14 @@ def option(
         "earlier": default if earlier is None else earlier,
     }
     return Field(default, title=title or None, description=help, json_schema_extra=extra, **bounds)
+
+
+def option_like(config: type[BaseModel], name: str, **properties: Any) -> Any:
+    """Declares another config's option with other properties; the basic form doesn't show it."""
+    field = copy(config.model_fields[name])
+    field.title = title_of(name, field)
+    field.json_schema_extra = {**field_extra(field), "basic": False, **properties}
+    return field
 
 
 T = TypeVar("T")

@@ -6,7 +6,8 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import field_validator, model_validator
 
-from core.config.evaluate import as_training_option
+from core.config.evaluate import EvaluateConfig, EvaluationTask, as_training_option
+from core.config.evaluation_options import names_in_training
 from core.config.mixture import mixture_text, parse_mixture
 from core.config.options import (
     AUTOMATIC,
@@ -878,6 +879,11 @@ class TrainConfig(RemoteConfig):
     @property
     def word_marks(self) -> str:
         return self.checkpoint_words or (BABYLM if self.evaluate_every else NO_MARKS)
+
+    def evaluation(self, task: EvaluationTask) -> EvaluateConfig:
+        """Returns the settings of the evaluations on a task during training."""
+        names = names_in_training(task).items()
+        return EvaluateConfig(task=task, **{name: getattr(self, option) for name, option in names})
 
     @field_validator("mixture", mode="before")
     @classmethod

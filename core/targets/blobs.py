@@ -129,7 +129,7 @@ def _formats(config: RemoteConfig) -> dict[str, str]:
     if isinstance(config, EvaluateConfig):
         return {"path": config.file_format}
     if isinstance(config, TrainConfig) and config.evaluate_every:
-        text_format = config.evaluate_file_format
+        text_format = config.evaluation("text").file_format
         return {"evaluate_pairs_path": "auto", "evaluate_text_path": text_format}
     return {}
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from core.config.evaluate import EvaluateConfig
-from core.config.evaluation_options import OF_DATASETS
+from core.config.evaluation_options import OF_DATASETS, names_in_training
 from core.config.train import TrainConfig
 from core.config.values import changed_values, unused_error
 from core.errors import ConfigError, StudioError
@@ -25,20 +25,9 @@ def evaluation_configs(
 
     Without a path or a dataset of text, the minimal pairs of a dataset on the Hub are evaluated.
     """
-    shared = {
-        name: getattr(config, f"{_PREFIX}{name}")
-        for name in EvaluateConfig.model_fields
-        if f"{_PREFIX}{name}" in TrainConfig.model_fields
-    }
-    of_text = {name: getattr(config, f"{_TEXT_PREFIX}{name}") for name in OF_DATASETS}
-    pairs_path, text_path = config.evaluate_pairs_path, config.evaluate_text_path
-    has_text = bool(text_path or of_text["dataset_name"])
-    pairs = text = None
-    if pairs_path or not has_text:
-        pairs = EvaluateConfig(**shared, task="minimal_pairs", path=pairs_path)
-    if has_text:
-        text = EvaluateConfig(**{**shared, **of_text}, task="text", path=text_path)
-    return pairs, text
+    pairs, text = config.evaluation("minimal_pairs"), config.evaluation("text")
+    has_text = bool(text.path or text.dataset)
+    return None if has_text and not pairs.path else pairs, text if has_text else None
 
 
 def check_used(config: TrainConfig) -> None:
@@ -78,7 +67,7 @@ def _reasons(config: TrainConfig) -> dict[str, str]:
         reasons |= {f"{_TEXT_PREFIX}{name}": reason for name in OF_DATASETS}
     unused = []
     for evaluation in filter(None, (pairs, text)):
-        names = names_in_training(evaluation)
+        names = names_in_training(evaluation.task)
         with naming_options(evaluation):
             unused.append(find_unused(evaluation))
         if evaluation.path:
@@ -91,23 +80,12 @@ def _reasons(config: TrainConfig) -> dict[str, str]:
     return reasons
 
 
-def names_in_training(config: EvaluateConfig) -> dict[str, str]:
-    """Returns the names that an evaluation's options have in training."""
-    is_text = config.task == "text"
-    names = {}
-    for name in EvaluateConfig.model_fields:
-        prefix = _TEXT_PREFIX if is_text and name in OF_DATASETS else _PREFIX
-        if f"{prefix}{name}" in TrainConfig.model_fields:
-            names[name] = f"{prefix}{name}"
-    return {**names, "path": "evaluate_text_path" if is_text else "evaluate_pairs_path"}
-
-
 @contextmanager
 def naming_options(config: EvaluateConfig) -> Iterator[None]:
     """Names the options of training in errors of an evaluation."""
     try:
         yield
     except StudioError as error:
-        names = names_in_training(config)
+        names = names_in_training(config.task)
         texts = {part: rename(text, names) for part, text in error.texts.items()}
         raise type(error).like(error, **texts, field=names.get(error.field, "")) from error
