@@ -132,9 +132,3 @@ class EvaluateConfig(RemoteConfig):
         if self.path:
             return ""
         return self.dataset_name or (BLIMP if self.task == "minimal_pairs" else "")
-
-
-# Declares an option of the evaluation as one of training, whose name begins with evaluate_.
-as_training_option = partial(
-    option_like, EvaluateConfig, group="Evaluation during training", identity=False
-)

@@ -1,8 +1,12 @@
-"""Lists the options that an evaluation reads, by its task and data."""
+"""Lists the options that an evaluation reads, by its task and data, also during training."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 from core.config.evaluate import EvaluateConfig
+from core.config.options import option_like
 
 OF_DATASETS = ("dataset_name", "dataset_config", "split")
 OF_FILES = (
@@ -15,12 +19,8 @@ OF_TASKS = {
         "quoting",
     ),
 }  # fmt: skip
-# Training has its own paths.
-IN_TRAINING = [
-    name
-    for name in EvaluateConfig.model_fields
-    if name not in {"model", "task", "path", *EvaluateConfig.fields_outside_identity()}
-]
+_NOT_IN_TRAINING = {"model", "task", "path", *EvaluateConfig.fields_outside_identity()}
+IN_TRAINING = [name for name in EvaluateConfig.model_fields if name not in _NOT_IN_TRAINING]
 
 
 def names_in_training(task: str) -> dict[str, str]:
@@ -29,6 +29,15 @@ def names_in_training(task: str) -> dict[str, str]:
     if task == "text":
         return names | {name: f"evaluate_text_{name}" for name in ("path", *OF_DATASETS)}
     return {**names, "path": "evaluate_pairs_path"}
+
+
+def declare_in_training(namespace: dict[str, Any], names: Iterable[str] = IN_TRAINING) -> None:
+    """Declares options in a class body, whose `vars()` are given, by their names in training."""
+    for name in names:
+        namespace[f"evaluate_{name}"] = field = option_like(
+            EvaluateConfig, name, group="Evaluation during training", identity=False
+        )
+        namespace["__annotations__"][f"evaluate_{name}"] = field.annotation
 
 
 def options_read(task: str, *, has_path: bool) -> list[str]:

@@ -6,8 +6,8 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import field_validator, model_validator
 
-from core.config.evaluate import EvaluateConfig, EvaluationTask, as_training_option
-from core.config.evaluation_options import names_in_training
+from core.config.evaluate import EvaluateConfig, EvaluationTask
+from core.config.evaluation_options import OF_DATASETS, declare_in_training, names_in_training
 from core.config.mixture import mixture_text, parse_mixture
 from core.config.options import (
     AUTOMATIC,
@@ -35,7 +35,6 @@ from core.config.reporting import (
     webhook_format_option,
     webhook_option,
 )
-from core.config.source import Delimiter, EncodingErrors, FileFormat, TextUnit, YesNo
 from core.config.word_marks import BABYLM, NO_MARKS, parse_word_marks
 from core.errors import ConfigError
 from core.network.hub_ids import check_hub_id
@@ -587,9 +586,7 @@ class TrainConfig(RemoteConfig):
         path=True,
         identity=False,
     )
-    evaluate_dataset_name: str = as_training_option("dataset_name")
-    evaluate_dataset_config: str = as_training_option("dataset_config")
-    evaluate_split: str = as_training_option("split")
+    declare_in_training(vars(), OF_DATASETS)
     evaluate_text_dataset_name: str = option(
         "",
         "Dataset of held-out text on the Hub, if there is no path; empty: none.",
@@ -612,20 +609,8 @@ class TrainConfig(RemoteConfig):
         group="Evaluation during training",
         identity=False,
     )
-    evaluate_limit: int | None = as_training_option("limit")
-    evaluate_good_field: str = as_training_option("good_field")
-    evaluate_bad_field: str = as_training_option("bad_field")
-    evaluate_paradigm_field: str = as_training_option("paradigm_field")
-    evaluate_phenomenon_field: str = as_training_option("phenomenon_field")
-    evaluate_text_unit: TextUnit = as_training_option("text_unit")
-    evaluate_text_column: str = as_training_option("text_column")
-    evaluate_context_tokens: int | None = as_training_option("context_tokens")
-    evaluate_encoding: str = as_training_option("encoding")
-    evaluate_encoding_errors: EncodingErrors = as_training_option("encoding_errors")
-    evaluate_file_format: FileFormat = as_training_option("file_format")
-    evaluate_csv_header: YesNo = as_training_option("csv_header")
-    evaluate_delimiter: Delimiter = as_training_option("delimiter")
-    evaluate_quoting: YesNo = as_training_option("quoting")
+    # The other options, such as evaluate_limit; those above keep their place.
+    declare_in_training(vars())
     sample_predictions: int = option(
         0,
         "Validation sequences whose predictions are shown at each validation; 0: none.",

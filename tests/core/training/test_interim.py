@@ -174,6 +174,23 @@ def test_data_of_an_evaluation_are_those_of_the_stage_with_a_prefix() -> None:
     assert pairs is None and text and (text.dataset, text.split) == ("a/b", "test")
 
 
+def test_options_of_evaluations_have_their_names_and_places_in_training() -> None:
+    names = (
+        "every pairs_path text_path dataset_name dataset_config split text_dataset_name "
+        "text_dataset_config text_split limit good_field bad_field paradigm_field phenomenon_field "
+        "text_unit text_column context_tokens encoding encoding_errors file_format csv_header "
+        "delimiter quoting"
+    )
+    fields = list(TrainConfig.model_fields)
+    first = fields.index("evaluate_every")
+    options = fields[first : fields.index("sample_predictions")]
+    assert options == [f"evaluate_{name}" for name in names.split()]
+    assert TrainConfig.fields_outside_identity().issuperset(options)
+    with pytest.raises(ConfigError, match="evaluate_limit has an invalid value") as caught:
+        TrainConfig(evaluate_limit=0)
+    assert caught.value.field == "evaluate_limit"
+
+
 @pytest.mark.parametrize(
     "name", ["evaluate_pairs_path", "evaluate_text_path", "evaluate_text_dataset_name",
              "evaluate_dataset_name", "evaluate_split", "evaluate_limit"],
