@@ -38,8 +38,10 @@ def choose_text_column(
         raise no_such_column(wanted, columns, where)
     if USUAL_NAME in strings:
         return USUAL_NAME
-    if len(strings) == 1:
-        return strings[0]
+    usual = [name for name in strings if name.casefold() == USUAL_NAME]
+    for names in (usual, strings):
+        if len(names) == 1:
+            return names[0]
     raise ConfigError(
         f"{where} has {len(strings) or 'no'} string columns",
         expected=f"exactly one string column, or one named {USUAL_NAME}",

@@ -31,8 +31,9 @@ def find_text_columns(columns: Sequence[str], text: str, pair: str) -> tuple[str
     if pair:
         raise _unclear(columns, "text_column", "the first text of the pair", TEXTS)
     for names in PAIRS:
-        if set(names) <= set(columns):
-            return names
+        pair_columns = _like(names, columns)
+        if len(pair_columns) == len(names):
+            return tuple(pair_columns)
     return (_usual(columns, TEXTS, "text_column", "the text"),)
 
 
@@ -85,10 +86,20 @@ def _named(columns: Sequence[str], name: str, option: str) -> str:
 
 
 def _usual(columns: Sequence[str], usual: Sequence[str], option: str, what: str) -> str:
-    usual_columns = [name for name in usual if name in columns]
-    if len(usual_columns) == 1 or (usual_columns and usual_columns[0] == usual[0]):
+    usual_columns = _like(usual, columns)
+    if len(usual_columns) == 1 or (usual_columns and usual_columns[0].casefold() == usual[0]):
         return usual_columns[0]
     raise _unclear(columns, option, what, usual)
+
+
+def _like(names: Sequence[str], columns: Sequence[str]) -> list[str]:
+    """Returns the columns with some names, in the names' order; a differing case is no matter."""
+    by_name = {column.casefold(): column for column in columns}
+    return [
+        name if name in columns else by_name[name]
+        for name in names
+        if name in columns or name in by_name
+    ]
 
 
 def _unclear(columns: Sequence[str], option: str, what: str, usual: Sequence[str]) -> ConfigError:

@@ -128,8 +128,9 @@ def _rows_like(first: str, name: str, config: FinetuneConfig, field: str) -> _Ro
     )
     if len(cells) < 2:
         raise _no_column(
-            "label_column", "a file with one column", "a column of words and one of tags"
-        )
+            "label_column", f"one column: {first[:_SHOWN_CHARACTERS]}",
+            "a column of words and one of tags, with tabs or spaces between them",
+        )  # fmt: skip
     names = tuple(cells) if has_header else ()
     word = _index("text_column", config.text_column or "1", len(cells), names)
     tag = _index("label_column", config.label_column or str(len(cells)), len(cells), names)

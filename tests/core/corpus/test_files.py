@@ -275,6 +275,8 @@ def test_text_column_is_detected(tmp_path: Path) -> None:
     named = write_jsonl(tmp_path / "named.jsonl", [{"title": "t", "text": "one"}])
     assert read(named) == ["one"]
     assert read(named, text_column="title") == ["t"]
+    (tmp_path / "table.csv").write_text("Id,Title,Text\na,t,one\n")
+    assert read(tmp_path / "table.csv") == ["one"]
 
 
 def test_ambiguous_text_column_is_reported(tmp_path: Path) -> None:

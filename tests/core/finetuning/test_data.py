@@ -218,6 +218,16 @@ def test_pairs_and_numbers_are_found_by_their_usual_names(tmp_path: Path) -> Non
     assert example.texts == ("a", "b") and float(example.label) == 1.5
 
 
+def test_usual_names_of_columns_may_begin_with_capitals(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.jsonl", [{"Id": "1", "Text": "a", "LABEL": "x"}] * 3)
+    example = read_splits(FinetuneConfig(train_path=path)).train[0]
+    assert isinstance(example, Example)
+    assert (example.texts, example.label) == (("a",), "x")
+    path = write(tmp_path, "pairs.jsonl", [{"Premise": "a", "Hypothesis": "b", "Label": "x"}] * 3)
+    example = read_splits(FinetuneConfig(train_path=path)).train[0]
+    assert isinstance(example, Example) and example.texts == ("a", "b")
+
+
 def test_unclear_columns_are_asked_for(tmp_path: Path) -> None:
     path = write(tmp_path, "a.jsonl", [{"first": "a", "kind": "x"}] * 3)
     with pytest.raises(ConfigError, match="unclear which column has the text") as caught:
