@@ -17,34 +17,47 @@ from core.config.quickstart import QuickstartConfig
 from core.config.shards import ShardConfig
 from core.config.tokenizer import TokenizerConfig
 from core.config.train import TrainConfig
+from core.errors import ConfigError
 from core.runs.chain import reserved_names
 from core.runs.local import run_here
 from core.stages.quickstart import quickstart_stages
+from core.stages.registry import find_stage
 from core.workspace.manifests import Artifact
 from core.workspace.workspace import Workspace
 
-
-def run_stage(stage: str, config: StageConfig, workspace: Workspace | None = None) -> Artifact:
-    """Runs any registered stage in this process."""
-    return run_here(stage, config, workspace or Workspace())
+AnyWorkspace = Workspace | str | Path | None
 
 
-def clean(config: CleanConfig, workspace: Workspace | None = None) -> Artifact:
+def run_stage(stage: str, config: StageConfig, workspace: AnyWorkspace = None) -> Artifact:
+    """Runs any registered stage in this process; raises ConfigError for another stage's config."""
+    expected = find_stage(stage).config
+    if not isinstance(config, expected):
+        raise ConfigError(
+            f"The stage {stage} can't run",
+            expected=f"core.{expected.__name__}(...)",
+            received=type(config).__name__,
+            fix="pass the settings as its fields",
+            field="config",
+        )
+    return run_here(stage, config, Workspace.of(workspace))
+
+
+def clean(config: CleanConfig, workspace: AnyWorkspace = None) -> Artifact:
     """Cleans a corpus; several workers are processes, in which a script is imported again."""
     return run_stage("clean", config, workspace)
 
 
-def train_tokenizer(config: TokenizerConfig, workspace: Workspace | None = None) -> Artifact:
+def train_tokenizer(config: TokenizerConfig, workspace: AnyWorkspace = None) -> Artifact:
     """Trains a tokenizer in this process."""
     return run_stage("tokenizer", config, workspace)
 
 
-def build_shards(config: ShardConfig, workspace: Workspace | None = None) -> Artifact:
+def build_shards(config: ShardConfig, workspace: AnyWorkspace = None) -> Artifact:
     """Builds shards in this process."""
     return run_stage("shards", config, workspace)
 
 
-def train(config: TrainConfig, workspace: Workspace | None = None) -> Artifact:
+def train(config: TrainConfig, workspace: AnyWorkspace = None) -> Artifact:
     """Trains a model; returns its best checkpoint.
 
     The first call fixes the process's backend.
@@ -52,7 +65,7 @@ def train(config: TrainConfig, workspace: Workspace | None = None) -> Artifact:
     return run_stage("train", config, workspace)
 
 
-def evaluate(config: EvaluateConfig, workspace: Workspace | None = None) -> Artifact:
+def evaluate(config: EvaluateConfig, workspace: AnyWorkspace = None) -> Artifact:
     """Evaluates a model on minimal pairs or held-out text.
 
     Returns:
@@ -61,7 +74,7 @@ def evaluate(config: EvaluateConfig, workspace: Workspace | None = None) -> Arti
     return run_stage("evaluate", config, workspace)
 
 
-def finetune(config: FinetuneConfig, workspace: Workspace | None = None) -> Artifact:
+def finetune(config: FinetuneConfig, workspace: AnyWorkspace = None) -> Artifact:
     """Fine-tunes a model on labelled examples.
 
     Returns:
@@ -70,7 +83,7 @@ def finetune(config: FinetuneConfig, workspace: Workspace | None = None) -> Arti
     return run_stage("finetune", config, workspace)
 
 
-def preflight(config: PreflightConfig, workspace: Workspace | None = None) -> Artifact:
+def preflight(config: PreflightConfig, workspace: AnyWorkspace = None) -> Artifact:
     """Estimates needs and cost on a TPU.
 
     Returns:
@@ -79,7 +92,7 @@ def preflight(config: PreflightConfig, workspace: Workspace | None = None) -> Ar
     return run_stage("preflight", config, workspace)
 
 
-def push(config: PushConfig, workspace: Workspace | None = None) -> Artifact:
+def push(config: PushConfig, workspace: AnyWorkspace = None) -> Artifact:
     """Publishes a model, tokenizer or shards on the Hub.
 
     Returns:
@@ -88,13 +101,13 @@ def push(config: PushConfig, workspace: Workspace | None = None) -> Artifact:
     return run_stage("push", config, workspace)
 
 
-def export(config: ExportConfig, workspace: Workspace | None = None) -> Artifact:
+def export(config: ExportConfig, workspace: AnyWorkspace = None) -> Artifact:
     """Writes a decoder as a GGUF file; its name and size are in `manifest.counts`."""
     return run_stage("export", config, workspace)
 
 
 def pretrain(
-    text: str | Path | PretrainConfig, workspace: Workspace | None = None, **settings: Any
+    text: str | Path | PretrainConfig, workspace: AnyWorkspace = None, **settings: Any
 ) -> Artifact:
     """Makes a model of a text: cleans it, trains a tokenizer, builds shards, trains.
 
@@ -111,17 +124,15 @@ def pretrain(
     from core.pretraining.start import config_of, run_pretraining
     from core.targets.saved import with_saved_machine
 
-    workspace = workspace or Workspace()
+    workspace = Workspace.of(workspace)
     if not isinstance(text, PretrainConfig):
         settings = with_saved_machine(settings, PretrainConfig.model_fields, workspace)
         text = config_of(str(text), **settings)
     return run_pretraining(workspace, text)
 
 
-def quickstart(
-    config: QuickstartConfig | None = None, workspace: Workspace | None = None
-) -> Artifact:
+def quickstart(config: QuickstartConfig | None = None, workspace: AnyWorkspace = None) -> Artifact:
     """Runs all stages on the built-in corpus."""
-    workspace = workspace or Workspace()
+    workspace = Workspace.of(workspace)
     stages = quickstart_stages(config or QuickstartConfig(), workspace, reserved_names(workspace))
     return [run_stage(stage, stage_config, workspace) for stage, stage_config in stages][-1]

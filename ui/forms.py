@@ -180,9 +180,11 @@ class Form(Generic[ConfigT]):
         self._connect_presets()
 
     def _render_problems(self) -> None:
+        # An update that comes before a tab is open takes the place of all props of this component.
+        apply = f"studio.formOf({json.dumps(self.id)}).apply = () => trigger('apply');"
         self.problems = gr.HTML(
             html_template=f"<style>{self._css()}</style>",
-            js_on_load=script("problems.js"),
+            js_on_load=f"{apply}\n{script('problems.js', 'apply')}",
             elem_classes=["ps-unseen"],
             form=self.id,
             help=self._help(),

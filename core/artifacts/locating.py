@@ -90,7 +90,7 @@ def locate_model(reference: str | Path, workspace: Workspace | None = None) -> P
         ConfigError, HubError: There is no such model.
         CheckpointError: The run has no such checkpoint.
     """
-    workspace = workspace or Workspace()
+    workspace = Workspace.of(workspace)
     if isinstance(reference, Path):
         return find_model(reference, workspace)
     if folder := find_here(reference, workspace):

@@ -55,10 +55,11 @@ def follow(
         try:
             row = Follower(workspace, store, run_id, quiet=quiet).until_the_end()
         except KeyboardInterrupt:
-            say(
-                f"\n{run_id} continues in the background. "
-                f"Stop it with: {stop_line(workspace, run_id)}"
-            )
+            following = runs[runs.index(run_id) + 1 :]
+            later = [name for name in following if not store.find_run(name).has_ended]
+            names = f"{run_id} and {later[-1]} continue" if later else f"{run_id} continues"
+            line = stop_line(workspace, [run_id, *later][-1])
+            say(f"\n{names} in the background. Stop {'the latter' if later else 'it'} with: {line}")
             return EXIT_INTERRUPTED
         _print_end(row, as_json=as_json, is_last=run_id == runs[-1])
         if row.error:

@@ -24,6 +24,7 @@ _BOMS: tuple[tuple[bytes, str], ...] = (
     (b"\xfe\xff", "utf-16"),
 )
 _SAMPLE_BYTES = 1 << 16
+_MOST_CHARACTER_BYTES = 4
 _USUAL_CHARACTERS = " \n\t.,etaoinsr0123456789\u3002\uff0c"
 _NO_ENCODINGS = {"idna", "punycode", "unicode_escape", "raw_unicode_escape", "undefined"}
 _GUESSED = [
@@ -288,6 +289,15 @@ def detect_encoding(stream: IO[bytes]) -> str:
 
 def guess_encodings(sample: bytes) -> list[str]:
     """Returns possible encodings, most likely first."""
+    if len(sample) < _SAMPLE_BYTES:
+        return _guess_encodings(sample)
+    # A sample is cut within a line, and perhaps within a character, which is no text then.
+    sample = sample[: sample.rfind(b"\n") + 1] or sample
+    ends = range(len(sample), len(sample) - _MOST_CHARACTER_BYTES, -1)
+    return next(filter(None, (_guess_encodings(sample[:end]) for end in ends)), [])
+
+
+def _guess_encodings(sample: bytes) -> list[str]:
     from charset_normalizer import from_bytes
 
     matches = from_bytes(sample, cp_isolation=_GUESSED, enable_fallback=False)

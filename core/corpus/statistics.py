@@ -139,7 +139,7 @@ def analyse_corpus(
             fix="pass CorpusConfig(path=...), or the corpus of another config",
             field="config",
         )
-    workspace = workspace or Workspace()
+    workspace = Workspace.of(workspace)
     began = time.monotonic()
     samples = sample_corpus(config, workspace, limits, keep_failing=True)
     return analyse_samples(samples, workspace, tokenizer, began)

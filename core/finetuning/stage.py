@@ -114,19 +114,20 @@ class _Finetuning:
         check_loadable(self._classifier)
         self.tokenizer: StudioTokenizer = load_tokenizer(subject.folder, architecture.vocab_size)
         self._uses_segments = _are_pairs(splits) and architecture.type_vocab_size > 1
-        self._longest = self._find_longest(architecture)
+        self._longest = self._find_longest(architecture, kind)
         self._pretrained: SearchResult | None = None
 
-    def _find_longest(self, architecture: Architecture) -> int:
+    def _find_longest(self, architecture: Architecture, kind: Kind) -> int:
         longest = longest_sequence(architecture, self.tokenizer)
         if is_classifier(self._subject.folder):  # Its tokenizer names the length of its training.
             longest = max(longest, min(architecture.max_seq_length, MOST_TOKENS))
-        if longest < self._config.max_seq_length:
-            self._reporter.warn(
-                f"Texts are cut at {longest:,} tokens, the model's maximum length, not at "
-                f"max_seq_length {self._config.max_seq_length:,}"
-            )
-        return min(longest, self._config.max_seq_length)
+        wanted = self._config.max_seq_length
+        if longest < wanted:
+            cut = "Sentences are split" if kind == "token" else "Texts are cut"
+            is_set = wanted != FinetuneConfig.model_fields["max_seq_length"].default
+            instead = f", not the {wanted:,} that are set" if is_set else ""
+            self._reporter.warn(f"{cut} at {longest:,} tokens, the model's maximum length{instead}")
+        return min(longest, wanted)
 
     def run(self) -> dict[str, Any]:
         from core.backends.precision import choose_precision

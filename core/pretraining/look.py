@@ -52,6 +52,7 @@ class CorpusLook:
         distinct_share: Share of the text that stays without documents that are equal to others.
         remarks: Oddities of the text, as sentences.
         is_random: Whether letters don't follow from those before them.
+        damaged_share: Share of the documents with characters that the encoding doesn't have.
     """
 
     total_bytes: int | None
@@ -64,6 +65,7 @@ class CorpusLook:
     distinct_share: float
     remarks: tuple[str, ...]
     is_random: bool = False
+    damaged_share: float = 0.0
 
     @property
     def amount(self) -> tuple[int, str] | None:
@@ -109,6 +111,7 @@ def look_at(config: CorpusConfig, workspace: Workspace) -> CorpusLook:
         distinct_share=sum(map(len, distinct)) / max(1, sum(map(len, texts))),
         remarks=(*_remarks_on_files(samples), *_remarks(texts, copies, languages, is_random)),
         is_random=is_random,
+        damaged_share=sum("\ufffd" in text for text in texts) / len(texts),
     )
 
 
@@ -161,7 +164,10 @@ def _remarks(
         )
     damaged = sum("\ufffd" in text for text in texts)
     if damaged >= max(1, _MANY_DAMAGED * len(texts)):
-        remarks.append(f"{damaged / len(texts):.0%} of the documents have undecodable characters")
+        remarks.append(
+            f"{damaged / len(texts):.0%} of the documents have undecodable characters; another "
+            "character encoding (--encoding) may fit"
+        )
     marked_up = sum(bool(_TAG.search(text)) for text in texts)
     if marked_up >= _MUCH_MARKUP * len(texts):
         remarks.append(

@@ -30,6 +30,8 @@ _BYTES_PER_SECOND = 2_000_000
 _ASSUMED_BYTES = 100_000_000
 _BYTES_PER_TOKEN = 4.0
 _LEAST_TOKENS = 3_000
+# Share of the documents with undecodable characters; more come from another encoding.
+_MOST_DAMAGED = 0.2
 LEAST_STEPS = 200
 LEAST_VALIDATION_SEQUENCES = 8
 
@@ -59,6 +61,16 @@ class PlanWarning:
     @property
     def sentence(self) -> str:
         return render(self.text)
+
+    def with_flags(self) -> str:
+        """Returns the sentence for the command line, with the change as flags."""
+        changes = [f"{_flag(name)} {value:g}" for name, value in self.changes.items()]
+        text = render(self.text, lambda mention: _flag(mention.name))
+        return f"{text}. What helps: {', '.join(changes)}" if changes else text
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 @dataclass(frozen=True)
@@ -103,7 +115,8 @@ class PretrainPlan:
         ]
 
     def warning_lines(self) -> list[str]:
-        return [f"warning: {warning.sentence}" for warning in self.warnings]
+        """Describes what is against it, with the flags that help."""
+        return [f"warning: {warning.with_flags()}" for warning in self.warnings]
 
     def to_dict(self) -> dict[str, Any]:
         """Returns JSON values."""
@@ -172,7 +185,7 @@ def plan_pretraining(config: PretrainConfig, workspace: Workspace) -> PretrainPl
         tuple(
             _warnings(look, tokens, held_out // length.value, prediction.num_train_steps, config)
         ),
-        is_learnable=tokens >= _LEAST_TOKENS and not look.is_random,
+        is_learnable=tokens >= _LEAST_TOKENS and not (look.is_random or _is_misread(look)),
     )
 
 
@@ -197,10 +210,13 @@ def _warnings(
 ) -> list[PlanWarning]:
     warnings = []
     if tokens < _LEAST_TOKENS:
+        none_held_out = (
+            "" if held_out else ". No sequence is held out; ⟬validation_percent=30⟭ may be enough"
+        )
         warnings.append(
             PlanWarning(
                 f"The text is too small to learn a language from: about {tokens:,} tokens. Add "
-                "text: 50 kB, about 10 pages, give a first result",
+                f"text: 50 kB, about 10 pages, give a first result{none_held_out}",
                 {},
             )
         )
@@ -208,11 +224,23 @@ def _warnings(
         warnings.append(few_steps(steps, {"minutes": enough_minutes(steps, config.minutes)}))
     if tokens >= _LEAST_TOKENS and held_out < LEAST_VALIDATION_SEQUENCES:
         warnings.append(few_validation_sequences(held_out))
-    if look.is_random:
+    if _is_misread(look):
+        warnings.append(
+            PlanWarning(
+                f"{look.damaged_share:.0%} of the documents have undecodable characters: set "
+                "⟬encoding⟭ to the one of the text, such as cp932 or gb18030",
+                {},
+            )
+        )
+    elif look.is_random:
         warnings.append(
             PlanWarning("The letters look random, so that no model can learn from their order", {})
         )
     return warnings
+
+
+def _is_misread(look: CorpusLook) -> bool:
+    return look.damaged_share >= _MOST_DAMAGED
 
 
 def few_steps(steps: int, changes: Mapping[str, Any]) -> PlanWarning:

@@ -234,7 +234,7 @@ def open_shards(
         ConfigError: No such shards exist.
         ShardError: A file is damaged or can't be fetched.
     """
-    workspace = workspace or Workspace()
+    workspace = Workspace.of(workspace)
     reporter = reporter or Reporter()
     if is_address(reference):
         allow_typed_hosts([reference])

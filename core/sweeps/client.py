@@ -29,6 +29,7 @@ from core.sweeps.metrics import check_metric
 from core.sweeps.packages import check_packages
 from core.sweeps.space import example_trial, parse_space
 from core.targets.saved import with_saved_machine
+from core.workspace.names import check_name
 from core.workspace.places import make_folder
 from core.workspace.workspace import Workspace
 
@@ -107,6 +108,8 @@ def parse_example(config: SweepConfig, workspace: Workspace) -> StageConfig:
 
 def _checked(config: SweepConfig, workspace: Workspace) -> tuple[SweepConfig, StageConfig]:
     """Returns the sweep with its complete base, and the config of a possible trial."""
+    if config.name:
+        check_name(config.name)
     stage = find_stage(config.stage)
     base = with_saved_machine(config.base, stage.config.model_fields, workspace)
     if issubclass(stage.config, TrainConfig) and "family" not in config.options:

@@ -283,7 +283,7 @@ def load(reference: str, workspace: Workspace | None = None) -> StudioTokenizer:
             field="tokenizer",
             fix="train a tokenizer first, or set ⟬tokenizer⟭ to an existing one",
         )  # fmt: skip
-    workspace = workspace or Workspace()
+    workspace = Workspace.of(workspace)
     for folder in (workspace.folder("tokenizer") / reference, expand_path(reference)):
         if folder.is_dir():
             return StudioTokenizer(folder, reference)

@@ -45,7 +45,7 @@ class LossAlarm:
         if jumped and not self._raised:
             self._reporter.warn(
                 f"The loss jumped from about {usual:.2f} to {loss:.2f} at step {step}. It often "
-                "recovers; if it doesn't, lower learning_rate or set max_grad_norm",
+                "recovers; if it doesn't, lower the learning rate or clip the gradients' norm",
                 alert="loss_spike",
                 step=step,
             )

@@ -361,7 +361,7 @@ def _check_budget(hours: float | None, has_tokens: bool) -> None:
         raise ConfigError(
             "Give exactly one of --hours, --tokens and --dollars",
             expected="a budget in hours, tokens or dollars",
-            received="both" if hours is not None else "neither",
+            received="several" if hours is not None else "none",
             fix="give --hours, --tokens or --dollars",
         )
     if hours is not None and hours > _MOST_HOURS:
@@ -614,7 +614,9 @@ def _describe_token_budget(
     elif hours is not None:
         time_budget = f"{hours:.3g} hours" if hours >= 1 else f"{60 * hours:.3g} minutes"
         seen += f" in {time_budget} at about {flops / 1e9:,.0f} GFLOP/s"
-    return f"{seen}: {read / body:,.0f} for each of its {body:,} non-embedding parameters"
+    ratio = read / body
+    per_parameter = f"{ratio:,.0f}" if ratio >= 1 else f"{ratio:.1g}"
+    return f"{seen}: {per_parameter} for each of its {body:,} non-embedding parameters"
 
 
 def _why_batch(

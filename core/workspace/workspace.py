@@ -49,6 +49,11 @@ class Workspace:
         self.root = expand_path(chosen).absolute()
         register_root(self.root)
 
+    @classmethod
+    def of(cls, given: Workspace | str | Path | None) -> Workspace:
+        """Returns a workspace that may be given by its folder; None: the default one."""
+        return given if isinstance(given, Workspace) else cls(given)
+
     def __repr__(self) -> str:
         return f"Workspace({str(self.root)!r})"
 

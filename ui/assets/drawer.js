@@ -130,7 +130,7 @@ studio.drawer ??= (() => {
     const refresh = () => search(form);
     view.after(h("search", { class: "ps-drawer-bar", "aria-label": "Settings" },
       h("input", { type: "search", placeholder: "Search settings", "aria-label": "Search settings", autocomplete: "off", spellcheck: "false", oninput: refresh }),
-      h("label", { class: "ps-only-changed" }, h("input", { type: "checkbox", onchange: refresh }), h("span", {}, "Only changed (0)")),
+      h("label", { class: "ps-only-changed gradio-style" }, h("input", { type: "checkbox", onchange: refresh }), h("span", {}, "Only changed (0)")),
       h("button", { type: "button", class: "ps-open-all", onclick: all }, "Open all groups"),
       h("p", { role: "status" })));
     view.addEventListener("change", refresh);

@@ -3,4 +3,3 @@ watch("value", () => {
   const { form, problems, reveal, place, check } = props.value ?? {};
   if (form) studio.paint(form, problems, reveal, place, check);
 });
-studio.formOf(props.form).apply = () => trigger("apply");

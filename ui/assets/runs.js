@@ -374,8 +374,8 @@ const keepRoom = (box) => {
 };
 
 const drawHead = (view, run) => {
-  // The action to confirm may no longer be possible.
-  if (view.headState !== run.state) view.confirming = "";
+  // The action to confirm may no longer be possible; notes can be written in any state.
+  if (view.headState !== run.state && view.confirming !== "edit") view.confirming = "";
   view.headState = run.state;
   const state = [run.state, run.saves, isAsked(view, run, "save"), isAsked(view, run, "")];
   redraw(view.title, [run.state, run.label, run.title, run.alerts, run.after, run.tags, run.notes], () => [
@@ -453,7 +453,8 @@ const awaited = (run) =>
 
 const button = (label, kind, onclick, disabled = false) => h("button", { type: "button", class: `ps-button ${kind}`, onclick, disabled }, label);
 
-const confirmFirst = (view, run, what) => () => {
+const confirmFirst = (view, run, what) => (event) => {
+  view.asking = event.currentTarget.textContent;
   view.confirming = what;
   drawHead(view, run);
   // The focus is on Cancel, so that a second Enter changes nothing. The scrolling is delayed until a
@@ -525,13 +526,18 @@ const useBatch = (batch_size) => {
   setTimeout(() => trigger("use", { batch_size }), 150);
 };
 
+// Closes a question with its problem, and returns the focus to the button that asked it.
+const leaveQuestion = (view, run) => {
+  view.confirming = "";
+  view.problem.replaceChildren();
+  drawHead(view, run);
+  [...view.head.querySelectorAll("button")].find((one) => one.textContent === view.asking)?.focus();
+};
+
 // Extends an ended run to more steps than planned.
 const extension = (view, run) => {
   const steps = h("input", { type: "text", inputmode: "numeric", value: String(run.total), "aria-label": "Total steps" });
-  const close = () => {
-    view.confirming = "";
-    drawHead(view, run);
-  };
+  const close = () => leaveQuestion(view, run);
   const send = (event) => {
     event.preventDefault();
     act("extend", { steps: steps.value });
@@ -550,10 +556,7 @@ const notesForm = (view, run) => {
   const tags = h("input", { type: "text", value: run.tags.join(", "), maxlength: 800, placeholder: "baseline, long" });
   const notes = h("textarea", { rows: 3, maxlength: 10000 });
   notes.value = run.notes;
-  const close = () => {
-    view.confirming = "";
-    drawHead(view, run);
-  };
+  const close = () => leaveQuestion(view, run);
   const send = async (event) => {
     event.preventDefault();
     const answer = await studio.ask(server.annotate, { run: run.id, title: title.value, tags: tags.value, notes: notes.value });
@@ -574,10 +577,7 @@ const notesForm = (view, run) => {
 const LIMITS = { max_hours: "Hours at most", max_cost: "Dollars at most" };
 const newLimits = (view, run) => {
   const fields = Object.entries(run.remote.limits).map(([name, value]) => [name, h("input", { type: "text", inputmode: "decimal", value: String(value) })]);
-  const close = () => {
-    view.confirming = "";
-    drawHead(view, run);
-  };
+  const close = () => leaveQuestion(view, run);
   const send = (event) => {
     event.preventDefault();
     act("resume", Object.fromEntries(fields.map(([name, field]) => [name, field.value])));
@@ -593,10 +593,7 @@ const newLimits = (view, run) => {
 
 const confirmation = (view, run) => {
   const [question, answer, leave] = CONFIRM[view.confirming](run);
-  const close = () => {
-    view.confirming = "";
-    drawHead(view, run);
-  };
+  const close = () => leaveQuestion(view, run);
   return [
     h("span", { role: "alert" }, question),
     h("button", { type: "button", class: "ps-button danger", onclick: () => act(view.confirming) }, answer),
@@ -615,7 +612,7 @@ const act = async (what, more = {}) => {
     const answer = await studio.ask(server.act_on_run, { run: id, action: what, ...more });
     mine.problem.replaceChildren();
     if (answer.problem) return showProblem(mine, answer.problem);
-    mine.confirming = "";
+    if (mine.confirming !== "edit") mine.confirming = "";
     mine.asked = { what, state: mine.headState, until: performance.now() + ASKED_MILLISECONDS };
     if (what === "delete") forget(id);
     else if (rows.has(id)) drawHead(mine, rows.get(id).run);

@@ -31,10 +31,10 @@ def predictions(masks: list[Any], texts: Sequence[Sequence[str]] = ()) -> str:
     """Renders predictions as bars, per mask.
 
     Args:
-        texts: Text per prediction of several masks; default: its sequence.
+        texts: Text per prediction of each mask; default: its sequence.
     """
     if masks and isinstance(masks[0], dict):
-        blocks = _bars(masks)
+        blocks = _bars(masks, *texts)
     else:
         shown = texts or [[prediction["sequence"] for prediction in mask] for mask in masks]
         blocks = "".join(
@@ -131,7 +131,7 @@ def surprise(perplexity: dict[str, Any]) -> str:
         ("nats a token", f"{perplexity['loss']:.2f}"),
         ("tokens", markup.count(perplexity["num_tokens"])),
     ]
-    rows = [(show_plainly(text), f"{nats:.2f}") for text, nats in most]
+    rows = [(show_plainly(text if text.strip(" ") else "␣"), f"{nats:.2f}") for text, nats in most]
     table = markup.table(("Most surprising", "Nats"), rows, label="Most surprising tokens")
     note = "" if is_exact else f'<p class="ps-note">{_PSEUDO}</p>'
     return (

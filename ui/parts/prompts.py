@@ -99,11 +99,11 @@ class Asked:
     second: gr.Dropdown | None = None
 
     def filled_texts(self, name: str | None, text: str, predictions: list[Any]) -> list[list[str]]:
-        """Returns the text per prediction for several masks; empty for one."""
-        if predictions and isinstance(predictions[0], dict):
-            return []
+        """Returns the text per prediction of each mask, with what the tokenizer doesn't know."""
+        is_one = bool(predictions) and isinstance(predictions[0], dict)
         tokenizer = self.tokenizer(name)
-        return filled_texts(tokenizer, text, predictions) if tokenizer else []
+        of_each = [predictions] if is_one else predictions
+        return filled_texts(tokenizer, text, of_each) if tokenizer else []
 
     def in_words_of(self, other: str, name: str | None, text: str) -> str:
         """Replaces the mask token of a model by that of another one."""

@@ -254,11 +254,13 @@ def _problem(error: StudioError) -> dict[str, Any]:
     """Returns an error with the option or setting that it concerns."""
     table, _, rest = error.field.partition(".")
     name = rest.partition(".")[0] if table == "options" else ""
+    is_own = table in _OPTIONS and table != "stage"
+    model = SweepConfig if is_own else TrainConfig
     return {
         "option": name,
-        "setting": table if table in _OPTIONS and table != "stage" else "",
+        "setting": table if is_own else "",
         "field": rest if table == "base" else table if table in TrainConfig.model_fields else "",
-        "words": StudioError.like(error, fix="").describe(partial(relabel, model=TrainConfig)),
+        "words": StudioError.like(error, fix="").describe(partial(relabel, model=model)),
     }
 
 

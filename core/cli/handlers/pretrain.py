@@ -26,11 +26,11 @@ def run_pretrain(options: argparse.Namespace) -> int:
     if options.plan and options.json:
         print(json.dumps(plan.to_dict(), ensure_ascii=False))
         return EXIT_DONE
-    is_shown = options.plan or not options.quiet
-    for line in plan.lines() if is_shown else plan.warning_lines():
-        say(line)
     if options.plan:
+        print("\n".join(plan.lines()))
         return EXIT_DONE
+    for line in plan.warning_lines() if options.quiet else plan.lines():
+        say(line)
     runs = submit_pretraining(workspace, config)
     if options.detach:
         return print_detached(options, runs)

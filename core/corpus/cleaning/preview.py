@@ -71,7 +71,7 @@ def preview_cleaning(
         CorpusError: The corpus can't be read.
     """
     check_arguments(config, sample, workspace)
-    documents = read_documents(config.corpus, workspace or Workspace())
+    documents = read_documents(config.corpus, Workspace.of(workspace))
     return clean_sample(config, list(_up_to(_MOST_BYTES, itertools.islice(documents, sample))))
 
 

@@ -3,6 +3,7 @@
 import bz2
 import csv
 import gzip
+import io
 import json
 import lzma
 import os
@@ -18,6 +19,7 @@ import pytest
 from core.config.corpus import CorpusConfig
 from core.corpus.files import FilesSource
 from core.corpus.json_rows import _NumberCheck
+from core.corpus.lines import detect_encoding
 from core.corpus.reading import Corpus, open_corpus, preview
 from core.errors import ConfigError, CorpusError, StudioError
 from core.records.events import Reporter
@@ -189,6 +191,20 @@ def test_each_file_is_read_in_the_encoding_that_it_seems_to_have(
     source = FilesSource(CorpusConfig(source="files", path=str(folder), encoding="auto"))
     parts = list(source.parts("train", 100_000))
     assert [line for part in parts for line in part.source.documents("train")] == expected
+
+
+@pytest.mark.parametrize("shift", range(4))
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [(JAPANESE, "cp932"), (JAPANESE, "euc_jp"), (KOREAN, "cp949"), (CHINESE, "gb18030")],
+)
+def test_encoding_is_seen_wherever_the_sample_of_a_long_text_ends(
+    text: str, encoding: str, shift: int
+) -> None:
+    for line_end in ("\n", ""):
+        data = (f"{'a' * shift}\n" + f"{text}{line_end}" * 3000).encode(encoding)
+        assert len(data) > 1 << 16
+        assert detect_encoding(io.BytesIO(data)) == encoding
 
 
 def test_characters_that_cannot_be_decoded_are_counted(tmp_path: Path) -> None:

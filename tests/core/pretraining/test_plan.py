@@ -11,11 +11,13 @@ import pytest
 
 from core.config.corpus import CorpusConfig
 from core.config.named_source import NamedSource
+from core.config.pretrain import PretrainConfig
 from core.config.shards import ShardConfig
 from core.config.tokenizer import TokenizerConfig
 from core.config.train import TrainConfig
 from core.pretraining import PretrainPlan, plan_pretraining, readable
 from core.pretraining.explain import explain_automatic
+from core.pretraining.plan import few_steps
 from core.pretraining.reading import why_paragraphs
 from core.pretraining.start import config_of
 from core.records.events import Reporter
@@ -162,6 +164,8 @@ def test_too_small_and_random_texts_are_said_before_the_start(
 ) -> None:
     small = plan_pretraining(config_of(write_text(tmp_path / "small.txt", 40)), workspace)
     assert "too small" in small.warnings[0].sentence
+    few = few_steps(20, {"minutes": 15.0})
+    assert few.with_flags().endswith("200 are the least. What helps: --minutes 15")
     replies = tmp_path / "replies.jsonl"
     replies.write_text('{"text": "ok then"}\n{"text": "no"}\n' * 10_000)
     repeated = plan_pretraining(config_of(str(replies)), workspace)
@@ -173,6 +177,18 @@ def test_too_small_and_random_texts_are_said_before_the_start(
     noisy = plan_pretraining(config_of(str(noise)), workspace)
     assert any("random" in one.sentence for one in noisy.warnings)
     assert noisy.look.language == ""
+
+
+def test_text_in_another_encoding_is_said_to_teach_nothing(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    path = tmp_path / "text.txt"
+    path.write_bytes("日本語の文章です\n".encode("cp932") * 5000)
+    corpus = {"path": str(path), "encoding": "utf-8", "encoding_errors": "replace"}
+    plan = plan_pretraining(PretrainConfig.parse({"corpus": corpus}), workspace)
+    assert not plan.is_learnable and "--encoding" in plan.warnings[0].with_flags()
+    right = {"path": str(path), "encoding": "cp932"}
+    assert plan_pretraining(PretrainConfig.parse({"corpus": right}), workspace).is_learnable
 
 
 def test_a_vocabulary_too_large_for_the_text_is_warned_of(

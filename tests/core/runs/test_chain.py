@@ -127,6 +127,10 @@ def test_interrupt_while_following_a_run_skips_the_next_runs(
     assert follow(workspace, "waiting", "over", as_json=False) == 130
     said = capsys.readouterr().err
     assert "waiting continues in the background" in said and "over" not in said
+    add_run(store, "last", "queued")
+    assert follow(workspace, "waiting", "over", "last", as_json=False) == 130
+    said = capsys.readouterr().err
+    assert "waiting and last continue in the background" in said and "runs stop last" in said
 
 
 def test_chain_with_a_taken_name_is_refused_as_a_whole(workspace: Workspace, store: Store) -> None:
