@@ -33,10 +33,22 @@ _MOST_JSON_BYTES = 4 << 20
 # A trial goes on: its run is queued, running, or was interrupted.
 OPEN_STATES = ("active", "paused")
 
-_DERIVED_BESIDE = {
+# In `sweep.json` since the automatic settings that a sweep derives are all in its base.
+_MARK = "holds_derived_settings"
+_DERIVED_AT_FIRST = {
     "hidden_dropout_prob", "attention_probs_dropout_prob", "intra_document_masking",
 }  # fmt: skip
-_EARLIER_WEIGHT_DECAY = 0.01
+# Defaults, by preset, before these settings were automatic.
+_EARLIER_DEFAULTS: dict[str, dict[str, Any]] = {
+    "fast": {
+        "per_replica_batch_size": 32, "num_train_epochs": 1.0, "weight_decay": 0.01,
+        "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
+    },
+    "custom": {
+        "per_replica_batch_size": 8, "num_train_epochs": 1.0,
+        "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1,
+    },
+}  # fmt: skip
 
 
 @dataclass
@@ -103,16 +115,19 @@ class SweepRecord:
 
 
 def _with_earlier_values(config: SweepConfig) -> SweepConfig:
-    """Adds the weight decay that versions without an automatic one derived the others beside."""
-    base = config.base
-    if (
-        config.stage != "train"
-        or base.get("preset", "fast") != "fast"
-        or not base.keys() >= _DERIVED_BESIDE
-        or "weight_decay" in {*base, *config.options}
-    ):
+    """Adds the defaults with which an earlier version ran the trials before."""
+    if config.stage != "train":
         return config
-    return config.model_copy(update={"base": {**base, "weight_decay": _EARLIER_WEIGHT_DECAY}})
+    known = {*config.base, *config.options}
+    defaults = _EARLIER_DEFAULTS.get(config.base.get("preset", "fast"), {})
+    if known >= _DERIVED_AT_FIRST:
+        earlier = {name: value for name, value in defaults.items() if name == "weight_decay"}
+    else:
+        earlier = {**defaults, "intra_document_masking": False}
+        if not known & {"checkpoint", "model_config_path"}:
+            earlier["size"] = "mini"
+    added = {name: value for name, value in earlier.items() if name not in known}
+    return config.model_copy(update={"base": {**added, **config.base}})
 
 
 class SweepFolder:
@@ -170,6 +185,7 @@ class SweepFolder:
             "config": record.config.model_dump(mode="json"),
             "created": record.created,
             "cwd": record.cwd,
+            _MARK: True,
             **signed_environment(self.path, record.environment),
         }
         _write_json(self.path / "sweep.json", values)
@@ -178,7 +194,9 @@ class SweepFolder:
         """Reads `sweep.json`; raises RunError if it is damaged."""
         values = _read_json(self.path / "sweep.json")
         try:
-            config = _with_earlier_values(SweepConfig.parse(values["config"]))
+            config = SweepConfig.parse(values["config"])
+            if not values.get(_MARK):
+                config = _with_earlier_values(config)
             environment = pop_environment(self.path, values)
             return SweepRecord(config, float(values["created"]), str(values["cwd"]), environment)
         except (KeyError, TypeError, ValueError, OverflowError) as error:

@@ -10,7 +10,7 @@ from core.artifacts.checkpoint import TrainingState
 from core.backends.devices import Devices
 from core.backends.precision import choose_precision
 from core.config.train import TrainConfig
-from core.records.events import Reporter
+from core.records.events import EVENTS_FILE, Reporter, read_resolved
 from core.training.cooccurrence import CooccurrenceCount
 from core.training.inputs import TrainingInputs
 from core.training.interim import InterimEvaluation
@@ -42,8 +42,9 @@ class RunSetup:
     def first_state(self) -> TrainingState:
         """The state before the first step; measures once which precision is the faster."""
         config = resolve_learning_rate(
-            self.config, self.inputs.architecture, self.plan.global_batch_size
-        )
+            self.with_rate_of_first_attempt(), self.inputs.architecture,
+            self.plan.global_batch_size,
+        )  # fmt: skip
         return TrainingState(
             step=0,
             next_batch=0,
@@ -54,6 +55,13 @@ class RunSetup:
             fingerprints=self.inputs.fingerprints,
             engine=self.devices.engine,
         )
+
+    def with_rate_of_first_attempt(self) -> TrainConfig:
+        """Keeps the automatic learning rate of an attempt that ended before its checkpoint."""
+        rate = read_resolved(self.folder / EVENTS_FILE).get("learning_rate")
+        if self.config.learning_rate is not None or not isinstance(rate, float) or not rate > 0:
+            return self.config
+        return self.config.model_copy(update={"learning_rate": rate})
 
     def _plan_with_precision(self) -> Plan:
         if self.config.dtype_policy != "auto":

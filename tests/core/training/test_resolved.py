@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,15 +13,18 @@ from core.api import build_shards, train_tokenizer
 from core.config.corpus import CorpusConfig
 from core.config.shards import ShardConfig
 from core.config.tokenizer import TokenizerConfig
+from core.config.train import TrainConfig
 from core.publishing.card_notes import CardNotes
 from core.publishing.cards import model_card
 from core.publishing.facts import gather_facts
+from core.records.events import FolderReporter, Reporter
 from core.records.folder import RunFolder
 from core.report.page import report_page
 from core.report.settings import list_settings
 from core.runs.client import config_of
 from core.runs.duration import run_seconds
 from core.store import Store
+from core.training.run_setup import RunSetup
 from core.workspace.workspace import Workspace
 from tests.core.runs.support import stop_worker
 from tests.engines import run_anew
@@ -76,3 +80,14 @@ def test_run_reports_its_resolved_settings_and_its_total_time(
     assert facts.config["dtype_policy"] == used["dtype_policy"]
     card = model_card(facts, CardNotes(repo_id="me/model"))
     assert "| Accuracy on validation masks |" in card and "`auto`" not in card
+
+
+def test_run_that_starts_again_keeps_the_learning_rate_of_its_first_attempt(tmp_path: Path) -> None:
+    reporter = FolderReporter(tmp_path)
+    reporter.event("resolved", settings={"learning_rate": 0.012}, tokens_per_step=64)
+    reporter.close()
+    unused: Any = None
+    for given, expected in ((None, 0.012), (0.5, 0.5)):
+        config = TrainConfig(learning_rate=given)
+        setup = RunSetup(config, unused, unused, unused, tmp_path, Reporter())
+        assert setup.with_rate_of_first_attempt().learning_rate == expected
