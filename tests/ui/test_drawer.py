@@ -73,6 +73,24 @@ def test_changed_values_are_marked_found_and_reset(visitor: Visitor) -> None:
 
 
 @pytest.mark.slow(8)
+def test_values_can_be_reset_in_a_tab_that_opens_late(address: str) -> None:
+    with visiting(address) as visit:
+        visitor: Visitor = visit()
+        visitor.settle(START_SECONDS)  # Answers for forms that aren't open yet have come.
+        visitor.go("train")
+        visitor.page.locator("#train-view").get_by_text("Advanced", exact=True).click()
+        steps = visitor.field("train-num_train_steps")
+        steps.fill("50")
+        visitor.page.get_by_role("button", name="Reset Steps to").click()
+        visitor.wait_for(lambda: steps.input_value() == "", 20, "the preset's value")
+        box = visitor.page.get_by_label("Only changed (0)")
+        box.check()
+        ticked = "(one) => getComputedStyle(one).backgroundImage !== 'none'"
+        assert box.evaluate(ticked)
+        assert visitor.errors == []
+
+
+@pytest.mark.slow(8)
 def test_fix_leads_to_the_setting_in_another_tab(visitor: Visitor) -> None:
     visitor.go("corpus")
     page = visitor.page

@@ -399,6 +399,26 @@ def test_page_of_an_ended_run_is_short_and_says_a_problem_once(
     assert visitor.errors == []
 
 
+@pytest.mark.slow(8)
+def test_notes_being_written_stay_when_their_run_ends(studio: Studio, visitor: Visitor) -> None:
+    folder, reporter = studio.begin("train-noted", TrainConfig(name="noted"))
+    visitor.go("runs/train-noted")
+    wait_for_state(visitor, "running")
+    page = visitor.page
+    page.get_by_role("button", name="Edit").click()
+    notes = page.get_by_label("Notes")
+    notes.fill("half a sen")
+    studio.end(folder, reporter, state="stopped", reason="saved")
+    wait_for_state(visitor, "stopped")
+    assert notes.input_value() == "half a sen"
+    notes.fill("a whole sentence")
+    page.get_by_role("button", name="Save").click()
+    visitor.see(page.locator(".ps-detail-title"), "a whole sentence")
+    focused = "document.activeElement.textContent"
+    visitor.wait_for(lambda: page.evaluate(focused) == "Edit", 20, "the focus is where it was")
+    assert visitor.errors == []
+
+
 @pytest.mark.parametrize("width", [1280, 390])
 def test_evaluations_become_curves_while_a_run_goes_on(
     studio: Studio, visitor: Visitor, width: int

@@ -377,6 +377,7 @@ const drawHead = (view, run) => {
   // The action to confirm may no longer be possible; notes can be written in any state.
   if (view.headState !== run.state && view.confirming !== "edit") view.confirming = "";
   view.headState = run.state;
+  view.run = run;
   const state = [run.state, run.saves, isAsked(view, run, "save"), isAsked(view, run, "")];
   redraw(view.title, [run.state, run.label, run.title, run.alerts, run.after, run.tags, run.notes], () => [
     h("h3", {}, run.title, " ", badge(run), ...alertBadges(run)),
@@ -527,17 +528,17 @@ const useBatch = (batch_size) => {
 };
 
 // Closes a question with its problem, and returns the focus to the button that asked it.
-const leaveQuestion = (view, run) => {
+const leaveQuestion = (view) => {
   view.confirming = "";
   view.problem.replaceChildren();
-  drawHead(view, run);
+  drawHead(view, view.run); // It may have gone on since the question.
   [...view.head.querySelectorAll("button")].find((one) => one.textContent === view.asking)?.focus();
 };
 
 // Extends an ended run to more steps than planned.
 const extension = (view, run) => {
   const steps = h("input", { type: "text", inputmode: "numeric", value: String(run.total), "aria-label": "Total steps" });
-  const close = () => leaveQuestion(view, run);
+  const close = () => leaveQuestion(view);
   const send = (event) => {
     event.preventDefault();
     act("extend", { steps: steps.value });
@@ -556,7 +557,7 @@ const notesForm = (view, run) => {
   const tags = h("input", { type: "text", value: run.tags.join(", "), maxlength: 800, placeholder: "baseline, long" });
   const notes = h("textarea", { rows: 3, maxlength: 10000 });
   notes.value = run.notes;
-  const close = () => leaveQuestion(view, run);
+  const close = () => leaveQuestion(view);
   const send = async (event) => {
     event.preventDefault();
     const answer = await studio.ask(server.annotate, { run: run.id, title: title.value, tags: tags.value, notes: notes.value });
@@ -577,7 +578,7 @@ const notesForm = (view, run) => {
 const LIMITS = { max_hours: "Hours at most", max_cost: "Dollars at most" };
 const newLimits = (view, run) => {
   const fields = Object.entries(run.remote.limits).map(([name, value]) => [name, h("input", { type: "text", inputmode: "decimal", value: String(value) })]);
-  const close = () => leaveQuestion(view, run);
+  const close = () => leaveQuestion(view);
   const send = (event) => {
     event.preventDefault();
     act("resume", Object.fromEntries(fields.map(([name, field]) => [name, field.value])));
@@ -593,7 +594,7 @@ const newLimits = (view, run) => {
 
 const confirmation = (view, run) => {
   const [question, answer, leave] = CONFIRM[view.confirming](run);
-  const close = () => leaveQuestion(view, run);
+  const close = () => leaveQuestion(view);
   return [
     h("span", { role: "alert" }, question),
     h("button", { type: "button", class: "ps-button danger", onclick: () => act(view.confirming) }, answer),
