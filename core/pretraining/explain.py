@@ -31,6 +31,7 @@ from core.pretraining.plan import (
 )
 from core.tokenizer.llama_cpp import describe_misfit, runs_decoder
 from core.training.automatic import explain
+from core.training.compatibility import describe_other_objective
 from core.training.inputs import open_inputs
 from core.training.recipe import Plan, plan
 from core.workspace.workspace import Workspace
@@ -97,6 +98,9 @@ def _of_training(stage: str, config: TrainConfig, workspace: Workspace) -> Expla
         warnings.append(few_validation_sequences(len(inputs.validation_rows)))
     if misfit := describe_misfit(inputs.tokenizer, inputs.architecture.model_type):
         warnings.append(PlanWarning(misfit, {}))
+    other, family = describe_other_objective(inputs.objective.name, inputs.shards.objective)
+    if other:
+        warnings.append(PlanWarning(other, {"family": family}))
     return Explanation(_settings(stage, choices), tuple(warnings))
 
 

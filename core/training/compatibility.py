@@ -42,6 +42,21 @@ def check_layout(objective: str, laid_out_for: str, name: str = "to come") -> No
         )
 
 
+def describe_other_objective(objective: str, laid_out_for: str) -> tuple[str, str]:
+    """Returns a warning if an encoder trains on shards for decoders, and a family for them; or "".
+
+    The reverse is usual, as shards are built for an encoder unless told otherwise.
+    """
+    if (objective, laid_out_for) != ("mlm", "clm"):
+        return "", ""
+    families = families_of_objective(laid_out_for)
+    sentence = (
+        f"The shards were built for the objective ⟬objective:{laid_out_for}⟭ of "
+        f"{', '.join(families)}; this model learns ⟬objective:{objective}⟭ and writes no text"
+    )
+    return sentence, families[0]
+
+
 def reads(objective: str, laid_out_for: str) -> bool:
     """Returns whether two objectives share a layout."""
     return objective == laid_out_for or {objective, laid_out_for} <= set(LAID_OUT_ALIKE)

@@ -29,7 +29,7 @@ from core.tokenizer.loading import StudioTokenizer, load
 from core.tokenizer.vocabulary import check_suits, vocabulary_of
 from core.tokenizer.vocabulary_files import differing_tokens
 from core.training.batches import SequenceSource, TolerantSequences
-from core.training.compatibility import LAID_OUT_ALIKE, check_layout
+from core.training.compatibility import LAID_OUT_ALIKE, check_layout, describe_other_objective
 from core.training.sources import TrainingSources, open_sources
 from core.workspace.manifests import MANIFEST_FILE, read_manifest
 from core.workspace.workspace import Workspace
@@ -136,11 +136,12 @@ def open_inputs(
         if checkpoint is not None:
             _check_no_other_dimensions(config, architecture)
     check_suits(tokenizer, architecture.model_type)
-    if reporter and not resumed and not config.evaluate_only:
-        misfit = describe_misfit(tokenizer, architecture.model_type)
-        if misfit:
-            reporter.warn(f"{render(misfit)}.")
     objective, eval_objective = _objectives(config, shards, tokenizer, architecture.model_type)
+    if reporter and not resumed and not config.evaluate_only:
+        other, _ = describe_other_objective(objective.name, shards.objective)
+        misfit = describe_misfit(tokenizer, architecture.model_type)
+        for sentence in filter(None, (other, misfit)):
+            reporter.warn(f"{render(sentence)}.")
     return TrainingInputs(
         sources=sources,
         tokenizer=tokenizer,

@@ -16,6 +16,7 @@ from core.cli.fields import stage_values
 from core.cli.output import (
     EXIT_DONE,
     named_place,
+    say,
     workspace_of,
 )
 from core.cli.parser import parse_hours
@@ -23,8 +24,10 @@ from core.config.options import title_of
 from core.config.topologies import GPUS, TOPOLOGIES, UTILISATION, Topology, find_topology
 from core.config.train import TrainConfig
 from core.errors import ConfigError
+from core.messages.mentions import render
 from core.models.registry import count_parameters
 from core.runs.commands import shell_line
+from core.training.compatibility import describe_other_objective
 from core.training.inputs import TrainingInputs
 from core.training.planner import Suggestion, measure_speed, open_sizes, suggest
 from core.training.scaling import Forecast, forecast, read_finished_runs
@@ -76,6 +79,10 @@ def run_suggest(options: argparse.Namespace) -> int:
     price = _read_price(values.pop("price_per_hour", "")) if options.dollars else None
     config = TrainConfig.parse(values)
     inputs = open_sizes(config, workspace)
+    opened = next(iter(inputs.values()))
+    other, family = describe_other_objective(opened.objective.name, opened.shards.objective)
+    if other:
+        say(f"warning: {render(other)}. What helps: --family {family}")
     if options.topology and not options.dollars:
         raise ConfigError(
             "--topology has no effect without --dollars",

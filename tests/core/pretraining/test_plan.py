@@ -15,12 +15,14 @@ from core.config.pretrain import PretrainConfig
 from core.config.shards import ShardConfig
 from core.config.tokenizer import TokenizerConfig
 from core.config.train import TrainConfig
+from core.families import families_of_objective
 from core.pretraining import PretrainPlan, plan_pretraining, readable
 from core.pretraining.explain import explain_automatic
 from core.pretraining.plan import few_steps
 from core.pretraining.reading import why_paragraphs
 from core.pretraining.start import config_of
 from core.records.events import Reporter
+from core.shards.build import build
 from core.training.inputs import open_inputs
 from core.workspace.workspace import Workspace
 from tests.core.training.test_trainer import make_inputs
@@ -226,3 +228,22 @@ def test_few_steps_are_warned_of_with_the_change_that_helps(tmp_path: Path) -> N
     reporter = Recording()
     open_inputs(TrainConfig(shards="rows", family="gpt2"), workspace, reporter)
     assert reporter.warnings == [f"{misfit}."]
+
+
+def test_encoder_on_shards_for_decoders_is_warned_of(tmp_path: Path) -> None:
+    workspace = make_inputs(tmp_path)
+    text = CorpusConfig(source="files", path=str(tmp_path / "text.txt"))
+    shards = ShardConfig(
+        name="written", preset="custom", corpus=text, tokenizer="words", objective="clm",
+        max_seq_length=16,
+    )  # fmt: skip
+    build(shards, workspace, Reporter())
+    decoder = families_of_objective("clm")[0]
+    for family, count in (("roberta", 1), ("gpt2", 0)):
+        config = TrainConfig(shards="written", family=family, num_train_steps=300)
+        warnings = explain_automatic("train", config, workspace).warnings
+        others = [one for one in warnings if "writes no text" in one.sentence]
+        assert [one.changes for one in others] == [{"family": decoder}] * count
+    usual = TrainConfig(shards="rows", family="gpt2", num_train_steps=300)
+    warnings = explain_automatic("train", usual, workspace).warnings
+    assert not any("writes no text" in one.sentence for one in warnings)
