@@ -88,7 +88,7 @@ class SourceConfig(StageConfig):
         basic=True,
         choices=("text",),
         details="Empty: the only column of strings, or the one named text. a.b is a field within a "
-        "column; a[] joins a list of strings.",
+        "column; a[] joins a list of strings, a[].b one of objects.",
     )
     file_format: FileFormat = option(
         "auto",

@@ -64,28 +64,40 @@ def texts_within(name: str, value: Any, levels: int = _DEEPEST_SUGGESTED) -> lis
         columns = [texts_within(f"{name}.{key}", field, levels - 1) for key, field in value.items()]
         strings = [f"{name}.{key}" for key, field in value.items() if isinstance(field, str)]
         return [*strings, *itertools.chain.from_iterable(columns)]
-    if isinstance(value, list) and value and all(isinstance(text, str) for text in value):
-        return [name + JOINED]
-    return []
+    if not isinstance(value, list) or not value:
+        return []
+    if isinstance(value[0], Mapping) and levels:
+        return texts_within(name + JOINED, value[0], levels - 1)
+    return [name + JOINED] if all(isinstance(text, str) for text in value) else []
 
 
 def value_at(row: Mapping[str, Any], column: str) -> tuple[bool, Any]:
     """Returns whether a row has a column, and its value.
 
     Args:
-        column: a.b is a nested field; a[] joins a list by newlines.
+        column: a.b is a nested field; a[] joins a list by newlines, and a[].b its objects' fields.
     """
-    if column in row:
-        return True, row[column]
-    value: Any = row
-    for part in column.removesuffix(JOINED).split("."):
-        if not isinstance(value, Mapping) or part not in value:
+    return (True, row[column]) if column in row else _value_within(row, column.split("."))
+
+
+def _value_within(value: Any, names: Sequence[str]) -> tuple[bool, Any]:
+    for number, name in enumerate(names, 1):
+        key = name.removesuffix(JOINED)
+        if not isinstance(value, Mapping) or key not in value:
             return False, None
-        value = value[part]
-    if not column.endswith(JOINED):
-        return True, value
-    is_list = isinstance(value, list) and all(isinstance(text, str | None) for text in value)
-    return True, "\n".join(text or "" for text in value) if is_list else value
+        value = value[key]
+        if key != name:
+            return True, _joined(value, names[number:])
+    return True, value
+
+
+def _joined(value: Any, names: Sequence[str]) -> Any:
+    """Joins the texts of a list; what is no such list stays."""
+    if not isinstance(value, list):
+        return value
+    texts = [_value_within(item, names)[1] for item in value] if names else value
+    is_text = all(isinstance(text, str | None) for text in texts)
+    return "\n".join(text or "" for text in texts) if is_text else value
 
 
 def decode_text(value: Any, column: str, shown: str) -> Any:

@@ -124,7 +124,7 @@ class HubSource:
         with _explaining(self._config):
             dataset = self._open(split)
             columns, column = self._columns_of(dataset)
-            top = column if column in columns else column.removesuffix(JOINED).split(".")[0]
+            top = column if column in columns else column.partition(JOINED)[0].split(".")[0]
             dataset = self._shard_of(dataset)
             batches = dataset.select_columns([top]).with_format("arrow")
             for batch in batches.iter(batch_size=_ROWS_AT_ONCE):

@@ -55,7 +55,7 @@ class _ColumnTexts:
             kind = self._kinds[column]
             within = texts_within_type(column, kind)
             raise wrong_value(self._shown, "its type", column, str(kind), within)
-        name = column if column in self._kinds else column.removesuffix(JOINED)
+        name = column if column in self._kinds else column.partition(JOINED)[0]
         with explaining_damage(self._shown, self.kind):
             for batch in self._batches([name]):
                 if column in self._kinds:
@@ -234,6 +234,8 @@ def texts_within_type(name: str, kind: Any) -> list[str]:
     import pyarrow.types as types
 
     if _is_list(kind):
+        if types.is_struct(kind.value_type):
+            return texts_within_type(name + JOINED, kind.value_type)
         return [name + JOINED] if _is_text(kind.value_type) else []
     if not types.is_struct(kind):
         return []

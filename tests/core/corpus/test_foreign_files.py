@@ -402,6 +402,21 @@ def test_advised_nested_column_is_read(tmp_path: Path) -> None:
             assert within in refused(tmp_path / name, text_column=column).fix
 
 
+def test_chats_and_other_lists_of_objects_are_read(tmp_path: Path) -> None:
+    turns = [{"role": "user", "content": "hi"}, {"role": "bot", "content": None}]
+    rows = [{"id": n, "messages": [*turns, {"role": "user", "content": f"m{n}"}]} for n in range(2)]
+    rows.append({"id": 2, "messages": []})
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    write_jsonl(tmp_path / "a.jsonl", rows)
+    for name in ("a.parquet", "a.jsonl"):
+        assert "messages[].content" in refused(tmp_path / name).fix
+        texts = read(tmp_path / name, text_column="messages[].content")
+        assert texts[:2] == ["hi\n\nm0", "hi\n\nm1"] and not any(texts[2:])
+    nested = [{"data": [{"parts": ["a", "b"]}, {"parts": ["c"]}]}]
+    write_jsonl(tmp_path / "b.jsonl", nested)
+    assert read(tmp_path / "b.jsonl", text_column="data[].parts[]") == ["a\nb\nc"]
+
+
 def test_bytes_of_parquet_files_are_text_if_they_are_utf_8(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     values = [FRENCH.encode(), None, b"two"]
