@@ -5,10 +5,10 @@ file.addEventListener("change", async () => {
   const text = await file.files[0]?.text();
   file.value = "";
   if (text === undefined) return;
-  let stage = "";
+  let settings = {};
   try {
-    stage = JSON.parse(text).stage;
-  } catch {} // The server reports the error.
-  if (tabs[stage]) studio.go(tabs[stage]);
+    settings = JSON.parse(text) ?? {};
+  } catch {} // The server reports the error, and that of a file without settings.
+  if (settings.config && tabs[settings.stage]) studio.go(tabs[settings.stage]);
   setTimeout(() => trigger("settings", { text }), 150);
 });
