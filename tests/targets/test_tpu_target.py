@@ -390,9 +390,16 @@ def test_script_runs_once_at_a_time_and_not_again_after_the_end(server: TpuServe
     assert time.monotonic() - began < 1.5
     server.wait(ID, "DELETING")
     wait_for(lambda: host.exit_code == 0)
-    # A reboot: the deletion is asked for again, and refused since it is under way.
-    process = subprocess.Popen(again, cwd=host.home, env=environment)
-    wait_for(lambda: "can't be deleted" in log_of(server))
+    # A reboot: the deletion is asked for again, and refused since it is under way. Without a real
+    # one, the first start may still hold the lock, and the next ends at once.
+    process = None
+    deadline = time.monotonic() + 300
+    while "can't be deleted" not in log_of(server):
+        assert time.monotonic() < deadline
+        if process is None or process.poll() is not None:
+            process = subprocess.Popen(again, cwd=host.home, env=environment)
+        time.sleep(0.1)
+    assert process is not None
     server.delay("DELETING", 0)
     server.wait(ID, None)
     process.kill()
