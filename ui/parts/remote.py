@@ -24,6 +24,9 @@ _MOST_PHASES = 300
 # Phases before a machine reports by itself.
 _EARLY = (CHECKING, UPLOADING, CAPACITY)
 
+# Events have times in milliseconds.
+_CLOCK_SECONDS = 0.001
+
 Answer = Callable[..., dict[str, Any]]
 
 
@@ -55,7 +58,7 @@ def phase_error(row: RunRow) -> dict[str, Any] | None:
     """Returns the last error of the current phase, which is waited out, with its time."""
     since = float(row.remote.get("since") or 0.0)
     errors = [warning for warning in row.warnings if warning.get("alert") == "unreachable"]
-    if not errors or errors[-1]["time"] < since:
+    if not errors or errors[-1]["time"] < since - _CLOCK_SECONDS:
         return None
     return {"message": hide_secrets(errors[-1]["message"]), "time": errors[-1]["time"]}
 
