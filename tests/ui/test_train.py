@@ -116,7 +116,9 @@ def test_remote_shards_are_fetched_only_by_the_run(
     for name in ("far", place, "some/rows"):
         family, _, why, *_ = offer(name, "roberta", "auto", "flax", shown("flax", "roberta"))
         assert len(family["choices"]) == len(list_family_names()) and why == ""
-        assert "fetches them first" in tab._forecast(TrainConfig(shards=name), workspace).facts
+        assert (
+            "fetches them first" in tab.forecast_training(TrainConfig(shards=name), workspace).facts
+        )
     assert "aren't on this machine" in shards_tab._show_sequence("far", workspace)
     assert not workspace.cache.joinpath("shards").exists()
     open_shards("far", workspace)
@@ -149,10 +151,10 @@ def test_forecast_counts_all_devices_of_the_run(
         (128, {"device": "tpu"}),  # It is missing, as the hardware line says.
     ):
         config = TrainConfig(shards="mlm", per_replica_batch_size=4, **values)
-        facts = tab._forecast(config, workspace).facts
+        facts = tab.forecast_training(config, workspace).facts
         assert f"<b>{tokens}</b><span>tokens per step</span>" in facts, values
     with pytest.raises(ConfigError, match="on 2 devices"):
-        tab._forecast(TrainConfig(shards="mlm", per_replica_batch_size=5000), workspace)
+        tab.forecast_training(TrainConfig(shards="mlm", per_replica_batch_size=5000), workspace)
 
 
 def test_tab_names_the_source_of_the_preset_values() -> None:
