@@ -37,7 +37,7 @@ def describe_sweep(workspace: Workspace, store: Store, name: str) -> dict[str, A
         "parallel": config.parallel,
         "target": config.base.get("target") or None,
         "budget": {name: getattr(config, name) for name in ("max_runs", "max_hours", "max_cost")},
-        "spent": {"runs": spent.runs, "hours": round(spent.hours, 4), "cost": spent.cost},
+        "spent": {"runs": spent.runs, "hours": round(spent.hours, 6), "cost": spent.cost},
         "options": config.options,
         "base": config.base,
         "trials": [_trial(trial, rows.get(trial.run), config.metric, store) for trial in trials],
