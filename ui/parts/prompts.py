@@ -236,7 +236,8 @@ def render_masks(asked: Asked, chips: gr.HTML, *, visible: bool = True) -> AskFo
         }
 
     events = [
-        gr.on([ask.click, text.submit], **answering(ask_models)),
+        # What is asked while an answer is on its way is answered after it.
+        gr.on([ask.click, text.submit], **answering(ask_models), trigger_mode="always_last"),
         gr.on([top_k.release, *(menu.input for menu in dtype)], **answering(fill_again)),
         chips.pick(picked, None, text, **QUIET).then(**answering(fill_if_suitable)),
     ]
