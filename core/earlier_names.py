@@ -23,7 +23,7 @@ _MODULES = {
     "core.directions": "core.config.metrics",
     "core.disk_usage": "core.runs.disk_usage",
     "core.environment": "core.processes.environment",
-    "core.evaluation.reading": "core.config.evaluation_options",
+    "core.evaluation.reading": "core.config.evaluate",
     "core.evaluation.stored": "core.artifacts.evaluations",
     "core.evaluation.subject": "core.artifacts.subject",
     "core.events": "core.records.events",

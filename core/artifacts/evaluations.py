@@ -8,8 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from core.config.evaluate import EvaluateConfig
-from core.config.evaluation_options import options_read
+from core.config.evaluate import EvaluateConfig, options_read
 from core.errors import StudioError
 from core.models.weights import find_weight_files
 from core.records.folder import RunFolder

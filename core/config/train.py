@@ -6,8 +6,13 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import field_validator, model_validator
 
-from core.config.evaluate import EvaluateConfig, EvaluationTask
-from core.config.evaluation_options import OF_DATASETS, declare_in_training, names_in_training
+from core.config.evaluate import (
+    OF_DATASETS,
+    EvaluateConfig,
+    EvaluationTask,
+    declare_in_training,
+    names_in_training,
+)
 from core.config.mixture import mixture_text, parse_mixture
 from core.config.options import (
     AUTOMATIC,

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from core.config.advice import translate_error
-from core.config.evaluate import EvaluateConfig
-from core.config.evaluation_options import options_read
+from core.config.evaluate import EvaluateConfig, options_read
 from core.errors import ConfigError, CorpusError
 
 _SHORTER = "shorten the longest line, or leave it out"

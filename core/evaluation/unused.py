@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from core.config.evaluate import EvaluateConfig
-from core.config.evaluation_options import OF_DATASETS, OF_FILES, OF_TASKS
+from core.config.evaluate import OF_DATASETS, OF_FILES, OF_TASKS, EvaluateConfig
 from core.config.values import changed_values, unused_error
 from core.corpus.finding import find_files
 from core.corpus.format_options import FORMATS_OF_OPTIONS, reasons_of_formats

@@ -95,6 +95,7 @@ def look_at(config: CorpusConfig, workspace: Workspace) -> CorpusLook:
     is_random = _is_random(texts, letters)
     distinct = set(texts)
     copies = 1 - len(distinct) / len(texts)
+    damaged = sum("\ufffd" in text for text in texts) / len(texts)
     is_language = not is_random and _entropy(letters) >= _LEAST_ENTROPY
     languages = _languages(texts) if is_language else []
     scripts = [script.name for script in count_scripts(texts) if script.name != SYMBOLS]
@@ -109,9 +110,12 @@ def look_at(config: CorpusConfig, workspace: Workspace) -> CorpusLook:
         language=languages[0][0] if languages else "",
         script=script,
         distinct_share=sum(map(len, distinct)) / max(1, sum(map(len, texts))),
-        remarks=(*_remarks_on_files(samples), *_remarks(texts, copies, languages, is_random)),
+        remarks=(
+            *_remarks_on_files(samples),
+            *_remarks(texts, copies, damaged, languages, is_random),
+        ),
         is_random=is_random,
-        damaged_share=sum("\ufffd" in text for text in texts) / len(texts),
+        damaged_share=damaged,
     )
 
 
@@ -146,7 +150,11 @@ def _remarks_on_files(samples: Sequence[SourceSample]) -> list[str]:
 
 
 def _remarks(
-    texts: Sequence[str], copies: float, languages: Sequence[tuple[str, float]], is_random: bool
+    texts: Sequence[str],
+    copies: float,
+    damaged: float,
+    languages: Sequence[tuple[str, float]],
+    is_random: bool,
 ) -> list[str]:
     remarks = []
     if is_random:
@@ -162,10 +170,9 @@ def _remarks(
             f"It has marks {DOCUMENT_END}: with the document “Up to a mark” (--text-unit mark), "
             "documents end there"
         )
-    damaged = sum("\ufffd" in text for text in texts)
-    if damaged >= max(1, _MANY_DAMAGED * len(texts)):
+    if damaged >= _MANY_DAMAGED:
         remarks.append(
-            f"{damaged / len(texts):.0%} of the documents have undecodable characters; another "
+            f"{damaged:.0%} of the documents have undecodable characters; another "
             "character encoding (--encoding) may fit"
         )
     marked_up = sum(bool(_TAG.search(text)) for text in texts)

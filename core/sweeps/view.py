@@ -133,7 +133,7 @@ def _trial(trial: Trial, row: RunRow | None, metric: str, store: Store) -> dict[
         "settings": trial.settings,
         "value": value,
         "figures": trial.figures,
-        "hours": round(trial.hours, 4),
+        "hours": round(trial.hours, 6),
         "cost": trial.cost,
         "restarts": trial.restarts,
         "progress": row.done / row.total if row and row.total else None,

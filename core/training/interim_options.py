@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from core.config.evaluate import EvaluateConfig
-from core.config.evaluation_options import OF_DATASETS, names_in_training
+from core.config.evaluate import OF_DATASETS, EvaluateConfig, names_in_training
 from core.config.train import TrainConfig
 from core.config.values import changed_values, unused_error
 from core.errors import ConfigError, StudioError

@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from core.config.corpus import CorpusConfig
-from core.config.evaluate import EvaluateConfig
-from core.config.evaluation_options import options_read
+from core.config.evaluate import EvaluateConfig, options_read
 from core.corpus.lines import too_large
 from core.errors import ConfigError, StudioError
 from core.evaluation.advice import naming_options
